@@ -12,7 +12,7 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test quick pytest test-wheel lint format docs sbom web wheel results studies bench benchmarks growth roofline clean
+.PHONY: demo test quick pytest test-wheel lint format docs sbom web wheel results studies endurance bench benchmarks growth roofline clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
@@ -157,18 +157,18 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/saturation.py faces steps copies gallery
 	$(BIN)/python studies/saturation.py lfw copies gallery
 	$(BIN)/python studies/audit.py
-	$(BIN)/python studies/kills.py
-	$(BIN)/python studies/fuzz.py
-	$(BIN)/python studies/cluster.py
 	$(BIN)/python studies/stored.py
 	$(BIN)/python studies/membership.py
-	$(BIN)/python studies/faults.py
-	$(BIN)/python studies/hostile.py
 	$(BIN)/python studies/near_copies.py ../shared/data
 	$(BIN)/python studies/guard.py --data ../shared/data
 	$(BIN)/python studies/faces_networks.py ../shared/data
 	for study in faces-expression lfw-smile; do $(BIN)/python studies/outsiders.py studies/$$study.yaml || exit 1; done
 	$(BIN)/python studies/results.py --collect
+
+# Kills, faults, overload, hostile services and damaged files: what must hold, into studies/results/endurance.jsonl.
+# Some 15 minutes on two cores.
+endurance: $(VENV)/test.done
+	OMP_NUM_THREADS=1 $(BIN)/python tests/endurance
 
 # One table of ratios in some eight minutes; what became slower since the last run is marked.
 bench: $(VENV)/test.done

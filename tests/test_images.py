@@ -2,7 +2,6 @@
 
 import io
 import os
-import runpy
 import struct
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import mutants
 import numpy as np
 import pytest
 import torch
@@ -27,7 +27,6 @@ from sfumato.errors import ConfigError, ImageError, MissingExtraError
 
 FORMATS = ["PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "HEIF", "AVIF"]
 LOSSLESS = [".png", ".bmp", ".webp"]
-FUZZ = Path(__file__).parents[1] / "studies" / "fuzz.py"
 
 
 # The convention
@@ -739,12 +738,11 @@ def test_a_jpeg_of_the_usual_number_of_scans_is_read():
 
 @pytest.mark.parametrize("part", range(4))
 def test_mutants_are_read_or_refused(part: int):
-    """The short form of studies/fuzz.py: no other exception, no warning, and none over 2 s."""
-    fuzz = runpy.run_path(str(FUZZ))
+    """The short form of tests/endurance/mutants.py: no other exception, no warning, and none over 2 s."""
     for index in range(100 * part, 100 * (part + 1)):
-        format_name, data = fuzz["mutant"](1234, index)
+        format_name, data = mutants.mutant(1234, index)
         started = time.process_time()
-        assert not fuzz["outcome"](data).startswith("FAILED"), f"mutant {index}, once a {format_name}"
+        assert not mutants.outcome(data).startswith("FAILED"), f"mutant {index}, once a {format_name}"
         assert time.process_time() - started < 2
 
 

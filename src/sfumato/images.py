@@ -128,8 +128,8 @@ def read(
     Guarantees: any bytes give an image or one of the errors below, never a warning or another error (libtiff
     alone writes lines to stderr on damaged pixels), in seconds; and decoding takes at most 20 bytes of memory
     for each of MAX_PIXELS, besides two copies of the file, however many sizes a file states. Tested by
-    studies/fuzz.py. In all threads of a process together, images of 2 * MAX_PIXELS are decoded at a time, and
-    so in 20 bytes for each of these: further calls wait.
+    tests/endurance/mutants.py. In all threads of a process together, images of 2 * MAX_PIXELS are decoded at
+    a time, and so in 20 bytes for each of these: further calls wait.
 
     Args:
         source: a path, or the encoded bytes.

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rows import CURE, RESULTS
 
 from sfumato.errors import DataError
-from sfumato.study.records import read_json, read_rows
+from sfumato.study.records import read_rows
 
 ROOT = RESULTS.parents[1]
 
@@ -87,11 +87,6 @@ def read_all(name: str, of: type[R], folder: Path = RESULTS) -> list[R]:
 @cache
 def _rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return list(read_rows(path, CURE))
-
-
-def read_file(name: str, of: type[R]) -> R:
-    """The record of a file of its own under studies/results."""
-    return checked(RESULTS / name, read_json(RESULTS / name, CURE), of)
 
 
 def checked(path: Path | str, content: object, of: type[R]) -> R:

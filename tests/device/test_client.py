@@ -5,6 +5,7 @@ What they say to a service is in tests/serve/test_client.py, where there is one.
 
 import asyncio
 import inspect
+import ssl
 import threading
 from pathlib import Path
 
@@ -27,6 +28,13 @@ METHODS = [
     "forget_example",
     "forget_classifier",
 ]
+
+
+def certificate_error(code: int) -> ssl.SSLError:
+    """As OpenSSL raises it, by its X509_V_ERR_*."""
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code = code
+    return error
 
 
 def refusing(request: httpx.Request) -> httpx.Response:
@@ -59,6 +67,50 @@ def test_an_error_of_the_service_is_raised_where_it_was_asked(settings: dict[str
         client.models()
     names = [entry.name for entry in raised.traceback]
     assert names.index("models") < names.index("exchange")  # the trace leads through the question
+
+
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        (
+            certificate_error(10),
+            "the clock of this machine is right; if it is, have the service renew its cert",
+        ),
+        (certificate_error(18), "name the certificate of this authority in the variable SSL_CERT_FILE"),
+        (certificate_error(62), "its certificate is for another host: use the address that it is for"),
+        (ssl.SSLError(1, "unsupported protocol"), "it must offer TLS 1.2 or later at this port"),
+    ],
+    ids=["expired", "self-signed", "another host", "TLS 1.0"],
+)
+def test_wrong_tls_is_refused_with_a_cure_and_not_asked_again(
+    settings: dict[str, object], error: ssl.SSLError, cure: str
+):
+    asked = []
+
+    def unsafe(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        raise httpx.ConnectError(str(error)) from error
+
+    settings["transport"] = httpx.MockTransport(unsafe)
+    with Client(HERE, **settings) as client, pytest.raises(ServiceError, match=cure):
+        client.models()
+    assert len(asked) == 1
+
+
+def test_a_handshake_that_breaks_off_is_tried_again(
+    settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    asked = []
+
+    def broken(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        raise httpx.ConnectError("EOF") from ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
+
+    settings |= {"transport": httpx.MockTransport(broken), "retries": 1}
+    with Client(HERE, **settings) as client, pytest.raises(ServiceError, match="check the address"):
+        client.models()
+    assert len(asked) == 2
 
 
 def test_within_a_running_event_loop_either_client_may_be_used(settings: dict[str, object]):

@@ -691,6 +691,19 @@ def test_a_full_queue_asks_to_come_again(site: Site, enrolled: str, monkeypatch:
     assert reply.headers["retry-after"] == "3"
 
 
+def test_while_the_queue_is_full_no_body_is_read(site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch):
+    def full(self: Engine) -> None:
+        raise BusyError("512 images wait already: send this again later", seconds=2.5)
+
+    async def unread() -> Any:
+        pytest.fail("the body was read")
+        yield b""
+
+    monkeypatch.setattr(Engine, "check", full)
+    reply = site.ask("POST", f"{enrolled}/classify", content=unread(), headers=RELEASE)
+    check_problem(reply, 503, "512 images wait already: send this again later")
+
+
 def test_a_database_that_is_gone_asks_to_come_again_and_shows_nothing_of_itself(
     site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
 ):

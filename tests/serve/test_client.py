@@ -1232,6 +1232,13 @@ def test_retry_after_may_be_a_date(tmp_path: Path, naps: list[float]):
         assert low <= naps[0] <= high
 
 
+def test_a_date_of_retry_after_is_by_the_clock_of_the_service():
+    long_ago = datetime(2001, 1, 1, tzinfo=UTC)
+    dates = {"date": long_ago, "retry-after": long_ago + timedelta(seconds=30)}
+    headers = {name: format_datetime(then, usegmt=True) for name, then in dates.items()}
+    assert exchange._error(HERE, exchange.Reply(503, headers, b"")).wait == 30
+
+
 @given(value=st.text(st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=60))
 def test_no_retry_after_is_a_traceback(value: str):
     error = exchange._error(HERE, exchange.Reply(503, {"retry-after": value}, b""))

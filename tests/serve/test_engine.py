@@ -134,8 +134,11 @@ def test_a_full_queue_refuses_and_goes_on_when_there_is_room(begin: Begin, doubl
     with pytest.raises(BusyError, match="3 images wait already: send this again later") as raised:
         engine.submit(double.model, rows(4, 5))
     assert raised.value.seconds > 0
+    with pytest.raises(BusyError, match="3 images wait already"):  # and so is what nobody has read yet
+        engine.check()
     double.gate.set()
     assert np.array_equal(kept.result(10), rows(2, 4, 6))
+    engine.check()
     assert engine.submit(double.model, rows(*range(9))).result(10).shape == (9, 1)
 
 

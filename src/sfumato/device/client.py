@@ -10,6 +10,7 @@ is in sfumato.device.conversation; here are the two clients that say it, over a 
 import asyncio
 import inspect
 import os
+import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -438,4 +439,23 @@ class AsyncClient(_Service[httpx.AsyncBaseTransport]):
 
 def _lost(error: httpx.HTTPError) -> Lost:
     # Not as a cause: it holds the request, and that the key.
-    return Lost(printable(f"{type(error).__name__}: {error}".rstrip(": "))[:_MOST_REASON])
+    reason = printable(f"{type(error).__name__}: {error}".rstrip(": "))[:_MOST_REASON]
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if not isinstance(error, httpx.ConnectError) or cause is None or isinstance(cause, ssl.SSLEOFError):
+        return Lost(reason)
+    cure = _NO_TLS
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        cure = _CERTIFICATES.get(cause.verify_code, _UNTRUSTED)
+    return Lost(reason, cure, lasting=True)
+
+
+_NO_TLS = "it must offer TLS 1.2 or later at this port: check the port, or have the service set up for it"
+_UNTRUSTED = (
+    "this machine does not trust the authority that signed its certificate: if it is your own service, name "
+    "the certificate of this authority in the variable SSL_CERT_FILE"
+)
+_PERIOD = "see that the clock of this machine is right; if it is, have the service renew its certificate"
+_ELSEWHERE = "its certificate is for another host: use the address that it is for"
+_CERTIFICATES = {9: _PERIOD, 10: _PERIOD, 62: _ELSEWHERE, 64: _ELSEWHERE}  # X509_V_ERR_* of OpenSSL

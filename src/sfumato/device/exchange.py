@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TypeVar
 
 from sfumato.device.demands import words
@@ -68,9 +68,17 @@ class Reply:
 
 @dataclass(frozen=True)
 class Lost:
-    """No reply came, or not all of it."""
+    """No reply came, or not all of it.
+
+    Attributes:
+        reason: why.
+        cure: what to do.
+        lasting: whether it would be the same if the request was sent again.
+    """
 
     reason: str
+    cure: str = "check the address and the network"
+    lasting: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,8 +148,8 @@ def exchange(request: Request, url: str, *, retries: int) -> Steps[bytes]:
         if isinstance(reply, Reply) and reply.status == 304 and request.known is not None:
             return b""
         error = _error(url, reply)
-        passing = error.status is None or error.status in _AGAIN
-        if not (passing and request.again and attempt < retries):
+        lasting = reply.lasting if isinstance(reply, Lost) else reply.status not in _AGAIN
+        if lasting or not (request.again and attempt < retries):
             raise error
         if error.wait is not None and error.wait > _LONGEST_WAIT:
             raise error
@@ -152,7 +160,7 @@ def exchange(request: Request, url: str, *, retries: int) -> Steps[bytes]:
 
 def _error(url: str, reply: Reply | Lost) -> ServiceError:
     if isinstance(reply, Lost):
-        return ServiceError(f"{url}: no answer ({reply.reason}): check the address and the network")
+        return ServiceError(f"{url}: no answer ({reply.reason}): {reply.cure}")
     detail = ""
     try:
         detail = str(parse_json(reply.body)["detail"])
@@ -164,21 +172,31 @@ def _error(url: str, reply: Reply | Lost) -> ServiceError:
     if reply.status == 401:
         detail += " (on the command line it is that of SFUMATO_KEY, or of --key-file)"
     detail = words(detail or "not the answer of a sfumato service: check the address")
-    wait = _seconds(reply.headers.get("retry-after"))
+    wait = _seconds(reply.headers.get("retry-after"), reply.headers.get("date"))
     after = "" if wait is None else f" (try again in {wait:.0f} s)"
     return ServiceError(f"{url}: {reply.status}: {detail}{after}", status=reply.status, wait=wait)
 
 
-def _seconds(value: str | None) -> float | None:
-    """Of Retry-After, which is a number of seconds or a date."""
+def _seconds(value: str | None, sent: str | None) -> float | None:
+    """Of Retry-After, which is a number of seconds or a date.
+
+    A date is by the clock of the service, which `sent` tells; this device's own may be years off.
+    """
     if value is None:
         return None
     digits = value.strip()
     if digits.isascii() and digits.isdecimal():
         return float(digits[:_MOST_DIGITS])
+    then, now = _moment(value), _moment(sent)
+    return None if then is None else max(0.0, then - (time.time() if now is None else now))
+
+
+def _moment(value: str | None) -> float | None:
+    """A date of HTTP, in seconds since 1970; None if it is not one."""
+    if value is None:
+        return None
     try:
         then = email.utils.parsedate_to_datetime(value)
-        then = then if then.tzinfo else then.replace(tzinfo=UTC)  # -0000, or none
-        return max(0.0, (then - datetime.now(UTC)).total_seconds())
+        return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()  # -0000, or none
     except (ValueError, TypeError, IndexError, OverflowError):  # by what is wrong with it
         return None

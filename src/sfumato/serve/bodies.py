@@ -80,6 +80,7 @@ async def received(
         DataError: no release; NotProtectedError where the guard refuses it.
         BusyError: there is no room for it.
     """
+    service.engine.check()
     headers = _headers(request)
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise Problem(415, "a compressed body: send it as it is")

@@ -83,6 +83,7 @@ class Engine:
         self._company = 0  # images of those for the model of the first
         self._changed = threading.Condition()
         self._closed = False
+        self._refuses = False  # from a refusal to the next batch: there is no room before
         self._seconds_an_image = 0.01  # follows what is measured
         self._thread = threading.Thread(target=self._work, name="sfumato-engine", daemon=True)
         self._thread.start()
@@ -114,17 +115,27 @@ class Engine:
         self._accept(_Job(model, inputs, len(inputs), future, loop))
         return await future
 
+    def check(self) -> None:
+        """Raise BusyError if a request has found no room since the last batch began.
+
+        What is refused before it is read costs next to nothing: a server that reads what it then refuses
+        answers fewer and fewer the more ask.
+        """
+        if self._refuses:
+            raise self._busy()
+
+    def _busy(self) -> BusyError:
+        seconds = self._waiting * self._seconds_an_image
+        return BusyError(f"{self._waiting} images wait already: send this again later", seconds=seconds)
+
     def _accept(self, job: _Job) -> None:
         with self._changed:
-            waiting = self._waiting
             if self._closed:
                 raise BusyError("the server is closing: send this to another one, or again later", seconds=5)
             # One request may be larger than the queue: it is taken where nothing waits.
-            if waiting and waiting + job.count > self._most_waiting:
-                raise BusyError(
-                    f"{waiting} images wait already: send this again later",
-                    seconds=waiting * self._seconds_an_image,
-                )
+            if self._waiting and self._waiting + job.count > self._most_waiting:
+                self._refuses = True
+                raise self._busy()
             self._jobs.append(job)
             self._waiting += job.count
             if job.model is self._jobs[0].model:
@@ -196,6 +207,7 @@ class Engine:
                     room -= job.count
             for job in chosen:
                 self._jobs.remove(job)
+            self._refuses = False
             self._waiting = sum(job.count for job in self._jobs)
             self._company = sum(job.count for job in self._jobs if job.model is self._jobs[0].model)
         running = [job for job in chosen if _is_wanted(job)]

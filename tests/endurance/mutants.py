@@ -1,17 +1,12 @@
-"""Feed images.read what no encoder would write, and record what it does.
-
-python studies/fuzz.py --files 20000 --seed 0
+"""Image files that no encoder would write: each is read, or refused by name.
 
 Real files of every format are mutated; each mutant is read in a child process, under an alarm and a limit on
-memory. It may be read or refused with an ImageError; anything else is a failure: another exception, a warning,
-a crash, more than 2 s, or more memory than images.read promises. The mutant is then saved beside the record,
-and the exit status is 1.
+memory. Anything else is a failure: another exception, a warning, a crash, more than 2 s, or more memory than
+images.read promises. `mutant(seed, index)` gives the file of a failure again.
 """
 
-import argparse
 import io
 import json
-import platform
 import random
 import resource
 import signal
@@ -20,22 +15,20 @@ import subprocess
 import sys
 import time
 import zlib
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL
+from harness import Trial, scenario
 from PIL import Image, PngImagePlugin, TiffImagePlugin, features
 
 from sfumato import decoding, images
 from sfumato.errors import ImageError
 
-RECORD = Path(__file__).parent / "results" / "fuzz.json"
 SECONDS = 2
-# Smaller than what images.read allows, so that thousands of mutants which declare all of it are read in minutes.
+# Smaller than what images.read allows: thousands of mutants that declare all of it are read in minutes.
 PIXELS = 8_000_000
 PEAK_BYTES = 20 * PIXELS + (64 << 20)  # what images.read promises, and threads and code loaded on the way
 
@@ -319,82 +312,35 @@ def child(seed: int, begin: int, end: int) -> None:
             return  # a fresh process measures the next
 
 
-def run(files: int, seed: int) -> dict[str, Any]:
-    """Read all mutants, in as many children as it takes. -> The record."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    failures: list[dict[str, Any]] = []
-    slowest = peak = stderr_lines = 0
-    started = time.perf_counter()
-    index = 0
-    while index < files:
-        command = [sys.executable, "-W", "error", __file__, "--child", str(index)]
-        process = subprocess.run(
-            [*command, "--files", str(files), "--seed", str(seed)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        lines = process.stdout.splitlines()
+@scenario(
+    "Damaged image files",
+    "files of eight formats are mutated: bits, numbers, parts, heads, ends",
+    "each is read or refused by name, in 2 s, in the memory that is promised, without a warning",
+)
+def images_damaged(trial: Trial) -> None:
+    count, index = trial.size(50_000), 0
+    trial.figures |= {"mutants": count, "read": 0}
+    while index < count:  # in as many children as it takes
+        words = [sys.executable, "-W", "error", __file__, *map(str, (trial.seed, index, count))]
+        process = subprocess.run(words, capture_output=True, text=True, check=False)
         if process.returncode > 0:
-            raise SystemExit(process.stderr)  # an error of this study itself
-        stderr_lines += process.stderr.count("\n")
+            raise RuntimeError(process.stderr)
+        trial.check(not process.stderr, f"it printed {process.stderr[:200]!r}")
+        lines = process.stdout.splitlines()
         if len(lines) % 2:  # it died over the last one
-            name = signal.Signals(-process.returncode).name
-            died = f"FAILED: more than {SECONDS} s" if name == "SIGALRM" else f"FAILED: {name}"
+            died = f"FAILED: {signal.Signals(-process.returncode).name}"
             lines.append(json.dumps([died, 1000 * SECONDS, 0]))
         for line in lines[1::2]:
             result, milliseconds, used = json.loads(line)
-            name, data = mutant(seed, index)
-            counts[name][result] += 1
-            slowest, peak = max(slowest, milliseconds), max(peak, used)
+            trial.figures["read"] += result == "read"
+            trial.most("ms the slowest", round(milliseconds))
+            trial.most("MB the largest", used >> 20)
             if result.startswith("FAILED"):
-                RECORD.with_name(f"fuzz-{seed}-{index}.{name.lower()}").write_bytes(data)
-                failures.append({"index": index, "format": name, "outcome": result})
+                trial.problems.append(
+                    f"mutant({trial.seed}, {index}), once {mutant(trial.seed, index)[0]}: {result}"
+                )
             index += 1
-    return {
-        "files": files,
-        "seed": seed,
-        "max_pixels": PIXELS,
-        "counts": {name: dict(sorted(counter.items())) for name, counter in sorted(counts.items())},
-        "failures": failures,
-        "slowest_ms": round(slowest, 1),
-        "peak_mb": round(peak / 2**20, 1),
-        "stderr_lines": stderr_lines,
-        "wall_seconds": round(time.perf_counter() - started, 1),
-        "versions": versions(),
-    }
-
-
-def versions() -> dict[str, str | None]:
-    """Of everything that decodes."""
-    found = {"python": platform.python_version(), "pillow": PIL.__version__}
-    for name in ("libjpeg_turbo", "zlib", "libtiff", "webp", "avif"):
-        found[name] = features.version(name)
-    try:
-        import pillow_heif
-    except ImportError:
-        return found
-    return found | {"pillow_heif": pillow_heif.__version__, "libheif": pillow_heif.libheif_version()}
-
-
-def main() -> None:
-    """Parse, run, record, summarise."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--files", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.child is not None:
-        child(arguments.seed, arguments.child, arguments.files)
-        return
-    record = run(arguments.files, arguments.seed)
-    RECORD.write_text(json.dumps(record, indent=2) + "\n")
-    for name, counter in record["counts"].items():
-        print(f"{name:5}" + ", ".join(f"{count} {result}" for result, count in counter.items()))
-    print(f"slowest {record['slowest_ms']} ms, peak {record['peak_mb']} MB, {record['wall_seconds']} s")
-    print(f"{len(record['failures'])} of {record['files']} failed")
-    sys.exit(bool(record["failures"]))
 
 
 if __name__ == "__main__":
-    main()
+    child(*map(int, sys.argv[1:]))

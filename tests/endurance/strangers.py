@@ -1,0 +1,304 @@
+"""A device among services that demand, change or pretend, and artefacts that were damaged."""
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from harness import Trial, scenario
+from service import DECADE, environment
+
+from sfumato import data
+from sfumato.device import releasing
+from sfumato.device.client import Client
+from sfumato.device.exchange import ServiceError
+from sfumato.device.ledger import Ledger
+from sfumato.errors import ArtefactError, BudgetExceededError, SfumatoError
+from sfumato.learn import few_shot, private_feature
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.learn.private_feature import FeatureConfig
+from sfumato.protect import parse
+from sfumato.serve import models
+
+GROUP = "A device among strangers"
+SPEC = "dp-pix:cell=4,epsilon=3"
+
+
+class Stranger:
+    """A service that answers as it likes. State: what came to it.
+
+    Attributes:
+        spec: what it demands.
+        bodies: the sizes of what was sent to it.
+        times: when each question came.
+        refusal: the headers with which it refuses the next request by 503; None to answer.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.spec, self.times, self.bodies = SPEC, list[float](), list[int]()
+        self.refusal: dict[str, str] | None = None
+        stranger = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                stranger.times.append(time.monotonic())
+                model = {"name": "m", "kind": "few-shot", "specs": [stranger.spec], "made_of": [None]}
+                model |= {"shape": [3, 64, 64], "dimension": 8, "refused": None}
+                classifier = {"id": "c", "name": "people", "model": "m", "version": 1, "classes": 1}
+                classifier["created"] = "2026-01-01T00:00:00Z"
+                refusal, stranger.refusal = stranger.refusal, None
+                if refusal is not None:
+                    self.answer({}, 503, refusal)
+                else:
+                    self.answer([model] if self.path.endswith("models") else [classifier])
+
+            def do_POST(self) -> None:
+                stranger.bodies.append(len(self.rfile.read(int(self.headers["content-length"]))))
+                enrolled = {"label": "anna", "new": 1, "known": 0, "total": 1, "examples": ["e"]}
+                self.answer({"classes": [enrolled]}, 201)
+
+            def answer(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+                body = json.dumps(value).encode()
+                self.send_response_only(status)
+                for name, said in {"content-length": str(len(body)), **(headers or {})}.items():
+                    self.send_header(name, said)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *_: Any) -> None:
+                pass  # handshakes that fail, as they should
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        if context is not None:
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self.port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def __enter__(self) -> "Stranger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+DEMANDS = [
+    "none",
+    "pixelize:cell=1",
+    "blur:radius=0.01",
+    "gaussian:sigma=0.001",
+    "gaussian:sigma=1e-320",
+    "dp-pix:cell=1,epsilon=1000000",
+    "dp-pix-gaussian:cell=1,rho=1e9",
+    "block:share=1e-9",
+    "centre-blur:radius=0.01",
+    "mask:artefact=/etc/passwd",
+    "feature:artefact=f.safetensors,noise=0",
+    "outside:index=i.json",
+    "pixelize:cell=2",  # protects a little: accepted by those who are asked, and nobody is asked here
+    "x" * 1_000_000,
+    "\x1b[2Jblur:radius=3",
+]
+
+
+@scenario(
+    GROUP,
+    "a service demands what protects nothing, names files, or is not a spec; or changes what was accepted",
+    "nothing leaves, even by a user who agrees to anything; no change is followed",
+)
+def demands(trial: Trial) -> None:
+    face = data.load("faces", identities=3, images_per_identity=1, size=64).images[0]
+    with Stranger() as server:
+
+        def ask(ledger: str, spec: str, accept: Callable[[Any], bool] | None = None) -> int:
+            server.spec, before = spec, len(server.bodies)
+            url, path = f"http://127.0.0.1:{server.port}", trial.folder / ledger
+            try:
+                with Client(url, key="k" * 32, ledger=path, classifier="people", accept=accept) as client:
+                    client.enrol("anna", face)
+            except SfumatoError:
+                trial.count("demands refused")
+            return len(server.bodies) - before
+
+        for spec in DEMANDS:
+            agrees = (lambda demand: True,) if DEMANDS.index(spec) < 12 else ()
+            for accept in (None, lambda demand: False, *agrees):
+                trial.check(not ask("a.db", spec, accept), f"{spec[:60]!r}: {server.bodies[-1:]} bytes left")
+        trial.check(ask("b.db", SPEC, lambda demand: True) == 1, "an accepted demand was not answered")
+        changed = sum(ask("b.db", f"dp-pix:cell=4,epsilon={3 + i * 1e-6:.6f}") for i in range(1, 101))
+        trial.check(not changed, f"{changed} changes were followed")
+        trial.figures["changes followed"] = changed
+
+
+@scenario(
+    GROUP,
+    "a service asks for one face a hundred times, by demands that differ in the last digit, and averages",
+    "with the budgets of a new ledger it is farther from the image than without any",
+)
+def averaging(trial: Trial) -> None:
+    face = data.load("faces", identities=3, images_per_identity=1, size=64, seed=trial.seed).images[0]
+    clear = parse("pixelize:cell=8").release(face[None], None).values.double()
+    off = {}
+    for name in ("a new ledger", "no budgets"):
+        drawn = []
+        with Ledger(trial.folder / name) as ledger:
+            if name == "no budgets":
+                ledger.set_budget(None)
+            for step in range(100):
+                protection = parse(f"dp-pix:cell=8,epsilon={3 + step * 1e-6:.6f}")
+                try:
+                    release = releasing.release(protection, face[None], ledger, folders=["/"])
+                except BudgetExceededError:
+                    continue
+                drawn.append(release.values.double())
+        off[name] = float((torch.stack(drawn).mean(0) - clear).square().mean().sqrt())
+        trial.figures[f"releases with {name}"] = len(drawn)
+        trial.figures[f"grey levels off with {name}"] = round(off[name], 1)
+    trial.check(off["a new ledger"] > 2 * off["no budgets"], f"the budgets hide little: {off}")
+
+
+def certificates(folder: Path) -> None:
+    """Write NAME.crt and NAME.key for localhost; of these, ca signs all but self-signed."""
+    new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout {0}.key"
+    subject = " -subj /CN={1} -addext subjectAltName=DNS:{1}"
+    signed = "openssl x509 -req -in {0}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -copy_extensions copyall"
+
+    def make(command: str, *words: str) -> None:
+        subprocess.run(command.format(*words).split(), cwd=folder, check=True, capture_output=True)
+
+    make(f"{new} -x509 -days 2 -out {{0}}.crt -subj /CN=ca", "ca")
+    make(f"{new} -x509 -days 2 -out {{0}}.crt{subject}", "self-signed", "localhost")
+    for name, host, days in (
+        ("right", "localhost", 2),
+        ("elsewhere", "other.example", 2),
+        ("expired", "localhost", -1),
+    ):
+        make(f"{new} -out {{0}}.csr{subject}", name, host)
+        make(f"{signed} -days {days} -out {{0}}.crt", name)
+
+
+CURES = {  # what is wrong with TLS -> what the client says that helps
+    "expired": "renew",
+    "self-signed": "SSL_CERT_FILE",
+    "elsewhere": "another host",
+    "right, TLS 1.0 alone": "TLS 1.2",
+}
+
+
+@scenario(
+    GROUP,
+    "a service has a certificate that expired, signed itself or is for another host, or speaks TLS 1.0 alone",
+    "the client sends no byte of a request, at once, and says what is wrong and what to do",
+)
+def wrong_tls(trial: Trial) -> None:
+    certificates(trial.folder)
+
+    def ask(name: str) -> tuple[str, int]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        file = trial.folder / name.partition(",")[0]
+        context.load_cert_chain(f"{file}.crt", f"{file}.key")
+        if "1.0" in name:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1
+            context.set_ciphers("ALL:@SECLEVEL=0")
+        with Stranger(context) as server:
+            url, ledger = f"https://localhost:{server.port}", trial.folder / "ledger.db"
+            try:
+                with Client(url, key="k" * 32, ledger=ledger) as client:
+                    client.models()
+                said = ""
+            except ServiceError as error:
+                said = str(error)
+            return said, len(server.times)
+
+    with mock.patch.dict(os.environ, SSL_CERT_FILE=str(trial.folder / "ca.crt")):
+        trial.check(ask("right") == ("", 1), f"a right certificate: {ask('right')}")
+        for name, cure in CURES.items():
+            began = time.monotonic()
+            said, asked = ask(name)
+            trial.most("s until it says so, at most", time.monotonic() - began)
+            trial.check(cure in said and not asked, f"{name}: {asked} requests; it says {said!r}")
+            trial.count("services refused")
+
+
+@scenario(
+    GROUP,
+    "a service is busy until a date (Retry-After), and the device's clock is ten years behind, or ahead",
+    "the client waits as long as the service means by its own clock, and asks again",
+)
+def retry_by_another_clock(trial: Trial) -> None:
+    words = "import sys; from sfumato.device.client import Client; "
+    words += "Client(sys.argv[1], key='k' * 32, ledger='ledger.db').models()"
+    for shift in (0, -DECADE, DECADE):
+        with Stranger() as server:
+            now = time.time()
+            dates = {"date": now, "retry-after": now + 3}
+            server.refusal = {name: formatdate(then, usegmt=True) for name, then in dates.items()}
+            run = subprocess.run(
+                [sys.executable, "-c", words, f"http://127.0.0.1:{server.port}"],
+                **{"cwd": trial.folder, "env": environment(shift=shift), "check": False},
+                capture_output=True,
+                text=True,
+            )
+            trial.check(run.returncode == 0, f"{shift} s off: {run.stderr[-300:]}")
+            waited = server.times[-1] - server.times[0]
+            trial.check(2 < waited < 10, f"{shift} s off, it waited for {waited:.1f} s")
+            trial.count("clocks")
+            trial.most("s waited for 3, at most", waited)
+
+
+@scenario(
+    GROUP,
+    "artefacts of two kinds are damaged, by a bit anywhere or by a character of their card",
+    "each is refused as damaged",
+)
+def artefacts_damaged(trial: Trial) -> None:
+    config = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
+    card = {"config": asdict(config), "specs": ["pixelize:cell=4"], "channels": 3, "precision": "float32"}
+    made: dict[str, Any] = {}
+    made["few-shot"] = few_shot.untrained(
+        3, config, [parse("pixelize:cell=4")], card=card | {"shape": [3, 16, 16]}
+    )
+    small = FeatureConfig(widths=(2, 2, 8, 8, 8, 4, 4), dimension=3, precision="float32")
+    card = {"config": asdict(small), "shape": [1, 16, 16], "classes": {"kind": ["a", "b"]}}
+    made["feature"] = private_feature.untrained(card | {"precision": "float32"}, seed=0)
+    for name, artefact in made.items():
+        path = trial.folder / f"{name}.safetensors"
+        artefact.save(path)
+        original = path.read_bytes()
+        head = 8 + int.from_bytes(original[:8], "little")
+        for number in range(trial.size(1500)):
+            raw = bytearray(original)
+            if number % 2:
+                raw[trial.dice.randrange(len(raw))] ^= 1 << trial.dice.randrange(8)
+            else:
+                raw[trial.dice.randrange(8, head)] = trial.dice.choice(b'0123456789"{}[],:-.tfnx ')
+            if bytes(raw) == original:
+                continue
+            path.write_bytes(raw)
+            try:
+                models.load(path)
+                trial.problems.append(f"a damaged {name} was read")
+            except ArtefactError:
+                trial.count("refused")
+            except Exception as error:
+                trial.problems.append(f"{name}: {type(error).__name__}: {error}"[:200])
