@@ -162,3 +162,25 @@ def test_bytes_that_end_within_the_header_say_how_long_it_was_to_be():
     data = encode(Release(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), "none", (2, 2)))
     with pytest.raises(DataError, match=r"a header of \d+ bytes in a release of 40: damaged, or too long"):
         decode(data[:40], most_images=1, most_pixels=4)
+
+
+@pytest.mark.parametrize(
+    ("size", "cell", "taken"), [((4, 6), 4, True), ((4, 6), 5, False), ((6, 4), 5, False)]
+)
+def test_a_cell_is_as_large_as_the_shorter_side_at_most(size: tuple[int, int], cell: int, taken: bool):
+    rows, columns = -(-size[0] // cell), -(-size[1] // cell)
+    sent = Release(torch.zeros(1, 1, rows, columns, dtype=torch.uint8), "pixelize:cell=4", size, cell)
+    if taken:
+        assert decode(encode(sent), most_images=1, most_pixels=24).cell == cell  # type: ignore[union-attr]
+    else:
+        with pytest.raises(
+            DataError, match=f"a cell of {cell} in pixels of {size[0]}x{size[1]}: no protection"
+        ):
+            decode(encode(sent), most_images=1, most_pixels=24)
+
+
+def test_a_mask_of_cells_is_no_release():
+    data = encode(masked(4, 6))
+    assert b'"cell":1' in data
+    with pytest.raises(DataError, match="a cell of 2 in masked of 4x6: no protection releases so"):
+        decode(data.replace(b'"cell":1', b'"cell":2'), most_images=1, most_pixels=24)

@@ -95,9 +95,9 @@ def fewest(keeps: Callable[[int], bool], *, most: int) -> int | None:
     """The smallest number from 2 to `most` with a property that all above it have, too; None for none."""
     low, high = 1, 2
     while not keeps(high):
-        low, high = high, 2 * high
-        if high > most:
+        if high == most:
             return None
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if keeps(middle) else (middle, high)
