@@ -199,6 +199,7 @@ benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/meta.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/edge.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/answer_tables.py
 	OMP_NUM_THREADS=2 $(BIN)/python benchmarks/log_rank.py 1
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/metrics.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/inversion.py
