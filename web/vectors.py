@@ -288,7 +288,7 @@ def _words() -> Iterator[Vector]:
         protection = protect.parse(spec)
         yield {"kind": "spec", "spec": spec, "answer": protection.spec}
         for shape in ((1, 28, 28), (3, 84, 84), (3, 21, 17)):
-            words = str(protection.guarantee(shape) or "nothing is proved")
+            words = str(protection.guarantee(shape) or "nothing is proved about its pixels")
             yield {"kind": "guarantee", "spec": spec, "shape": shape, "answer": words}
 
 

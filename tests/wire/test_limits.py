@@ -66,7 +66,7 @@ def test_an_id_is_64_letters_digits_and_dashes_at_most(number: str):
 
 def test_a_server_that_does_not_say_so_hands_out_no_file():
     said = {"name": "m", "kind": "code", "specs": [], "made_of": [], "shape": (1, 2, 2), "dimension": 4}
-    assert ModelInfo(**said, refused=None).device_side is False
+    assert ModelInfo(**said, refusal=None).device_side is False
 
 
 def test_messages_with_words_that_nobody_knows_are_refused():
