@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from PIL import Image
 
 from sfumato import artefacts, listening
@@ -15,10 +16,13 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.refusal import Interval, Rate, Refusal
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
+from sfumato.protect.parameters import artefact_digest
 from sfumato.serve import models
 from sfumato.serve.app import create
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store
+from sfumato.wire import tables
+from sfumato.wire.tables import AnswerTable
 
 SIDE = 16  # of the models' images
 
@@ -52,6 +56,19 @@ def encoder(path: Path, *, seed: int = 0, **size: int) -> Path:
     card = {"kind": "code", "config": {"encoder": "conv4", **size}, "shape": list(shape)}
     artefacts.save(path, {f"network.{k}": v for k, v in network.state_dict().items()}, card)
     return path
+
+
+def answer_table(artefact: Path, rows: np.ndarray, none: np.ndarray, labels: tuple[str, ...]) -> AnswerTable:
+    """The table of a classifier `people` of a code, signed by a key of its own; see sfumato.wire.tables."""
+    key = Ed25519PrivateKey.generate()
+    header = tables.Header(
+        **{"classifier": "c", "name": "people", "version": 3, "model": "code", "refuses": True},
+        bits=len(rows).bit_length() - 1,
+        made_of=artefact_digest(str(artefact)),
+        labels=labels,
+        signer=key.public_key().public_bytes_raw().hex(),
+    )
+    return tables.signed(header, rows, none, key.sign)
 
 
 def photograph(path: Path, number: int, *, side: int = 40) -> Path:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
-from cloud import SIDE, encoder, photograph, refusing, running, untrained
+from cloud import SIDE, answer_table, encoder, photograph, refusing, running, untrained
 from commands import SCRIPT, Command, Said, check_mistake
 
 from sfumato.cli.enrol import _classes
+from sfumato.device import look_up
 from sfumato.device.ledger import Ledger
 from sfumato.protect import parse
 from sfumato.serve import models
@@ -256,6 +258,18 @@ def test_a_table_is_kept_in_a_file_by_which_images_are_classified_without_servic
     check_mistake(command("classify", url, "people", query, *more[:2], "--refresh"), "is about a table")
     table.write_bytes(table.read_bytes()[:-1])
     check_mistake(command("classify", url, "people", query, *more), "another signature than its own")
+
+
+def test_a_table_says_none_of_these_and_the_service_is_not_asked(command: Command, photos: Path, home: Path):
+    path, table = encoder(photos.parent / "hats.safetensors", bits=4), home / "people.table"
+    nobody = answer_table(path, np.zeros(16, int), np.ones(16, bool), ("anna", "ben"))
+    home.mkdir(parents=True, exist_ok=True)
+    look_up.save(nobody, table)
+    query = photos / "ben" / "1.png"
+    with_code = ("--with", f"code:artefact={path}", "--table", table)
+    said = command("classify", "http://127.0.0.1:9", "people", query, *with_code)
+    assert (said.code, said.out) == (0, f"{query}: none of these, anna\n")
+    assert len(said.err.splitlines()) == 1
 
 
 def test_the_images_of_each_class_may_leave_as_one_code(

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cloud import answer_table
 from devices import CLASSES, SHAPE, pictures, write_code, write_feature, write_mask
 from encoders import Small, write_onnx
 from torch import Tensor
@@ -31,8 +31,6 @@ from sfumato.protect import parse
 from sfumato.protect.code import Code, load_encoder, signs
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import load_masker, pixel_scores, top_pixels
-from sfumato.protect.parameters import artefact_digest
-from sfumato.wire import tables
 
 PIXELS = 90  # a quarter of 18x20
 
@@ -210,14 +208,8 @@ def test_an_exported_code_of_numbers_is_the_release_without_noise(numbers: Made)
 def test_with_a_table_an_image_goes_in_and_its_class_comes_out(tmp_path: Path):
     """As they are looked up of the codes that PyTorch makes; of 12 bits a few images turn one."""
     artefact, draw = write_code(tmp_path / "code.safetensors", bits=12), np.random.default_rng(0)
-    key = Ed25519PrivateKey.generate()
-    header = tables.Header(
-        **{"classifier": "c", "name": "hats", "version": 3, "model": "code", "bits": 12, "refuses": True},
-        made_of=artefact_digest(str(artefact)),
-        labels=("anna", "ben", "carla"),
-        signer=key.public_key().public_bytes_raw().hex(),
-    )
-    table = tables.signed(header, draw.integers(0, 3, 1 << 12), draw.random(1 << 12) < 0.3, key.sign)
+    labels = ("anna", "ben", "carla")
+    table = answer_table(artefact, draw.integers(0, 3, 1 << 12), draw.random(1 << 12) < 0.3, labels)
     exported = export(artefact, tmp_path / "answers.onnx", check=pictures(40), table=table)
     assert exported.decisions is not None
     assert exported.decisions >= 0.9
@@ -225,7 +217,7 @@ def test_with_a_table_an_image_goes_in_and_its_class_comes_out(tmp_path: Path):
     outputs = Made(artefact, exported).run(pictures(20, seed=5))
     assert list(outputs) == ["class", "none_of_these"]
     rows, none = (each.tolist() for each in outputs.values())
-    found = [(header.labels[row], refused) for row, refused in zip(rows, none, strict=True)]
+    found = [(labels[row], refused) for row, refused in zip(rows, none, strict=True)]
     bits = Code(str(artefact)).release(pictures(20, seed=5), seeded_noise(0)).array
     expected = table.look_up(bits)
     assert sum(one == other for one, other in zip(found, expected, strict=True)) >= 19

@@ -43,7 +43,8 @@ def classify(
 
     Prints the likeliest classes of each image, after "none of these" if it belongs to none of them, and in
     the end how often that is right. Files that fail are named, and the exit code is 1. With --table nothing
-    is charged and nothing is sent: the answer is the nearest class, without a probability.
+    is charged and nothing is sent: the answer is the nearest class, without a probability, and how often
+    "none of these" is right is not said.
     """
     import json
     import sys
@@ -84,7 +85,7 @@ def classify(
                 for each in guesses
             ]
             print(f"{printable(str(path))}: {', '.join(words)}", flush=True)
-        if refused:
+        if refused and table is None:
             models = {each.model for each in cloud.classifiers() if each.name == classifier}
             for model in cloud.models():
                 if model.name in models and model.refusal is not None:
