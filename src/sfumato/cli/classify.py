@@ -140,4 +140,4 @@ def _by_table(
         ),
         err=True,
     )
-    return lambda image: look_up.look_up(found, code, image)[0]
+    return look_up.by_table(found, code)

@@ -5,15 +5,12 @@ examples that were enrolled.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-
-import numpy as np
-import torch
 
 from sfumato.device.conversation import Guess
 from sfumato.device.demands import words
-from sfumato.device.sources import Source, batches, image_of, listed
+from sfumato.device.sources import Source, fitted, listed
 from sfumato.errors import ConfigError, DataError
 from sfumato.files import read_regular, whole
 from sfumato.protect.code import Code, signs
@@ -29,13 +26,23 @@ def look_up(table: AnswerTable, code: Code, sources: Source | Iterable[Source]) 
     The ledger is not charged: nothing leaves.
 
     Args:
+        table, code: see by_table.
+        sources: as Client.classify takes them.
+
+    Raises: as by_table does; and ImageError for an image that cannot be read.
+    """
+    return list(map(by_table(table, code), listed(sources)))
+
+
+def by_table(table: AnswerTable, code: Code) -> Callable[[Source], list[Guess]]:
+    """A function that answers for one image, see look_up.
+
+    Args:
         table: of the classifier.
         code: by the artefact that the table was made for, without noise.
-        sources: as Client.classify takes them.
 
     Raises:
         ConfigError: a code by another artefact, or with noise.
-        ImageError: an image that cannot be read.
         ArtefactError: the artefact cannot be read.
     """
     if code.draws_noise:
@@ -47,15 +54,13 @@ def look_up(table: AnswerTable, code: Code, sources: Source | Iterable[Source]) 
             f"{code.artefact}: another artefact than the table was made for: use the one whose SHA-256 "
             f"begins with {table.header.made_of[:16]}"
         )
-    answers: list[list[Guess]] = []
-    for batch in batches(listed(sources), code.shape):
-        images = torch.stack([image_of(source, code.shape)[0] for source in batch])
-        bits: np.ndarray = signs(code.encode(images)).numpy()
-        answers += [
-            [Guess(None, None, None)] * none + [Guess(label, None, None)]
-            for label, none in table.look_up(bits)
-        ]
-    return answers
+
+    def answer(source: Source) -> list[Guess]:
+        image = fitted(source, code.shape)[1]
+        ((label, none),) = table.look_up(signs(code.encode(image[None])).numpy())
+        return [Guess(None, None, None)] * none + [Guess(label, None, None)]
+
+    return answer
 
 
 def save(table: AnswerTable, path: str | os.PathLike[str]) -> None:

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from sfumato import images
-from sfumato.device.fingerprints import fingerprints, look
+from sfumato.device.fingerprints import fingerprints
 from sfumato.device.near_copies import Fingerprint
 from sfumato.errors import ImageError
 
@@ -44,29 +44,38 @@ def batches(images: Iterable[_Image], shape: tuple[int, int, int]) -> Iterator[l
 def image_of(source: Source, shape: tuple[int, int, int]) -> tuple[Tensor, Fingerprint | None]:
     """An image as a model wants it, (C, H, W) uint8, and the fingerprint of the picture as it was read.
 
+    Raises ImageError as `fitted` does.
+    """
+    picture, image = fitted(source, shape)
+    return image, fingerprints(picture[None])[0]
+
+
+def fitted(source: Source, shape: tuple[int, int, int]) -> tuple[images.Images, Tensor]:
+    """A picture as it was read, and as a model wants it: (C, H, W) uint8.
+
     Raises:
         ImageError: it cannot be read; or the model's images are not square, and this is of another size.
     """
     channels, height, width = shape
-    size = height if height == width else None
     content: str | os.PathLike[str] | bytes
     if isinstance(source, Tensor):
         images.check_batch(source[None])
         if source.shape == shape:
-            return source, fingerprints(source[None])[0]
+            return source, source
         content = images.encode(source)
     elif isinstance(source, Image.Image):
         content = _as_file(source)
     else:
         content = source
-    image, printed = look(images.read_array(content, channels=channels), size)
+    picture = images.read_array(content, channels=channels)
+    image = images.resized(picture, height) if height == width else picture
     if image.shape != shape:
         raise ImageError(
             f"an image of {image.shape[1]}x{image.shape[2]} pixels, and the model's are {height}x{width}: "
             "resize it, since only squares are cut here",
             cause="of another size",
         )
-    return torch.from_numpy(image), printed
+    return picture, torch.from_numpy(image)
 
 
 def _as_file(picture: Image.Image) -> bytes:
