@@ -10,21 +10,26 @@ two images have two ids, and count as two examples.
 """
 
 import json
-import struct
 from collections.abc import Sequence
 from typing import Annotated
 
 import pydantic
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
-from sfumato.errors import DataError
+from sfumato.wire.frames import Frame, parsed
 from sfumato.wire.messages import Label, no_step
 
 MEDIA_TYPE = "application/vnd.sfumato.labelled-release"
 
-_PREFIX = struct.Struct("<4sBI")
-_MAGIC, _VERSION = b"SFML", 1
-_MOST = 200_000  # bytes of labels: of 64 images, whatever their letters
+_FRAME = Frame(
+    magic=b"SFML",
+    most=200_000,  # bytes of labels: of 64 images, whatever their letters
+    name="a labelled release",
+    header="labels",
+    whole="a body",
+    cure="send those of sfumato.wire.labelled",
+    otherwise="they begin otherwise",
+)
 
 
 class Labelled(pydantic.BaseModel):
@@ -43,7 +48,7 @@ def join(examples: Sequence[tuple[str, str]], release: bytes) -> bytes:
     """The bytes in which a release travels with the label and the id of each image; `release`: encoded."""
     said = [{"label": label, "id": number} for label, number in examples]
     text = json.dumps(said, ensure_ascii=False).encode()
-    return b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, release])
+    return _FRAME.join(text, release)
 
 
 def split(data: bytes) -> tuple[list[Labelled], bytes]:
@@ -54,22 +59,5 @@ def split(data: bytes) -> tuple[list[Labelled], bytes]:
     Raises:
         DataError: damaged, of another program or version, or a label that cannot be.
     """
-    if len(data) < _PREFIX.size:
-        raise DataError(f"{len(data)} bytes are not a labelled release: send those of sfumato.wire.labelled")
-    magic, version, length = _PREFIX.unpack_from(data)
-    if magic != _MAGIC:
-        raise DataError("these bytes are not a labelled release: they begin otherwise")
-    if version != _VERSION:
-        raise DataError(
-            f"a labelled release of version {version}, and {_VERSION} is read here: update the older side"
-        )
-    end = _PREFIX.size + length
-    if length > min(_MOST, len(data) - _PREFIX.size):
-        raise DataError(f"labels of {length} bytes in a body of {len(data)}: damaged, or too long")
-    try:
-        labels = _READER.validate_json(data[_PREFIX.size : end])
-    except pydantic.ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, problem["loc"])) or "JSON"
-        raise DataError(f"the labels of a release: {place}: {problem['msg']}") from error
-    return labels, data[end:]
+    text, end = _FRAME.split(data)
+    return parsed(_READER, text, "the labels of a release"), data[end:]

@@ -6,7 +6,6 @@ Nothing but what `packed` gives is in the packets. Of an artefact that a spec na
 of its file, and not the folders of the device that it lies in; what is in the file, `made_of` says.
 """
 
-import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
@@ -21,14 +20,20 @@ from sfumato.protect import release
 from sfumato.protect.release import Release
 from sfumato.protect.spec import portable
 from sfumato.protect.vectors import MOST_BITS, BitsRelease, FeatureRelease, unpack_bits, unpack_numbers
+from sfumato.wire.frames import Frame, parsed
 
 MEDIA_TYPE = "application/vnd.sfumato.release"
 
 AnyRelease = Release | FeatureRelease | BitsRelease
 
-_PREFIX = struct.Struct("<4sBI")
-_MAGIC, _VERSION = b"SFMT", 1
-_MOST_HEADER = 4096
+_FRAME = Frame(
+    magic=b"SFMT",
+    most=4096,
+    name="a release",
+    whole="a release",
+    cure="send what sfumato.wire.encode returns",
+    otherwise="they do not begin like one; see the description of the format",
+)
 _MOST = 1 << 31  # of any number of a header: whatever is made of a few of them is a number still
 
 
@@ -107,7 +112,7 @@ def encode(sent: AnyRelease, *, made_of: str | None = None) -> bytes:
     if not len(sent.array):
         raise DataError("a release of no image: release at least one")
     text = _header(sent, made_of).model_dump_json().encode()
-    return b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, *sent.packed()])
+    return _FRAME.join(text, *sent.packed())
 
 
 def header(data: bytes) -> Header:
@@ -195,30 +200,14 @@ def _values_of_one(head: Header) -> int:
 
 def _split(data: bytes) -> tuple[Header, memoryview]:
     """The header, and what follows it."""
-    if len(data) < _PREFIX.size:
-        raise DataError(f"{len(data)} bytes are not a release: send what sfumato.wire.encode returns")
-    magic, version, length = _PREFIX.unpack_from(data)
-    if magic != _MAGIC:
-        raise DataError(
-            "these bytes are not a release: they do not begin like one; see the description of the format"
-        )
-    if version != _VERSION:
-        raise DataError(f"a release of version {version}, and {_VERSION} is read here: update the older side")
-    if length > min(_MOST_HEADER, len(data) - _PREFIX.size):
-        raise DataError(f"a header of {length} bytes in a release of {len(data)}: damaged, or too long")
-    text = data[_PREFIX.size : _PREFIX.size + length]
-    return _parsed(text), memoryview(data)[_PREFIX.size + length :]
+    text, end = _FRAME.split(data)
+    return _parsed(text), memoryview(data)[end:]
 
 
 @lru_cache(maxsize=256)
 def _parsed(text: bytes) -> Header:
     """The header that bytes are; devices send the same few again and again."""
-    try:
-        return _READER.validate_json(text)
-    except pydantic.ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, problem["loc"])) or "JSON"
-        raise DataError(f"the header of a release: {place}: {problem['msg']}") from error
+    return parsed(_READER, text, "the header of a release")
 
 
 def _cut(packets: memoryview, lengths: list[int]) -> list[bytes]:

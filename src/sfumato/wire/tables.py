@@ -10,7 +10,6 @@ them. The signature is of all before it, by Ed25519 (RFC 8032), 64 bytes.
 A device that has the table looks its answers up, and sends nothing.
 """
 
-import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,17 +18,23 @@ from typing import Annotated
 
 import numpy as np
 import pydantic
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from sfumato.errors import DataError, needs_extra
+from sfumato.wire.frames import Frame, parsed
 
 MEDIA_TYPE = "application/vnd.sfumato.answer-table"
 MOST_BITS = 16
 MOST_CLASSES = 1 << 15
 
-_PREFIX = struct.Struct("<4sBI")
-_MAGIC, _VERSION = b"SFMA", 1
-_MOST_HEADER = 8 << 20
+_FRAME = Frame(
+    magic=b"SFMA",
+    most=8 << 20,
+    name="an answer table",
+    whole="an answer table",
+    cure="take another copy",
+    otherwise="they do not begin like one",
+)
 _NONE = np.uint16(1 << 15)
 _SIGNATURE = 64  # bytes
 
@@ -59,6 +64,9 @@ class Header(pydantic.BaseModel):
     refuses: bool
     labels: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(min_length=1, strict=False)]
     signer: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+_READER = TypeAdapter(Header)
 
 
 @dataclass(frozen=True)
@@ -115,8 +123,7 @@ def signed(header: Header, rows: np.ndarray, none: np.ndarray, sign: Callable[[b
     """
     answers = rows.astype("<u2") | np.where(none, _NONE, np.uint16(0)).astype("<u2")
     text = header.model_dump_json().encode()
-    parts = [_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, zlib.compress(answers.tobytes(), 9)]
-    content = b"".join(parts)
+    content = _FRAME.join(text, zlib.compress(answers.tobytes(), 9))
     return AnswerTable(header, answers, content + sign(content))
 
 
@@ -128,25 +135,9 @@ def decode(content: bytes) -> AnswerTable:
     Raises:
         DataError: damaged, of another program or version, or with another signature.
     """
-    if len(content) < _PREFIX.size + _SIGNATURE:
-        raise DataError(f"{len(content)} bytes are not an answer table: take another copy")
-    magic, version, length = _PREFIX.unpack_from(content)
-    if magic != _MAGIC:
-        raise DataError("not an answer table: it does not begin like one")
-    if version != _VERSION:
-        raise DataError(
-            f"an answer table of version {version}, and {_VERSION} is read here: update the older"
-        )
     signed, signature = content[:-_SIGNATURE], content[-_SIGNATURE:]
-    end = _PREFIX.size + length
-    if end > min(len(signed), _PREFIX.size + _MOST_HEADER):
-        raise DataError(f"a header of {length} bytes in an answer table of {len(content)}: damaged")
-    try:
-        header = Header.model_validate_json(signed[_PREFIX.size : end])
-    except pydantic.ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, problem["loc"])) or "JSON"
-        raise DataError(f"the header of an answer table: {place}: {problem['msg']}") from error
+    text, end = _FRAME.split(content)
+    header = parsed(_READER, text, "the header of an answer table")
     _check_signature(header.signer, signature, signed)
     answers = np.frombuffer(_unpacked(signed[end:], 2 << header.bits), "<u2")
     if (answers & ~_NONE).max() >= len(header.labels):

@@ -1,0 +1,69 @@
+"""How bytes that travel begin: with four letters, a version, and a header in JSON.
+
+letters, version (one byte), length of the header (uint32, little-endian), header (JSON), the rest
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pydantic
+from pydantic import TypeAdapter
+
+from sfumato.errors import DataError
+
+_PREFIX = struct.Struct("<4sBI")
+_Header = TypeVar("_Header")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """How bytes of one kind begin, and what errors call them.
+
+    Attributes:
+        magic, version, most: the letters, the version that is read, and the bytes of the longest header.
+        name, header, whole: such as "a release", "a header" and "a release", of which that is a part.
+        cure: of what is too short.
+        otherwise: of what begins with other letters.
+    """
+
+    magic: bytes
+    version: int = 1
+    most: int
+    name: str
+    header: str = "a header"
+    whole: str
+    cure: str
+    otherwise: str
+
+    def join(self, header: bytes, *rest: bytes) -> bytes:
+        """The bytes in which a header and what belongs to it travel."""
+        return b"".join([_PREFIX.pack(self.magic, self.version, len(header)), header, *rest])
+
+    def split(self, data: bytes) -> tuple[bytes, int]:
+        """The header, and where the rest begins. Raises DataError: damaged, or of another kind or version."""
+        if len(data) < _PREFIX.size:
+            raise DataError(f"{len(data)} bytes are not {self.name}: {self.cure}")
+        magic, version, length = _PREFIX.unpack_from(data)
+        if magic != self.magic:
+            raise DataError(f"these bytes are not {self.name}: {self.otherwise}")
+        if version != self.version:
+            raise DataError(
+                f"{self.name} of version {version}, and {self.version} is read here: update the older side"
+            )
+        end = _PREFIX.size + length
+        if length > min(self.most, len(data) - _PREFIX.size):
+            raise DataError(
+                f"{self.header} of {length} bytes in {self.whole} of {len(data)}: damaged, or too long"
+            )
+        return data[_PREFIX.size : end], end
+
+
+def parsed(reader: "TypeAdapter[_Header]", header: bytes, what: str) -> _Header:
+    """A header by its schema. Raises DataError, with the first key at fault; `what` begins its message."""
+    try:
+        return reader.validate_json(header)
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, problem["loc"])) or "JSON"
+        raise DataError(f"{what}: {place}: {problem['msg']}") from error
