@@ -10,14 +10,13 @@ from pathlib import Path
 
 from sfumato.device.conversation import Guess
 from sfumato.device.demands import words
+from sfumato.device.exchange import MOST_REPLY
 from sfumato.device.sources import Source, fitted, listed
 from sfumato.errors import ConfigError, DataError
 from sfumato.files import read_regular, whole
 from sfumato.protect.code import Code, signs
 from sfumato.wire import tables
 from sfumato.wire.tables import AnswerTable
-
-_MOST_FILE = 16 << 20  # bytes, as of any answer of a service
 
 
 def look_up(table: AnswerTable, code: Code, sources: Source | Iterable[Source]) -> list[list[Guess]]:
@@ -72,7 +71,7 @@ def save(table: AnswerTable, path: str | os.PathLike[str]) -> None:
 def read(path: str | os.PathLike[str]) -> AnswerTable:
     """The table of a file. Raises DataError: no such file, damaged, or changed after it was signed."""
     try:
-        return tables.decode(read_regular(path, _MOST_FILE))
+        return tables.decode(read_regular(path, MOST_REPLY))
     except (OSError, DataError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataError(f"{words(os.fspath(path))}: {reason}") from error
