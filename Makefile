@@ -12,7 +12,7 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test quick pytest test-wheel lint format docs sbom web wheel results studies mutations endurance bench benchmarks growth roofline clean
+.PHONY: demo test quick pytest test-wheel lint format docs sbom web wheel results claims studies mutations endurance bench benchmarks growth roofline clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
@@ -81,6 +81,10 @@ web/node_modules/.package-lock.json: web/package-lock.json
 # docs/results.md, the pages below it and claims.md, from the records under studies/results.
 results: $(VENV)/test.done
 	$(BIN)/python studies/results.py
+
+# What the papers claim, each sentence with our verdict and the intervals behind it, drawn as text.
+claims: $(VENV)/test.done
+	$(BIN)/python studies/claims.py
 
 # Whether a test sees a change of one operator, number or statement, in the rooms that CONTRIBUTING.md names.
 mutations: $(VENV)/test.done

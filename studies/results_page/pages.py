@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import claims
 from jinja2 import Environment
 
 from results_page import (
@@ -28,7 +29,8 @@ from results_page import (
 from results_page.reading import ROOT
 from results_page.wording import anchor, environment, with_contents
 
-CHAPTERS = (
+CHAPTERS: tuple[Any, ...] = (
+    claims,
     engine,
     three_models,
     cell_sizes,

@@ -50,6 +50,25 @@ def posteriors(rows: int = 60, identities: int = 9, seed: int = 0) -> tuple[Tens
 # Ranks
 
 
+@pytest.mark.parametrize(("seed", "sharpness"), [(0, 0.0), (1, 1.0), (2, 3.0), (3, 8.0)])
+def test_the_entropy_of_an_identity_is_at_least_the_mean_logarithm_of_its_rank(seed: int, sharpness: float):
+    # Eq. (8), for every feature by itself: r of each identity is counted as the library counts it.
+    generator = torch.Generator().manual_seed(seed)
+    logs = (sharpness * torch.randn(50, 9, generator=generator, dtype=torch.float64)).log_softmax(1)
+    ranks = torch.stack(
+        [log_ranks(logs, torch.full((50,), each)).logs for each in range(9)], dim=1
+    )  # (50, 9), ln r
+    entropy, mean = (-(logs.exp() * of).sum(1) for of in (logs, -ranks))
+    assert (entropy >= mean - 1e-12).all()
+
+
+def test_the_rank_by_an_estimate_is_not_bounded_by_the_entropy():
+    truth = torch.tensor([[0.98, 0.01, 0.01]], dtype=torch.float64).log()
+    estimate = truth.flip(1)
+    logs = torch.stack([log_ranks(estimate, torch.tensor([each])).logs for each in range(3)], dim=1)
+    assert (truth.exp() * logs).sum() > 5 * -(truth.exp() * truth).sum()
+
+
 def test_ranks_are_those_of_posteriors_made_by_hand():
     logs = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]]).log()
     ranks = log_ranks(logs, torch.tensor([0, 2, 0, 2]))

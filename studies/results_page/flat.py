@@ -1,0 +1,231 @@
+"""Records as flat rows: a mapping for each figure, of columns that claims and tables choose, group and compare."""
+
+import hashlib
+import json
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from results_page.reading import CURE, RESULTS
+from sfumato import protect
+from sfumato.assess.log_rank import normal_anonymity, superior
+from sfumato.study.records import read_rows
+
+Row = dict[str, Any]
+Patterns = Mapping[str, Any]  # column -> a value, a pattern of a text, or a list of them
+CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")
+
+
+def at(row: Mapping[str, Any], path: str) -> Any:
+    """The value of a column, or None. A column is a key, or the keys that lead to it with points between them."""
+    if path in row:
+        return row[path]
+    key, _, rest = path.partition(".")
+    return at(row[key], rest) if rest and isinstance(row.get(key), Mapping) else None
+
+
+def matches(row: Row, where: Patterns) -> bool:
+    """Whether the columns of a row have these values."""
+    return all(_alike(at(row, column), wanted) for column, wanted in where.items())
+
+
+def _alike(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, list):
+        return any(_alike(value, each) for each in wanted)
+    texts = isinstance(value, str) and isinstance(wanted, str)
+    return fnmatchcase(value, wanted) if texts else bool(value == wanted)
+
+
+def rows(names: Iterable[str], kind: str = "plain", folder: Path = RESULTS) -> list[Row]:
+    """The rows of files, by a function of ROWS; `record` is the digest of the record that a row is of."""
+    return [row for name in names for row in _of_file(folder / f"{name}.jsonl", kind)]
+
+
+@cache
+def _of_file(path: Path, kind: str) -> list[Row]:
+    read = ({**row, "record": digest(json.dumps(row, sort_keys=True))} for _, row in read_rows(path, CURE))
+    return list(ROWS[kind](list(read)))
+
+
+def digest(text: str) -> str:
+    """SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def of_study(records: Iterable[Row]) -> Iterator[Row]:
+    """Rows of `sfumato study run`: with the settings of the study, and with what its specs say."""
+    head: Row = {}
+    for row in records:
+        if "kind" not in row:
+            head = row
+            continue
+        cell, result = row["cell"], row["result"]
+        svc = next((score for score in result.get("scores", []) if score["classifier"] == "svm"), {})
+        every = 1  # of studies from before there was `cell`
+        yield {
+            **row, "study": head, "seed": cell["seed"], "learner": cell.get("learner"),
+            **of_spec(cell["protection"], head["data"]["shape"][0], head["training"].get("cell", every)),
+            "validation": tuple(result.get("curve") or ()),
+            "svc": svc.get("top1"), "svc_half": (svc["high"] - svc["low"]) / 2 if svc else None,
+        }  # fmt: skip
+
+
+def of_spec(spec: str, channels: int, cell: int | None) -> Row:
+    """What the text of a protection says: its kind, the parameter that papers vary, and what networks see.
+
+    `noise_epsilon` is the epsilon that gives this much noise in FS-PIC's formula, which has no channels: the sound
+    variant divides its epsilon by their number.
+    """
+    kind, _, settings = spec.partition(":")
+    parameter = settings.partition("=")[2].partition(",")[0]
+    made: Row = {
+        "protection": spec,
+        "obfuscation": kind,
+        "parameter": float(parameter) if parameter else None,
+    }
+    made["sees"] = "every pixel" if cell == 1 or "cell=" not in settings else "one value a cell"
+    if kind == "dp-pix":
+        parsed: Any = protect.parse(spec)
+        made["noise_epsilon"] = parsed.epsilon / (channels if parsed.variant == "sound" else 1)
+    return made
+
+
+def of_photographs(records: Iterable[Row]) -> Iterator[Row]:
+    """Models that were trained on an accelerator: a row for each protection under which one was tested."""
+    for row in records:
+        for spec, tested in row["result"].items():
+            if isinstance(tested, Mapping):
+                yield {
+                    **row["settings"], **of_spec(spec, 3, 1), **{test: mean for test, (mean, _) in tested.items()},
+                    "half": tested["5-way 5-shot"][1], "validation": tuple(row["result"]["curve"]),
+                    "record": row["record"],
+                }  # fmt: skip
+
+
+def of_masks(records: Iterable[Row]) -> Iterator[Row]:
+    """What each release of a mask study keeps and leaves, beside what clear images have."""
+    for row in records:
+        for setting, found in row.get("settings", {}).items():
+            kind, _, keep = setting.partition(" ")
+            clear, kept = row["settings"]["none"], keep.replace(".", "").isdigit()
+            classifier = found.get("classifier-protected", found["classifier-clean"])
+            yield {
+                "world": row["world"], "target": row["target"], "seed": row["seed"], "setting": setting,
+                "mask": kind if kept else None, "keep": float(keep) if kept else None, "record": row["record"],
+                "accuracy": classifier["accuracy"], "chance": classifier["chance"],
+                "clean": clear["classifier-clean"]["accuracy"], "similarity": found.get("face-similarity"),
+                "strangers": clear.get("face-similarity_of_two"), **found.get("world", {}).get(row["target"], {}),
+            }  # fmt: skip
+
+
+def of_features(records: Iterable[Row]) -> Iterator[Row]:
+    """Accuracy-privacy curves (DPFE, Definition 11) over those of the plain feature, and over those of the cut below."""
+    runs = {(_world(row), *row["part"].values(), row["seed"]): row for row in records if "part" in row}
+    for (world, attributes, cut, variant, seed), run in runs.items():
+        others = {"over plain": (world, attributes, cut, "simple", seed)} if variant == "dpfe" else {}
+        if cut != CUTS[0]:
+            others["over a lower cut"] = (world, attributes, CUTS[CUTS.index(cut) - 1], variant, seed)
+        for name, other in ((name, runs[key]) for name, key in others.items() if key in runs):
+            gain = superior(_curve(run), _curve(other))
+            yield {
+                "compared": name, "world": world, **run["part"], "seed": seed, "gain": gain.mean,
+                "superior": bool(gain), "dimension": run["config"]["dimension"],
+                "record": run["record"] + other["record"],
+            }  # fmt: skip
+
+
+def _world(row: Row) -> str:
+    return str(row["row"]).partition(f"-{row['seed']}-")[0]
+
+
+def _curve(run: Row) -> list[tuple[float, float]]:
+    return [(statistics.mean(point["accuracies"].values()), _worst(point)["lrp"]) for point in run["curve"]]
+
+
+def _worst(point: Row) -> Row:
+    return dict(point["adversaries"][point["strongest"]])
+
+
+def of_points(records: Iterable[Row]) -> Iterator[Row]:
+    """Features without noise and under the most: what the strongest adversary ranks; and what a decoder draws."""
+    for row in (row for row in records if "part" in row):
+        for noise, point in (("none", row["curve"][0]), ("most", row["curve"][-1])):
+            worst = _worst(point)
+            yield {
+                **row,
+                **row["part"],
+                "world": _world(row),
+                "noise": noise,
+                "lrp": worst["lrp"],
+                "rank": worst["mean"],
+            }
+
+
+def of_ranks(records: Iterable[Row]) -> Iterator[Row]:
+    """How often more than a tenth of the people are likelier than the right one: counted, and by DPFE, Sec. 6.2."""
+    for row in (row for row in records if "part" in row):
+        for each in (each for point in row["curve"] for each in point["adversaries"].values()):
+            counted = each["beyond"].get(str(each["identities"] // 10))
+            yield {
+                "world": _world(row), "seed": row["seed"], "record": row["record"],
+                "beyond": each.get("beyond_a_tenth", counted),
+                "stated": normal_anonymity(each["mean"], each["deviation"], 0.1),
+            }  # fmt: skip
+
+
+def of_cuts(records: Iterable[Row]) -> Iterator[Row]:
+    """Times of the device's part for each cut."""
+    for row in records:
+        yield from ({**cost, "threads": row["threads"], "record": row["record"]} for cost in row["costs"])
+
+
+def of_inner(records: Iterable[Row]) -> Iterator[Row]:
+    """Meta-trainings with noise inside, and what they spent by the paper's accounting, of what they state."""
+    for row in records:
+        gdp = row["noise"]["conditional"]["gdp"] if row["policy"] != "none" else None
+        small = "a small convolutional one"  # NARROW in studies/meta_clip.py, which no record names
+        yield {**row, "network": small, "spent": gdp and round(gdp / row["epsilon"], 2)}
+
+
+def of_agreement(records: Iterable[Row]) -> Iterator[Row]:
+    """Kendall's correlation of measures with judges, by table and data set, in the mean over seeds.
+
+    Judges are `reliable` in a data set if their agreement with themselves is above 0 with its interval.
+    """
+    known = {row["row"]: row for row in records}
+    agreement = known["agreement"]
+    for name, table in agreement["tables"].items():
+        for data, measures in table["rows"].items():
+            network = known[f"semsim-{data}-0"]["card"]["config"]["network"]
+            for measure, by_seed in measures.items():
+                if values := [each["kendall"]["value"] for each in by_seed if each]:
+                    yield {
+                        "table": name, "data": data, "measure": measure, "kendall": statistics.mean(values),
+                        "reliable": table["reliability"][data]["kendall"]["low"] > 0,
+                        "annotators": agreement["annotators"], "record": agreement["record"],
+                        "network": network if measure == "semsim" else None,
+                    }  # fmt: skip
+
+
+def of_audits(records: Iterable[Row]) -> Iterator[Row]:
+    """Audits of protections, beside the epsilon that is written; what an audit proves has no error of its own."""
+    for row in records:
+        yield {**row, "written": getattr(protect.parse(row["spec"]), "epsilon", None), "exact": 0.0}
+
+
+ROWS: dict[str, Callable[[Iterable[Row]], Iterator[Row]]] = {
+    "plain": iter,
+    "study": of_study,
+    "photographs": of_photographs,
+    "masks": of_masks,
+    "features": of_features,
+    "points": of_points,
+    "ranks": of_ranks,
+    "cuts": of_cuts,
+    "inner": of_inner,
+    "agreement": of_agreement,
+    "audits": of_audits,
+}

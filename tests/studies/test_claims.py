@@ -1,0 +1,262 @@
+"""Claims of papers: planted faults are caught, verdicts can come out either way, ours are the records'."""
+
+import math
+import re
+from typing import Any
+
+import claims
+import pytest
+from claims import Bound, Claim, Compare, Contrast, Evidence, Left, Measure, Same
+from results_page.flat import at, matches, of_spec, rows
+
+from sfumato.errors import DataError
+
+QUANTITY = [Measure(value="accuracy", where={"view": "denoised"})]
+EVIDENCE = Evidence(
+    data="photographs",
+    verdict="holds",
+    where={"view": "denoised"},
+    value="accuracy",
+    regime={"network": Same(column="network", paper="resnet50"), "ε": Same(column="epsilon", paper=3.0)},
+    compare=Compare(across="model", ours="new", theirs=["old"], within=["setting"]),
+    room=Bound(bound=1.0, by=0.02),
+    learned=Bound(bound=0.2, by=0.05),
+)
+
+
+def trained(gap: float = 0.1, seeds: int = 3, old: float = 0.6, **changes: Any) -> list[dict[str, Any]]:
+    """Two models in two settings, one ahead by so much, less or more in each seed."""
+    return [
+        {"model": model, "setting": setting, "seed": seed, "network": "resnet50", "epsilon": 3.0}
+        | {"view": "denoised", "record": f"{model}{setting}{seed}", "half": 0.01}
+        | {"accuracy": old + (gap + 0.002 * seed) * (model == "new")}
+        | changes
+        for model in ("new", "old")
+        for setting in (2.0, 10.0)
+        for seed in range(seeds)
+    ]
+
+
+def judge(known: list[dict[str, Any]], **changes: Any) -> claims.Judged:
+    return claims.judge(EVIDENCE.model_copy(update=changes), QUANTITY, known)
+
+
+def test_a_verdict_comes_out_either_way():
+    assert judge(trained(0.1)).word == "holds"
+    assert judge(trained(-0.1)).word == "fails"
+    noisy = [row | {"accuracy": row["accuracy"] + 0.2 * (row["seed"] - 1)} for row in trained(0.1)]
+    # Paired by seed, what both models share does not count; what only one has, does.
+    assert judge(noisy).word == "holds"
+    alone = [row | {"accuracy": 0.6} if row["model"] == "old" else row for row in noisy]
+    assert judge(alone).word == "no power"
+
+
+def test_a_sentence_about_several_settings_holds_in_part_where_it_is_shown():
+    mixed = [row for row in trained(0.1) if row["setting"] == 2.0] + [
+        row for row in trained(-0.1) if row["setting"] == 10.0
+    ]
+    judged = judge(mixed)
+    assert (judged.word, judged.reason) == ("holds in part", "shown in 1 of 2, contradicted in 1: 2")
+    assert judge(mixed, needs="every").word == "fails"
+
+
+# Planted faults
+
+
+@pytest.mark.parametrize("fault", [{"value": "half"}, {"where": {"view": "released"}}])
+def test_a_wrong_column_is_not_the_quantity_of_the_paper(fault):
+    judged = judge(trained() + trained(view="released"), **fault)
+    assert judged.word == "another regime"
+    assert "is not the paper's quantity" in judged.reason
+
+
+def test_a_wrong_epsilon_is_another_regime_and_what_it_says_there_follows():
+    judged = judge(trained(epsilon=1.0))
+    assert judged.word == "another regime"
+    assert judged.reason == "ε 1 in place of 3. There: holds, shown in 2 of 2"
+
+
+def test_another_backbone_is_another_regime():
+    judged = judge(trained(network="lenet"))
+    assert judged.reason.startswith("network lenet in place of resnet50")
+
+
+def test_at_the_floor_nothing_can_fall_and_at_the_ceiling_nothing_can_rise():
+    assert judge(trained(-0.1, old=0.99)).reason == "no room to rise"
+    below = {
+        "compare": EVIDENCE.compare.model_copy(update={"sign": "below"}),
+        "room": Bound(bound=0.59, by=0.02),
+    }
+    assert judge(trained(0.1), **below).word == "no power"
+    assert judge(trained(0.1), **below).reason == "no room to fall"
+
+
+def test_models_that_learned_nothing_show_nothing():
+    judged = judge(trained(0.004, old=0.21))
+    assert (judged.word, judged.reason) == ("no power", "nothing was learned")
+
+
+def test_rows_that_are_left_out_without_a_reason_are_refused():
+    some = {"where": {"view": "denoised", "setting": 2.0}}
+    with pytest.raises(DataError, match=r"6 rows have accuracy and are neither chosen nor left out.*setting"):
+        judge(trained(), **some)
+    assert (
+        judge(trained(), **some, left_out=[Left(where={"setting": 10.0}, why="too coarse")]).word == "holds"
+    )
+
+
+def test_one_seed_that_is_named_three_holds_in_part_at_most_and_is_said():
+    one = trained(0.1, seeds=1)
+    judged = judge(one, half="half")
+    assert (judged.word, judged.reason) == ("holds in part", "shown in 2 of 2, 1 of 3 seeds")
+    assert claims.power(EVIDENCE, judged).startswith("1 seed (the study says 3)")
+    assert judge(trained(-0.1, seeds=1), half="half").word == "no power"
+    assert judge(one).word == "no power"  # without an interval over episodes
+
+
+def test_what_still_rose_does_not_decide_against_a_sentence():
+    curve = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    assert judge(trained(validation=curve)).word == "holds in part"
+    assert judge(trained(-0.1, validation=curve)).word == "no power"
+    assert judge(trained(0.1, seeds=1, validation=curve), half="half").word == "no power"
+
+
+# Contrasts
+
+
+def contrast(gap: float, half: float = 0.01) -> Contrast:
+    return Contrast("", 0.5 + gap, 0.5, gap, half, "")
+
+
+def test_what_is_above_0_and_below_the_papers_effect_is_judged_by_both():
+    claimed = Compare(claimed=0.03)
+    assert [contrast(gap).outcome(claimed) for gap in (0.02, 0.005, -0.005, 0.025)] == [
+        "yes",
+        "no",
+        "no",
+        "yes",
+    ]
+    assert contrast(0.025, 0.03).outcome(claimed) == "open"
+    assert contrast(-0.02).outcome(Compare(allowed=0.04)) == "yes"
+
+
+def test_one_of_many_contrasts_comes_by_chance():
+    few = [contrast(0.1), *[contrast(0.0, 0.1)] * 16]
+    assert claims.decide(few, Compare(), "each")[0] == "no power"
+    assert claims.decide([contrast(0.1)] * 3 + few[3:], Compare(), "each")[0] == "holds in part"
+    assert claims.by_chance(1, 17) == pytest.approx(1 - 0.975**17)
+
+
+@pytest.mark.parametrize(
+    ("order", "word"), [("falling", "fails"), ("rising", "holds"), ("peak inside", "fails")]
+)
+def test_values_in_an_order_are_compared_step_by_step(order, word):
+    known = [
+        {"size": size, "seed": seed, "record": "", "accuracy": size + seed / 100}
+        for size in (2, 10, 4)
+        for seed in range(3)
+    ]
+    compare = Compare(across="size", order=order)
+    ordered = Evidence(data="", verdict="holds", value="accuracy", compare=compare, needs="every")
+    judged = claims.judge(ordered, [Measure(value="accuracy")], known)
+    assert len(judged.contrasts) == 2
+    assert judged.word == word
+
+
+def test_a_value_is_compared_with_a_number_or_a_column_of_its_row():
+    known = [row | {"chance": 0.65} for row in trained()]
+    against = {"compare": Compare(against="chance", within=["model", "setting"]), "room": None}
+    assert [each.gap > 0 for each in judge(known, **against).contrasts] == [True, True, False, False]
+    against = {"compare": Compare(against=0.65, within=["model", "setting"]), "room": None}
+    assert judge(known, **against).word == "holds in part"
+
+
+def test_several_rows_of_one_seed_need_a_word_how_they_become_one():
+    both = {"compare": Compare(across="model", ours="new")}
+    with pytest.raises(DataError, match="2 rows of one seed, 0: say `reduce`"):
+        judge(trained(), **both)
+    least = both["compare"].model_copy(update={"reduce": "min"})
+    assert judge(trained(), compare=least).word == "holds"
+
+
+def test_an_interval_is_drawn_with_0_in_its_middle():
+    assert claims.drawn(contrast(0.5, 0.25), 1.0, 9) == "    |-o- "
+    assert claims.drawn(contrast(-1.0, math.inf), 1.0, 9) == "o---|----"
+
+
+# Rows
+
+
+def test_the_sound_variant_needs_three_times_the_epsilon_for_the_noise_of_the_paper():
+    assert of_spec("dp-pix:cell=8,epsilon=3", 3, 1)["noise_epsilon"] == 1.0
+    assert of_spec("dp-pix:cell=8,epsilon=3", 1, 1)["noise_epsilon"] == 3.0
+    assert of_spec("dp-pix:cell=8,epsilon=3,variant=published", 3, 1)["noise_epsilon"] == 3.0
+    assert of_spec("pixelize:cell=8", 3, None)["sees"] == "one value a cell"
+
+
+def test_columns_are_keys_or_the_way_to_them_and_texts_are_patterns():
+    row = {"cell": {"seed": 1}, "a.b": 2, "name": "plain 0.25"}
+    assert (at(row, "cell.seed"), at(row, "a.b"), at(row, "cell.no"), at(row, "name.no")) == (
+        1,
+        2,
+        None,
+        None,
+    )
+    assert matches(row, {"name": ["x", "plain *"], "cell.seed": 1})
+    assert not matches(row, {"name": "plain"})
+
+
+# Ours
+
+
+def test_every_verdict_is_the_one_that_the_records_show():
+    for claim in claims.load().values():
+        for evidence in claim.evidence:
+            judged = claims.verdict(claim, evidence)  # raises if it is another one
+            assert evidence.before, claim.says
+            assert evidence.records == [] or re.fullmatch("[0-9a-f]{8}", judged.digest)
+            if evidence.verdict in ("no power", "another regime", "cannot be checked"):
+                assert evidence.because or evidence.here, claim.says
+
+
+def test_another_verdict_than_that_of_the_records_is_refused_with_both_words():
+    claim = claims.load()["meta-clip-2-conservative"]
+    wrong = claim.evidence[0].model_copy(update={"verdict": "fails"})
+    with pytest.raises(DataError, match=r"the records say 'holds'.*and the file 'fails'.*studies/claims"):
+        claims.verdict(claim, wrong)
+
+
+def test_a_test_that_is_named_must_be_there():
+    claim = claims.load()["dpfe-4-bound"]
+    lost = claim.evidence[0].model_copy(update={"test": "tests/studies/test_claims.py::test_" + "lost"})
+    with pytest.raises(DataError, match=r"test_lost is not there"):
+        claims.verdict(claim, lost)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_evidence", "change", "caught"),
+    [
+        (
+            "fs-pic-3-ssim",
+            0,
+            {"where": {"kind": "similarity", "cell.view": "released"}},
+            "the paper's quantity",
+        ),
+        ("fs-pic-5-best-cell", 2, {}, "ε of DP-Pix's noise 1 in place of 3"),
+        ("mask-2-adversarial", 0, {}, "no room to fall"),
+        ("dpfe-1-superior", 0, {"where": {"compared": "over plain", "world": "faces"}}, "neither chosen"),
+        ("semsim-1-agrees", 0, {}, "network lenet in place of resnet50"),
+        ("fs-pic-2-denoiser", 1, {"seeds": 3}, "1 of 3 seeds"),
+        ("meta-clip-1-adaptive", 1, {}, "of the stated 2, 2.05 in place of 1"),
+    ],
+)
+def test_the_faults_of_an_earlier_version_are_caught_in_its_own_records(name, at_evidence, change, caught):
+    claim: Claim = claims.load()[name]
+    evidence = claim.evidence[at_evidence].model_copy(update=change)
+    try:
+        reason = claims.judge(
+            evidence, claims.quantities()[claim.quantity], rows(evidence.records, evidence.rows)
+        ).reason
+    except DataError as error:
+        reason = str(error)
+    assert caught in reason
