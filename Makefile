@@ -28,7 +28,7 @@ pytest: $(VENV)/tests.read
 
 # What is quick to know: the mathematics, what travels, images, protections, specs, and one walk through everything:
 # a study with a report, a trained code, a folder released with its ledger, a service, an enrolment, a class.
-QUICK := dp wire protect test_images.py test_images_metadata.py test_episodes.py test_artefacts.py test_errors.py \
+QUICK := dp wire protect images/test_images.py images/test_images_metadata.py test_episodes.py test_artefacts.py test_errors.py \
 	study/test_grid.py \
 	docs/installed.py::test_the_commands_that_a_demo_ends_with_release_a_folder_and_serve_a_prediction
 quick: $(VENV)/tests.read

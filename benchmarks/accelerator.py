@@ -26,14 +26,14 @@ from roofline import TYPES, Watched, bytes_of
 from timing import record, short, write
 from torch import Tensor
 
-from sfumato import memory
 from sfumato.attack import feature_inversion, reidentify, restore
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
+from sfumato.base import memory
+from sfumato.base.precision import resolve
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import adversarial_mask, classifier, code, few_shot, meta, private_feature
 from sfumato.networks import LeNet
-from sfumato.precision import resolve
 from sfumato.protect import parse
 
 RUNS = Path("runs/accelerator.json")

@@ -20,15 +20,14 @@ from timing import Line, in_turn, show
 
 from edge import write_code
 from sfumato import data
-from sfumato.device import look_up
-from sfumato.device.client import Client
+from sfumato.base.listening import running
+from sfumato.device.client import Client, look_up
 from sfumato.device.ledger import Ledger
 from sfumato.edge.export import export
 from sfumato.edge.runtime import session
-from sfumato.listening import running
 from sfumato.protect.code import Code
 from sfumato.serve import models
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
 
 HATS, SHOTS, QUERIES, CODES = 20, 5, 100, 10_000

@@ -19,13 +19,14 @@ from PIL import Image
 from timing import Line, in_turn, show
 from torch.nn import functional
 
-from sfumato import data, memory
+from sfumato import data
+from sfumato.base import memory
+from sfumato.base.precision import autocast, resolve
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler
 from sfumato.learn import few_shot
 from sfumato.networks import Conv4
-from sfumato.precision import autocast, resolve
 from sfumato.protect import parse
 
 LIMIT = 1.10

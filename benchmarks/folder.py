@@ -31,10 +31,10 @@ import torch
 from PIL import Image, ImageFilter
 
 from sfumato import images
-from sfumato.device.folder import FolderConfig, protect_folder
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs.folder import FolderConfig, protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import fresh_noise
-from sfumato.engines import EngineConfig
 from sfumato.protect import parse
 from sfumato.protect.blur import Blur
 

@@ -71,8 +71,8 @@ def _glyphs(classes: int = 60) -> Any:
 def protect_folder(files: int, folder: Path) -> Work:
     from folder import write_photographs
 
-    from sfumato.device.folder import protect_folder
-    from sfumato.engines import EngineConfig
+    from sfumato.base.engines import EngineConfig
+    from sfumato.device.jobs.folder import protect_folder
     from sfumato.protect import parse
 
     write_photographs(folder / "source", files, 84)
@@ -242,7 +242,7 @@ def gallery(prototypes: int, folder: Path) -> Work:
 
 
 def _charges(first: int, count: int, folder: Path) -> list[Any]:
-    from sfumato.device.charges import Charge
+    from sfumato.device.ledger.charges import Charge
     from sfumato.protect import parse
 
     protection, shape = parse("dp-pix:cell=4,epsilon=0.01"), (3, 84, 84)
@@ -279,7 +279,7 @@ def ledger(releases: int, folder: Path) -> Work:
 
 
 class _Simulated:
-    """A folder of so many files that are not there, listed as sfumato.device.local lists one."""
+    """A folder of so many files that are not there, listed as sfumato.device.ledger.local lists one."""
 
     def __init__(self, files: int) -> None:
         self._files = files
@@ -291,16 +291,16 @@ class _Simulated:
         return ((base, self._look) for _, base in bases)
 
     def _look(self) -> Any:
-        from sfumato.device.local import Entry
+        from sfumato.device.ledger.local import Entry
 
         return Entry("file", 3000, "1")
 
 
 def listing(files: int, folder: Path) -> Work:
     """The files of a folder, in tasks for workers."""
-    from sfumato.device.listing import chunks, walk
-    from sfumato.device.manifest import Outcome
-    from sfumato.device.worker import Item
+    from sfumato.device.jobs.listing import chunks, walk
+    from sfumato.device.jobs.manifest import Outcome
+    from sfumato.device.jobs.worker import Item
 
     def work() -> None:
         found = walk(_Simulated(files), None, Outcome())  # type: ignore[arg-type]
@@ -445,8 +445,7 @@ def large_ledger(releases: int) -> Iterator[str]:
 
 def large_witness(turns: int) -> Iterator[str]:
     """Releases a second by charges of several sizes, each on the disk, with the chain and its witness."""
-    from sfumato.device import chain
-    from sfumato.device.ledger import Ledger
+    from sfumato.device.ledger import Ledger, chain
 
     def nothing(*_: object) -> bytes:
         return b""

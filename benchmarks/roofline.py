@@ -38,7 +38,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from sfumato import data, images, memory
+from sfumato import data, images
+from sfumato.base import memory
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.protect import parse
 
@@ -242,8 +243,8 @@ def _protection(spec: str) -> Callable[[Path], Job]:
 
 
 def _folder(place: Path) -> Job:
-    from sfumato.device.folder import protect_folder
-    from sfumato.engines import EngineConfig
+    from sfumato.base.engines import EngineConfig
+    from sfumato.device.jobs.folder import protect_folder
 
     count, side = 20, 1024
     folders.write_photographs(place / "source", count, side)

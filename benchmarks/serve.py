@@ -38,8 +38,8 @@ from sfumato.protect import parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.vectors import BitsRelease
 from sfumato.serve import models
-from sfumato.serve.app import ServiceConfig
 from sfumato.serve.engine import Engine
+from sfumato.serve.http.app import ServiceConfig
 from sfumato.serve.store import Store
 from sfumato.wire import labelled
 
@@ -53,8 +53,8 @@ METRICS_KEY = "key-of-the-benchmark"
 COMMAND = "import typer; from sfumato.cli.serve import serve; typer.run(serve)"
 BARE = """
 from fastapi import FastAPI, Request
-from sfumato.listening import address_of, listen
-from sfumato.serve.app import run
+from sfumato.base.listening import address_of, listen
+from sfumato.serve.http.app import run
 app = FastAPI(telemetry={"tracing": False, "metrics": False, "logs": False})
 
 @app.post("/bare")

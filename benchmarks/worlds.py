@@ -14,10 +14,10 @@ from PIL import Image
 from timing import Line, in_turn, show
 
 from sfumato import images
-from sfumato.data.faces import faces
-from sfumato.data.glyphs import glyphs
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.scenes import scenes
+from sfumato.data.worlds.faces import faces
+from sfumato.data.worlds.glyphs import glyphs
+from sfumato.data.worlds.scenes import scenes
 
 REQUIRED = 1000  # images of 64x64 a second
 SIZE = 64

@@ -20,7 +20,7 @@ import sfumato
 from sfumato.edge.graphs import to_onnx
 from sfumato.edge.profile import Cost, cost_of
 from sfumato.images import to_float
-from sfumato.networks.tiny_darknet import DARKNET_WIDTHS, TinyDarknet
+from sfumato.networks.encoders.tiny_darknet import DARKNET_WIDTHS, TinyDarknet
 from sfumato.networks.weights import initial_weights
 from sfumato.study.records import write_rows
 

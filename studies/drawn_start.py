@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
+from sfumato.base.precision import autocast, resolve
+from sfumato.base.settings import configured
 from sfumato.data import LabelledImages, faces, glyphs, scenes
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
@@ -33,12 +35,10 @@ from sfumato.images import to_float, to_uint8
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import KIND
-from sfumato.networks.conv4 import Conv4
+from sfumato.networks.encoders.conv4 import Conv4
 from sfumato.networks.weights import initial_weights
-from sfumato.precision import autocast, resolve
 from sfumato.protect import parse
 from sfumato.protect.parameters import cell_in_pixels
-from sfumato.settings import configured
 
 _MAPS = 2  # maps are pooled to so many rows and columns before they are classified, whatever their size
 _SIDE = 48  # images are drawn at this size
@@ -67,7 +67,7 @@ class StartConfig:
         learning_rate: of Adam, at its highest: it rises over the first 200 steps, and falls along a cosine.
         protected: the share of batches that are released by a protection.
         world: the seed of what is drawn, kept apart from the worlds that studies use.
-        precision: see `sfumato.precision`.
+        precision: see `sfumato.base.precision`.
     """
 
     things: int = 1200

@@ -23,7 +23,7 @@ from sfumato import data
 from sfumato.episodes import Sampler, Shape
 from sfumato.images import to_float
 from sfumato.learn.prototypes import episode_accuracies
-from sfumato.networks.pretrained import on_card, open_pretrained, parse_pretrained
+from sfumato.networks.encoders.pretrained import on_card, open_pretrained, parse_pretrained
 from sfumato.study.records import write_rows
 
 ROOT = Path(__file__).parents[1]

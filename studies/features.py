@@ -37,6 +37,7 @@ from sfumato.attack import feature_identity, feature_inversion, reidentify
 from sfumato.attack.faces import FaceFinder
 from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.base.proportions import wilson
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge.export import export
@@ -47,7 +48,6 @@ from sfumato.episodes import seed_of
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig, FeatureModel
 from sfumato.networks import MTCNN, align
-from sfumato.proportions import wilson
 from sfumato.protect.feature import clipped_noisy, noisy, proved_of_clipped_noisy
 
 RECORDS = Rows(RESULTS / "features.jsonl")

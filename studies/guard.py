@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from sfumato import data, images
+from sfumato.base.proportions import wilson
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
-from sfumato.proportions import wilson
 from sfumato.protect import parse
 from sfumato.protect.recognition import chances
 from sfumato.protect.spec import portable

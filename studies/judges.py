@@ -35,7 +35,7 @@ from sfumato.annotate import judges
 from sfumato.annotate.judges import Ability
 from sfumato.data import LabelledImages
 from sfumato.images import to_float
-from sfumato.networks.pretrained import open_pretrained, parse_pretrained
+from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained
 from sfumato.study.records import write_rows
 
 LOOKS = (64, 128)  # sides at which SqueezeNet looks

@@ -37,7 +37,7 @@ from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.networks import MTCNN, MobileFaceNet, align
-from sfumato.networks.mini_xception import EMOTIONS, MiniXception
+from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 from sfumato.protect import parse
 
 RECORDS = Rows(RESULTS / "mask-tables.jsonl")

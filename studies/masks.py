@@ -27,11 +27,11 @@ from torch import Tensor
 
 import sfumato
 from sfumato import artefacts, data, images
+from sfumato.base.files import whole
 from sfumato.data import LabelledImages
-from sfumato.data.faces import CARRIERS, PARTS, draw, part_codes, people
+from sfumato.data.worlds.faces import CARRIERS, PARTS, draw, part_codes, people
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError
-from sfumato.files import whole
 from sfumato.learn import adversarial_mask
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.protect import parse

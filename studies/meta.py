@@ -34,7 +34,7 @@ from rows import RESULTS, Rows
 import sfumato
 from sfumato import protect
 from sfumato.data import LabelledImages, load, omniglot
-from sfumato.data.glyphs import glyphs
+from sfumato.data.worlds.glyphs import glyphs
 from sfumato.dp import accounting
 from sfumato.dp.accounting import Stretch
 from sfumato.learn import meta

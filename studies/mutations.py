@@ -31,7 +31,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import Phase, settings
 
-from sfumato.proportions import wilson
+from sfumato.base.proportions import wilson
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LIBRARY = REPOSITORY / "src" / "sfumato"

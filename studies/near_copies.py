@@ -23,9 +23,9 @@ from PIL import Image, ImageFilter
 
 import sfumato
 from sfumato import data
-from sfumato.device.fingerprints import fingerprints
-from sfumato.device.near_copies import Fingerprint, near_copies
-from sfumato.proportions import wilson
+from sfumato.base.proportions import wilson
+from sfumato.device.ledger.fingerprints import fingerprints
+from sfumato.device.ledger.near_copies import Fingerprint, near_copies
 from sfumato.study.records import write_rows
 
 RECORD = Path(__file__).parent / "results" / "near-copies.jsonl"

@@ -37,8 +37,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import sfumato
+from sfumato.base.proportions import wilson
 from sfumato.data import load
-from sfumato.proportions import wilson
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.lab import Lab, Progress

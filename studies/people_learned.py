@@ -39,7 +39,7 @@ from sfumato.assess import agreement, people
 from sfumato.learn.semsim import perceptual
 from sfumato.learn.semsim.perceptual import Looked, PerceptualConfig
 from sfumato.networks import SqueezeNet
-from sfumato.networks.squeeze_net import WIDTHS
+from sfumato.networks.encoders.squeeze_net import WIDTHS
 from sfumato.networks.stage_distance import KINDS, StageDistance, averaged, placed_terms, relative_terms
 
 WEIGHTS = SHARED / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"

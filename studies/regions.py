@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.nn import functional
 
 import sfumato
-from sfumato.data.listing import read_rows
-from sfumato.device.footage import footage
+from sfumato.base.proportions import wilson
+from sfumato.data.readers.listing import read_rows
+from sfumato.device.jobs.footage import footage
+from sfumato.device.jobs.video import followed, protect_video
 from sfumato.device.ledger import Ledger
-from sfumato.device.video import followed, protect_video
 from sfumato.images import as_tensor, read
-from sfumato.proportions import wilson
 from sfumato.protect import parse
 from sfumato.protect.region import Region, overlap
 from sfumato.study.records import write_rows

@@ -25,14 +25,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.base.listening import running
 from sfumato.device.client import Client
-from sfumato.device.demands import parsed
+from sfumato.device.client.demands import parsed
 from sfumato.device.ledger import Ledger
 from sfumato.episodes import Sampler
 from sfumato.learn.gallery import answers_of_episodes
-from sfumato.listening import running
 from sfumato.serve import models
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store
 from sfumato.study import grid, kinds

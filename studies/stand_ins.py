@@ -25,13 +25,13 @@ from torch.nn import functional
 
 from sfumato import images
 from sfumato.attack.faces import FaceFinder, Found
+from sfumato.base.files import whole, write_rows
 from sfumato.data import LabelledImages
-from sfumato.data.faces import PARTS, draw, part_codes
-from sfumato.data.faces import people as people_to_draw
+from sfumato.data.worlds.faces import PARTS, draw, part_codes
+from sfumato.data.worlds.faces import people as people_to_draw
 from sfumato.errors import DataError
-from sfumato.files import whole, write_rows
 from sfumato.networks import MTCNN
-from sfumato.networks.alignment import similarity
+from sfumato.networks.faces.alignment import similarity
 
 MADE = Path("runs/stand-ins")
 DETECTOR = Path("../shared/data/weights/mtcnn.safetensors")

@@ -20,10 +20,10 @@ from rows import RESULTS, Rows
 
 import sfumato
 from sfumato import data
+from sfumato.base.proportions import wilson
 from sfumato.data.labelled import LabelledImages
 from sfumato.learn import classifier
 from sfumato.learn.start import STARTS, by_content
-from sfumato.proportions import wilson
 from sfumato.protect import parse
 
 DATA = Path("runs/data")

@@ -40,12 +40,12 @@ from sfumato.attack import feature_identity, feature_inversion, reidentify
 from sfumato.attack.faces import FaceFinder
 from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.base.proportions import wilson
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig, FewShotModel
 from sfumato.networks import MTCNN, align
-from sfumato.proportions import wilson
 from sfumato.protect import Protection, parse
 from sfumato.study.models import Models
 

@@ -29,7 +29,7 @@ from typing import Any
 from rows import RESULTS, Rows
 
 import sfumato
-from sfumato.files import whole
+from sfumato.base.files import whole
 
 ROOT = Path(__file__).parents[1]
 RECORDS = Rows(RESULTS / "strangers.jsonl")

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sfumato.files import write_rows
+from sfumato.base.files import write_rows
 
 
 def omniglot(packed: Path, root: Path) -> int:

@@ -23,7 +23,7 @@ gc.disable()  # until all tests are read, whose modules stay
 
 # What takes longest comes first: no process is left with it at the end. Measured by benchmarks/suite.py.
 LONGEST = (
-    *("study/test_engines.py", "test_engines.py", "device/test_engines.py", "docs/test_site.py"),
+    *("study/test_engines.py", "base/test_engines.py", "device/test_engines.py", "docs/test_site.py"),
     *(
         "test_package.py",
         "docs/test_blocks.py",

@@ -136,7 +136,7 @@ def test_it_says_its_version(unpacked, tmp_path):
 
 
 def test_the_service_of_a_wheel_has_the_page(unpacked, tmp_path):
-    code = "from sfumato.serve.app import page_of_package as page; print(page())"
+    code = "from sfumato.serve.http.app import page_of_package as page; print(page())"
     env = {**os.environ, "PYTHONPATH": str(unpacked)}
     said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert said.stdout.strip() == str(unpacked / "sfumato" / "serve" / "page"), said.stderr

@@ -24,7 +24,7 @@ def description() -> dict[str, Any]:
     from fastapi import FastAPI
 
     import sfumato
-    from sfumato.serve.routes import RESOURCES, health
+    from sfumato.serve.http.routes import RESOURCES, health
 
     routers = [*(resource.router for resource in RESOURCES), health.counts]
     app = FastAPI(

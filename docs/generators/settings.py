@@ -35,7 +35,7 @@ def _inner(kind: Any) -> list[tuple[str, Any]]:
 
 
 def _keys(kind: Any) -> str:
-    from sfumato.settings import yaml_of
+    from sfumato.base.settings import yaml_of
 
     hints, meanings = get_type_hints(kind), attributes(kind)
     sections = {name for name, _ in _inner(kind)}

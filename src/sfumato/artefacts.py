@@ -21,8 +21,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from safetensors import SafetensorError, safe_open
 
 import sfumato
+from sfumato.base.files import open_regular, parse_json, whole
 from sfumato.errors import ArtefactError, shortened
-from sfumato.files import open_regular, parse_json, whole
 
 # Cards are read without PyTorch, which a service of codes has not; who reads or writes tensors imports it.
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 import sfumato
-from sfumato.engines import EngineConfig, engine
-from sfumato.threads import limit_threads
+from sfumato.base.engines import EngineConfig, engine
+from sfumato.base.threads import limit_threads
 
 
 @dataclass(frozen=True)

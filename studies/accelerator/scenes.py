@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.data.faces import People, draw, people
-from sfumato.data.faces import faces as world_of
-from sfumato.engines import EngineConfig, engine
+from sfumato.base.engines import EngineConfig, engine
+from sfumato.data.worlds.faces import People, draw, people
+from sfumato.data.worlds.faces import faces as world_of
 
 SIDE = 32  # as of `sfumato demo`
 _PART = 2000  # images drawn by one process at a time

@@ -20,7 +20,7 @@ from sfumato.learn import semsim
 from sfumato.learn.semsim import SemSimConfig, perceptual
 from sfumato.learn.semsim.perceptual import Foretold, Looked, PerceptualConfig
 from sfumato.networks import SqueezeNet
-from sfumato.networks.squeeze_net import WIDTHS
+from sfumato.networks.encoders.squeeze_net import WIDTHS
 from sfumato.networks.stage_distance import KINDS, StageDistance, averaged, placed_terms, relative_terms
 
 SEEDS = (0, 1, 2)

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from results_page.reading import Row, records
-from sfumato.device.budgets import Budget
+from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.audit import rounded_down
 from sfumato.dp.guarantee import SYMBOLS
 from sfumato.protect.pixelize import cell_areas, spread

@@ -14,7 +14,7 @@ from sfumato.annotate.judges import Ability, ability, ability_on_pairs, admit
 from sfumato.annotate.proxies import PairProxy, Proxy
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import MobileFaceNet, SqueezeNet, align
-from sfumato.networks.mini_xception import EMOTIONS, MiniXception
+from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 
 # Landmarks of the frame that MobileFaceNet is trained on, as shares of its 96 columns and 112 rows.
 FRAME = torch.tensor(

@@ -10,9 +10,9 @@ import pytest
 
 from sfumato.annotate import Pair, Store
 from sfumato.annotate.results import agreement, columns_of, doubts, export, reliability, results, shares
+from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, MissingExtraError
 from sfumato.learn import semsim
-from sfumato.proportions import wilson
 
 Begin = Callable[..., Store]
 

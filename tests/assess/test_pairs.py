@@ -20,8 +20,8 @@ from sfumato.assess import pairs, similarity
 from sfumato.assess.frechet import frechet_distance
 from sfumato.assess.pairs import PIXELS, Measure, OfSqueezeNet, Pair, Pairs, Scores, find, measure
 from sfumato.assess.perceptual import Perceptual
-from sfumato.device.folder import FolderConfig, protect_folder
-from sfumato.engines import EngineConfig
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs.folder import FolderConfig, protect_folder
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import MTCNN, MobileFaceNet, SqueezeNet
 from sfumato.protect import parse

@@ -5,8 +5,8 @@ import pytest
 
 from sfumato.assess import people
 from sfumato.assess.people import Recognition, at_blur, at_noise, read
+from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
-from sfumato.proportions import wilson
 
 HEADER = "experiment,condition,subject,category,trials,correct,no_answer\n"
 

@@ -10,7 +10,8 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from PIL import Image
 
-from sfumato import artefacts, listening
+from sfumato import artefacts
+from sfumato.base import listening
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.refusal import Interval, Rate, Refusal
@@ -18,7 +19,7 @@ from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.serve import models
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store
 from sfumato.wire import tables

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from commands import Command, check_mistake
 
-from sfumato.networks.mobile_face_net import MobileFaceNet
+from sfumato.networks.faces.mobile_face_net import MobileFaceNet
 
 
 def test_weights_are_converted_and_said_to_be(command: Command, tmp_path: Path):

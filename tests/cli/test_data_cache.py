@@ -7,9 +7,9 @@ import torch
 from commands import Command, check_mistake
 
 from sfumato import images
+from sfumato.base.files import claimed
 from sfumato.data import folder
-from sfumato.data.stored import entries
-from sfumato.files import claimed
+from sfumato.data.readers.stored import entries
 
 
 @pytest.fixture

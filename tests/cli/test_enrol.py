@@ -15,7 +15,7 @@ from cloud import SIDE, answer_table, encoder, photograph, refusing, running, un
 from commands import SCRIPT, Command, Said, check_mistake
 
 from sfumato.cli.enrol import _classes
-from sfumato.device import look_up
+from sfumato.device.client import look_up
 from sfumato.device.ledger import Ledger
 from sfumato.protect import parse
 from sfumato.serve import models

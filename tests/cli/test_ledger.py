@@ -9,7 +9,7 @@ from cloud import SIDE, encoder
 from commands import Command, check_mistake
 
 from sfumato import images
-from sfumato.device import releasing
+from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
 from sfumato.protect import parse
 

@@ -21,8 +21,8 @@ from commands import SCRIPT, Command, Said
 from PIL import Image
 
 from sfumato import artefacts, images, wire
-from sfumato.device.budgets import Budget
 from sfumato.device.ledger import Ledger
+from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.networks.code import untrained_code_network

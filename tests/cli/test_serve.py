@@ -16,13 +16,13 @@ from cloud import encoder
 from commands import Command
 
 from sfumato import wire
+from sfumato.base.listening import listen
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.listening import listen
 from sfumato.protect import Release, parse
-from sfumato.serve import app as service
 from sfumato.serve import models
 from sfumato.serve.hiding import Hiding
+from sfumato.serve.http import app as service
 from sfumato.serve.store import Store
 
 SPEC = "pixelize:cell=2"

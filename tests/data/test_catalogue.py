@@ -6,7 +6,7 @@ import pytest
 
 from sfumato.cli import main
 from sfumato.data import _ON_DISK, WORLDS
-from sfumato.data.catalogue import SOURCES, Source
+from sfumato.data.readers.catalogue import SOURCES, Source
 
 
 @pytest.fixture

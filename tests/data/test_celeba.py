@@ -11,8 +11,8 @@ from PIL import Image
 
 from sfumato import images
 from sfumato.data import LabelledImages, celeba, load
-from sfumato.data.celeba import SHARES
-from sfumato.data.layout import class_splits
+from sfumato.data.readers.celeba import SHARES
+from sfumato.data.readers.layout import class_splits
 from sfumato.errors import ConfigError, DataError, ImageError, SfumatoError
 
 HEADER = """

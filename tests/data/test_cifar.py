@@ -14,7 +14,7 @@ import torch
 from layouts import by_split, values
 
 from sfumato.data import cifar10, cifar100, load
-from sfumato.data._pickles import read
+from sfumato.data.readers._pickles import read
 from sfumato.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -258,7 +258,7 @@ def test_a_pickle_that_would_evaluate_code_evaluates_nothing(tmp_path: Path):
         "copy_reg _reconstructor",
         "builtins getattr",
         "_codecs decode",
-        "sfumato.data._pickles _Stand",
+        "sfumato.data.readers._pickles _Stand",
         "pickle loads",
         "torch.storage _load_from_bytes",
     ],
@@ -396,6 +396,6 @@ def test_a_file_larger_than_any_official_one_is_not_opened(tmp_path: Path):
 
 def test_the_opcodes_of_an_official_pickle_are_all_known():
     """A name that pickletools does not have would be an opcode that is never allowed."""
-    from sfumato.data._pickles import _CALLS, _PLAIN
+    from sfumato.data.readers._pickles import _CALLS, _PLAIN
 
     assert {opcode.name for opcode in pickletools.opcodes} >= _PLAIN | _CALLS

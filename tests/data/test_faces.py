@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d
 
-from sfumato.data.faces import (
+from sfumato.data.worlds.faces import (
     AGES,
     CARRIERS,
     EXPRESSIONS,

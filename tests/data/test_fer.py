@@ -8,7 +8,7 @@ import torch
 from layouts import values
 
 from sfumato.data import fer, load
-from sfumato.data.fer import EMOTIONS, majority
+from sfumato.data.readers.fer import EMOTIONS, majority
 from sfumato.errors import ConfigError, DataError, SfumatoError
 
 SIDE = 48

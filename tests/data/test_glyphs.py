@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.data.glyphs import characters, glyphs
+from sfumato.data.worlds.glyphs import characters, glyphs
 from sfumato.errors import ConfigError
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from sfumato import images
 from sfumato.data import LabelledImages, hats, load, table
-from sfumato.data import _hats as drawn
-from sfumato.data._people import SCENE
-from sfumato.data.hats import put_on
+from sfumato.data.worlds import _hats as drawn
+from sfumato.data.worlds._people import SCENE
+from sfumato.data.worlds.hats import put_on
 from sfumato.errors import ConfigError, DataError, SfumatoError
 
 

@@ -6,7 +6,7 @@ import pytest
 from layouts import by_split, photograph, values
 
 from sfumato.data import load
-from sfumato.data.lfw import Pair, lfw, pairs
+from sfumato.data.readers.lfw import Pair, lfw, pairs
 from sfumato.errors import ConfigError, DataError, ImageError
 
 IMAGES = {

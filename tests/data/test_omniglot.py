@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from sfumato.data import LabelledImages, omniglot
-from sfumato.data.omniglot import _split_of
+from sfumato.data.readers.omniglot import _split_of
 from sfumato.errors import DataError, ImageError
 
 PACKED = Path(__file__).parents[2].parent / "shared" / "data"

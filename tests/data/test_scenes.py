@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sfumato.data.scenes import scenes
+from sfumato.data.worlds.scenes import scenes
 from sfumato.errors import ConfigError
 
 

@@ -17,12 +17,13 @@ from reading import bounded, reader, trainer
 from torch import Tensor
 
 from sfumato import data, images
-from sfumato.data import LabelledImages, folder, stored
+from sfumato.base.files import claimed
+from sfumato.data import LabelledImages, folder
 from sfumato.data.labelled import contact_sheet
-from sfumato.data.stored import Stored
-from sfumato.data.table import write
+from sfumato.data.readers import stored
+from sfumato.data.readers.stored import Stored
+from sfumato.data.readers.table import write
 from sfumato.errors import BusyError, ConfigError, DataError, ImageError
-from sfumato.files import claimed
 
 PEOPLE, EACH = 10, 4
 

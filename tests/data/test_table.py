@@ -9,7 +9,7 @@ import torch
 from sfumato import images
 from sfumato.data import Label, LabelledImages, glyphs, load, table
 from sfumato.data.labelled import label_of
-from sfumato.data.table import write
+from sfumato.data.readers.table import write
 from sfumato.errors import DataError, ImageError
 
 

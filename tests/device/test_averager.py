@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from sfumato import data, images
-from sfumato.device import releasing
-from sfumato.device.budgets import Budget
-from sfumato.device.fingerprints import fingerprints
-from sfumato.device.folder import FolderConfig, protect_folder
-from sfumato.device.ledger import DEFAULT_BUDGETS, Charge, Ledger
-from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON
-from sfumato.device.survey import survey
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs import releasing
+from sfumato.device.jobs.folder import FolderConfig, protect_folder
+from sfumato.device.jobs.survey import survey
+from sfumato.device.ledger import Charge, Ledger
+from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.fingerprints import fingerprints
+from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON
+from sfumato.device.ledger.tables import DEFAULT_BUDGETS
 from sfumato.dp.naming import Information
-from sfumato.engines import EngineConfig
 from sfumato.errors import BudgetExceededError, ConfigError
 from sfumato.protect import Release, parse
 

@@ -11,9 +11,9 @@ import torch
 from cloud import SIDE, encoder
 from torch import Tensor
 
-from sfumato.device import releasing
-from sfumato.device.budgets import Budget
+from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Charge, Ledger
+from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import Information

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sfumato.device.budgets import Budget
+from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import ConfigError
 

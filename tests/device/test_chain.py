@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.device import recovery, witness
-from sfumato.device.ledger import Charge, Ledger
+from sfumato.device.ledger import Charge, Ledger, recovery, witness
 from sfumato.errors import LedgerError
 
 KILLED = 9
@@ -81,10 +80,10 @@ def half_a_line(handle: int, line: bytes, offset: int) -> None:
 
 
 STEPS: dict[str, tuple[str, Callable[..., object], bool]] = {
-    "before the charges are on the disk": ("sfumato.device.ledger.Charges.add", die, False),
-    "before the witness is written": ("sfumato.device.ledger.Ledger._is_there", die, True),
-    "in the middle of the witness": ("sfumato.device.witness.os.pwrite", half_a_line, True),
-    "before the witness is on the disk": ("sfumato.device.witness.os.fsync", die, True),
+    "before the charges are on the disk": ("sfumato.device.ledger.ledger.Charges.add", die, False),
+    "before the witness is written": ("sfumato.device.ledger.ledger.Ledger._is_there", die, True),
+    "in the middle of the witness": ("sfumato.device.ledger.witness.os.pwrite", half_a_line, True),
+    "before the witness is on the disk": ("sfumato.device.ledger.witness.os.fsync", die, True),
 }
 
 
@@ -109,7 +108,7 @@ def test_killed_at_any_step_a_ledger_opens_and_gives_what_it_charged(
         assert not charged or again.releases == list(kept.values())
 
 
-@pytest.mark.parametrize("step", ["sfumato.device.tables.fill", "sfumato.device.witness.write"])
+@pytest.mark.parametrize("step", ["sfumato.device.ledger.tables.fill", "sfumato.device.ledger.witness.write"])
 def test_killed_as_it_is_begun_a_ledger_is_begun_by_the_next_one(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -298,7 +297,7 @@ def test_each_link_digests_the_one_before_and_its_own_row(path: Path):
 def test_a_ledger_that_only_its_own_processes_wrote_is_opened_without_reading_its_charges(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("sfumato.device.chain.check", partial(pytest.fail, "all of it is read"))
+    monkeypatch.setattr("sfumato.device.ledger.chain.check", partial(pytest.fail, "all of it is read"))
     first, second = Ledger(path), Ledger(path)
     first.charge(charge("c"))
     second.charge(charge("d"))

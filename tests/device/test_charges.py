@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sfumato.device.budgets import Budget
 from sfumato.device.ledger import Charge, Ledger
-from sfumato.device.near_copies import Fingerprint
-from sfumato.device.scopes import described
+from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.scopes import described
 from sfumato.dp.naming import Information
 from sfumato.errors import BudgetExceededError
 
@@ -43,7 +43,7 @@ def a_ledger(folder: Path) -> Iterator[Ledger]:
     """A ledger with the budgets LIMITS alone, to which images are near copies as ALIKE says."""
     with pytest.MonkeyPatch.context() as patch, Ledger(folder / "ledger.db") as ledger:
         patch.setattr(
-            "sfumato.device.pictures.near_copies",
+            "sfumato.device.ledger.pictures.near_copies",
             lambda first, second: {first.decode(), second.decode()} in ALIKE,
         )
         ledger.set_budget(None)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from sfumato.device.client import AsyncClient, Client, ServiceError
-from sfumato.device.conversation import Guess
+from sfumato.device.client.conversation import Guess
 
 HERE, KEY = "http://127.0.0.1:9", "sfumato_not-a-real-secret"
 METHODS = [

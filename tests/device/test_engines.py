@@ -19,15 +19,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sfumato import engines
-from sfumato.device.budgets import Budget
-from sfumato.device.folder import FolderConfig, Outcome, dry_run, protect_folder
+from sfumato.base import engines
+from sfumato.base.engines import EngineConfig
+from sfumato.base.files import PART
+from sfumato.device.jobs.folder import FolderConfig, Outcome, dry_run, protect_folder
 from sfumato.device.ledger import Ledger
-from sfumato.device.scopes import described, is_folder
-from sfumato.device.storage import Folder
-from sfumato.engines import EngineConfig
+from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.scopes import described, is_folder
+from sfumato.device.ledger.storage import Folder
 from sfumato.errors import ConfigError, DataError
-from sfumato.files import PART
 from sfumato.protect import parse
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -128,7 +128,7 @@ def both(tmp_path_factory, on_ray) -> tuple[Path, list[Outcome]]:
     write(root / "photos" / "limited", {f"{i:02}.png": picture(100 + i) for i in range(12)})
     outcomes = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sfumato.device.listing._CHUNK_FILES", 4)
+        patch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 4)
         patch.chdir(root)  # relative paths are those of the process that was started
         for name, engine in (("here", HERE), ("ray", on_ray)):
             with Ledger(f"{name}.db") as ledger:
@@ -413,7 +413,7 @@ def test_what_lies_in_the_memory_of_this_process_is_not_given_to_others(memory, 
 
 
 def test_processes_write_to_urls_as_one_does(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 3)
+    monkeypatch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 3)
     photos = write(tmp_path / "photos", something())
     protect_folder(photos, tmp_path / "one", parse(NOISY), tmp_path / "l.db", engine=HERE)
     protect_folder(

@@ -28,13 +28,13 @@ import pytest
 from PIL import Image
 
 from sfumato import images
-from sfumato.device import folder as jobs
-from sfumato.device.budgets import Budget
-from sfumato.device.folder import FolderConfig, Outcome, protect_folder
+from sfumato.base.engines import EngineConfig
+from sfumato.base.files import PART
+from sfumato.device.jobs import folder as jobs
+from sfumato.device.jobs.folder import FolderConfig, Outcome, protect_folder
 from sfumato.device.ledger import Ledger
-from sfumato.engines import EngineConfig
+from sfumato.device.ledger.budgets import Budget
 from sfumato.errors import ConfigError, DataError, LedgerError, SfumatoError
-from sfumato.files import PART
 from sfumato.protect import parse
 
 SPEC = "dp-pix:cell=4,epsilon=3"
@@ -1239,7 +1239,7 @@ def test_a_second_run_into_one_target_is_refused(place: Place):
 
 
 def test_two_processes_write_the_same_files_as_one(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 4)
+    monkeypatch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 4)
     busy(place)
     one = place.run()
     outputs, manifest = place.outputs(), place.manifest()
@@ -1278,7 +1278,7 @@ def test_a_worker_that_is_killed_is_an_error_of_ours(place: Place):
 IN_SMALL_TASKS = """
 import sys
 from sfumato.device import folder, listing
-from sfumato.engines import EngineConfig
+from sfumato.base.engines import EngineConfig
 from sfumato.protect import parse
 
 if __name__ == "__main__":

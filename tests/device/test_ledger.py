@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 from scipy.stats import norm
 
-from sfumato.device.budgets import Budget
-from sfumato.device.ledger import Charge, Ledger, Limit, default_path
-from sfumato.device.scopes import described
+from sfumato.device.ledger import Charge, Ledger, default_path
+from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.scopes import described
+from sfumato.device.ledger.summary import Limit
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from sfumato import images
-from sfumato.device import releasing
-from sfumato.device.folder import protect_folder
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs import releasing
+from sfumato.device.jobs.folder import protect_folder
 from sfumato.device.ledger import Ledger
-from sfumato.engines import EngineConfig
 from sfumato.errors import ImageError
 from sfumato.protect import Protection, Release, parse
 from sfumato.protect.parameters import LEAST_DIFFERENCE

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.device import recovery, releasing, witness
-from sfumato.device.budgets import Budget
-from sfumato.device.folder import protect_folder
-from sfumato.device.ledger import Ledger
-from sfumato.engines import EngineConfig
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs import releasing
+from sfumato.device.jobs.folder import protect_folder
+from sfumato.device.ledger import Ledger, recovery, witness
+from sfumato.device.ledger.budgets import Budget
 from sfumato.errors import BudgetExceededError, LedgerError
 from sfumato.images import write
 from sfumato.protect import parse
@@ -69,7 +69,7 @@ def test_a_folder_job_whose_ledger_is_deleted_ends_with_an_error(
 ):
     for number in range(40):
         write(tmp_path / "photos" / f"{number}.png", photograph.roll(number, 1))
-    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 1)
+    monkeypatch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 1)
     with pytest.raises(LedgerError, match="was deleted or replaced while it was in use"):
         protect_folder(
             tmp_path / "photos",

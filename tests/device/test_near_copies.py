@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
 from sfumato import data, images
-from sfumato.device.fingerprints import fingerprints
-from sfumato.device.near_copies import Fingerprint, near_copies
+from sfumato.device.ledger.fingerprints import fingerprints
+from sfumato.device.ledger.near_copies import Fingerprint, near_copies
 from sfumato.errors import ImageError
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT

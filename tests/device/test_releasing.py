@@ -9,10 +9,10 @@ import torch
 from cloud import SIDE, encoder
 from torch import Tensor
 
-from sfumato.device import releasing
-from sfumato.device.budgets import Budget
+from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
-from sfumato.device.scopes import is_folder
+from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.scopes import is_folder
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ImageError, SpecError
 from sfumato.images import digest

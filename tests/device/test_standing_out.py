@@ -6,7 +6,7 @@ import pytest
 import torch
 from cloud import SIDE, encoder
 
-from sfumato.device.outgoing import Image, standing_out
+from sfumato.device.client.outgoing import Image, standing_out
 from sfumato.errors import ConfigError
 from sfumato.protect import parse
 from sfumato.protect.code import Code, words_of

@@ -12,12 +12,12 @@ import fsspec
 import pytest
 from fsspec.registry import known_implementations
 
-from sfumato.device.budgets import Budget
+from sfumato.base.files import PART
 from sfumato.device.ledger import Charge, Ledger
-from sfumato.device.scopes import folder_name, is_folder, without_password
-from sfumato.device.storage import Folder, Remote, storage_of
+from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.scopes import folder_name, is_folder, without_password
+from sfumato.device.ledger.storage import Folder, Remote, storage_of
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
-from sfumato.files import PART
 
 
 @pytest.fixture(params=["folder", "memory", "local"])
@@ -121,7 +121,7 @@ def test_a_file_that_is_gone_is_no_image(there):
 
 
 def test_a_file_longer_than_allowed_is_not_read_whole(there, monkeypatch):
-    monkeypatch.setattr("sfumato.images.MAX_BYTES", 4)
+    monkeypatch.setattr("sfumato.images.reading.MAX_BYTES", 4)
     with pytest.raises(ImageError) as raised:
         there.image("a/b.png")
     assert raised.value.cause == "more bytes than allowed"

@@ -9,10 +9,10 @@ import pytest
 import torch
 from pictures import photographs
 
-from sfumato.device.budgets import Budget
-from sfumato.device.footage import Frame
+from sfumato.device.jobs.footage import Frame
+from sfumato.device.jobs.video import between, followed, protect_video
 from sfumato.device.ledger import Ledger
-from sfumato.device.video import between, followed, protect_video
+from sfumato.device.ledger.budgets import Budget
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
 from sfumato.images import Images
 from sfumato.protect import parse

@@ -115,7 +115,7 @@ def test_every_command_and_its_options_are_described(site):
 
 
 def test_every_key_of_a_study_is_described(site):
-    from sfumato.settings import listed
+    from sfumato.base.settings import listed
     from sfumato.study.grid import StudyConfig
 
     page = (site / "reference/study.html").read_text(encoding="utf-8")
@@ -124,7 +124,7 @@ def test_every_key_of_a_study_is_described(site):
 
 
 def test_every_route_of_the_service_is_described(site):
-    from sfumato.serve.routes import RESOURCES
+    from sfumato.serve.http.routes import RESOURCES
 
     page = (site / "reference/http.html").read_text(encoding="utf-8")
     for resource in RESOURCES:

@@ -26,7 +26,7 @@ from sfumato.edge.sides import MOST_CODES, MOST_NUMBERS, MOST_SCORES
 from sfumato.errors import ArtefactError, ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.learn import private_feature
 from sfumato.networks.code import untrained_code_network
-from sfumato.networks.pretrained import on_card
+from sfumato.networks.encoders.pretrained import on_card
 from sfumato.protect import parse
 from sfumato.protect.code import Code, load_encoder, signs
 from sfumato.protect.feature import Feature

@@ -21,10 +21,10 @@ from PIL import Image
 from service import DECADE, command, environment, read_only
 
 from sfumato import data, images
-from sfumato.device import releasing
+from sfumato.base.files import PART
+from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
 from sfumato.errors import LedgerError, SfumatoError
-from sfumato.files import PART
 from sfumato.protect import parse
 
 GROUP = "A folder job and its ledger"

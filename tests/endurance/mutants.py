@@ -24,8 +24,9 @@ import numpy as np
 from harness import Trial, scenario
 from PIL import Image, PngImagePlugin, TiffImagePlugin, features
 
-from sfumato import decoding, images
+from sfumato import images
 from sfumato.errors import ImageError
+from sfumato.images import decoding
 
 SECONDS = 2
 # Smaller than what images.read allows: thousands of mutants that declare all of it are read in minutes.

@@ -21,9 +21,9 @@ from harness import Trial, scenario
 from service import DECADE, environment
 
 from sfumato import data
-from sfumato.device import releasing
 from sfumato.device.client import Client
-from sfumato.device.exchange import ServiceError
+from sfumato.device.client.exchange import ServiceError
+from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
 from sfumato.errors import ArtefactError, BudgetExceededError, SfumatoError
 from sfumato.learn import few_shot, private_feature

@@ -18,7 +18,7 @@ from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.code import CodeConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.networks import SqueezeNet
-from sfumato.networks.pretrained import PretrainedEncoder
+from sfumato.networks.encoders.pretrained import PretrainedEncoder
 from sfumato.protect import answer, expand, parse
 from sfumato.protect.answer import Answer, Answerer
 from sfumato.protect.code import Code, load_encoder

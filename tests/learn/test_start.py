@@ -17,8 +17,9 @@ from sfumato.learn import classifier, code, few_shot
 from sfumato.learn import start as starts
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import begin, by_content
-from sfumato.networks import Conv4, drawn
-from sfumato.networks.resnet12 import ResNet12
+from sfumato.networks import Conv4
+from sfumato.networks.encoders import drawn
+from sfumato.networks.encoders.resnet12 import ResNet12
 from sfumato.protect import parse
 from sfumato.study.cells import changed
 

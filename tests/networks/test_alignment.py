@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sfumato.errors import DataError
-from sfumato.networks.alignment import align, reference_points, similarity
+from sfumato.networks.faces.alignment import align, reference_points, similarity
 
 
 def points(seed, *shape):

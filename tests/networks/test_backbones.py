@@ -4,7 +4,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from sfumato.errors import ArtefactError, DataError
-from sfumato.networks.backbones import VGG16, AlexNet, SqueezeNet11
+from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
 
 ALL = (AlexNet, VGG16, SqueezeNet11)
 

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from sfumato.errors import MissingExtraError
 from sfumato.networks import wheels
-from sfumato.networks.center_face import WEIGHTS, CenterFace
-from sfumato.networks.mtcnn import MTCNN
+from sfumato.networks.faces.center_face import WEIGHTS, CenterFace
+from sfumato.networks.faces.mtcnn import MTCNN
 
 needs_wheel = pytest.mark.skipif(not WEIGHTS.installed(), reason="the extra faces is not installed")
 

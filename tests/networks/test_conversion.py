@@ -9,12 +9,12 @@ from torch.nn import functional
 
 from sfumato.assess.perceptual import Perceptual
 from sfumato.errors import ArtefactError, ConfigError
-from sfumato.networks.backbones import AlexNet
 from sfumato.networks.conversion import convert
-from sfumato.networks.inception_resnet_v1 import InceptionResnetV1
-from sfumato.networks.mobile_face_net import MobileFaceNet
-from sfumato.networks.mtcnn import MTCNN
-from sfumato.networks.squeeze_net import SqueezeNet
+from sfumato.networks.encoders.backbones import AlexNet
+from sfumato.networks.encoders.squeeze_net import SqueezeNet
+from sfumato.networks.faces.inception_resnet_v1 import InceptionResnetV1
+from sfumato.networks.faces.mobile_face_net import MobileFaceNet
+from sfumato.networks.faces.mtcnn import MTCNN
 
 
 def same(ours: nn.Module, theirs: dict[str, Tensor]) -> bool:

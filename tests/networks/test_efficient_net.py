@@ -13,8 +13,8 @@ from torch.nn import functional
 from sfumato.errors import ArtefactError, MissingExtraError
 from sfumato.images import to_float
 from sfumato.networks import wheels
-from sfumato.networks.efficient_net import LITES, EfficientNetLite
-from sfumato.networks.pretrained import check_card, on_card, open_pretrained, parse_pretrained
+from sfumato.networks.encoders.efficient_net import LITES, EfficientNetLite
+from sfumato.networks.encoders.pretrained import check_card, on_card, open_pretrained, parse_pretrained
 
 LITE0 = LITES["efficientnet-lite0"][2]
 needs_wheel = pytest.mark.skipif(not LITE0.installed(), reason="the extra encoders is not installed")

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato.errors import ArtefactError, DataError
-from sfumato.networks.mini_xception import EMOTIONS, MiniXception
+from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 
 WEIGHTS = "weights/emotion_mini_xception_fer2013.safetensors"
 

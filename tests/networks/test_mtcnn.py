@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.networks import MTCNN, DetectorConfig, Faces
-from sfumato.networks.mtcnn import _averages, _sums, nms
+from sfumato.networks.faces.mtcnn import _averages, _sums, nms
 
 WEIGHTS = "weights/mtcnn.safetensors"
 

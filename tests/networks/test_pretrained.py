@@ -16,10 +16,10 @@ from sfumato.edge.graphs import to_onnx
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.start import begin
-from sfumato.networks import Conv4, SqueezeNet, embedding_cache
+from sfumato.networks import Conv4, SqueezeNet
 from sfumato.networks.classifiers import make_classifier, make_encoder
-from sfumato.networks.onnx_network import OnnxNetwork
-from sfumato.networks.pretrained import (
+from sfumato.networks.encoders import embedding_cache
+from sfumato.networks.encoders.pretrained import (
     Pretrained,
     PretrainedEncoder,
     Whitened,
@@ -28,6 +28,7 @@ from sfumato.networks.pretrained import (
     open_pretrained,
     parse_pretrained,
 )
+from sfumato.networks.onnx_network import OnnxNetwork
 
 SQUEEZENET = "weights/squeezenet1_0_imagenet_deepcomp.npz"
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3])[:, None, None], torch.tensor([0.2, 0.25, 0.3])[:, None, None]

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from sfumato.errors import ArtefactError, DataError
 from sfumato.networks import SqueezeNet
-from sfumato.networks.squeeze_net import STAGES
+from sfumato.networks.encoders.squeeze_net import STAGES
 
 WEIGHTS = "weights/squeezenet1_0_imagenet_deepcomp.npz"
 # Categories of Caltech-101 that ImageNet has under the same name, and their numbers there.

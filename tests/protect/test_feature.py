@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.device import releasing
-from sfumato.device.budgets import Budget
+from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
+from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, BudgetExceededError, DataError, SpecError
 from sfumato.images import digest

@@ -5,7 +5,7 @@ from typing import get_type_hints
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from sfumato.device.tables import protection_key
+from sfumato.device.ledger.tables import protection_key
 from sfumato.errors import SpecError
 from sfumato.learn.cards import Spec
 from sfumato.protect import parse

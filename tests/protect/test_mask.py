@@ -13,11 +13,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from sfumato import artefacts, images
-from sfumato.device import releasing
-from sfumato.device.folder import FolderConfig, dry_run, protect_folder, protect_image
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs import releasing
+from sfumato.device.jobs.folder import FolderConfig, dry_run, protect_folder, protect_image
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.engines import EngineConfig
 from sfumato.errors import ArtefactError, ConfigError, DataError, SpecError
 from sfumato.protect import expand, parse, unpack
 from sfumato.protect import mask as masks

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from sfumato import data, images
-from sfumato.device import releasing
-from sfumato.device.folder import protect_folder
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs import releasing
+from sfumato.device.jobs.folder import protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.engines import EngineConfig
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.protect import parse
 from sfumato.protect.outside import Outside

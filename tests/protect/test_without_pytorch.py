@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from sfumato import images
-from sfumato.device.releasing import squared_difference
+from sfumato.device.jobs.releasing import squared_difference
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.protect import parse
 

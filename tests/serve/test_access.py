@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from sfumato.serve.access import Admin, Needs, Reader, Writer, admit
-from sfumato.serve.problems import Problem
+from sfumato.serve.http.access import Admin, Needs, Reader, Writer, admit
+from sfumato.serve.http.problems import Problem
 from sfumato.serve.store import Key, Role
 
 ROLES: tuple[Role, ...] = ("read", "write", "admin")

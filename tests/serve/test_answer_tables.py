@@ -11,14 +11,13 @@ import torch
 from cloud import SIDE, encoder, refusing, untrained
 
 from sfumato import artefacts
-from sfumato.device import look_up
-from sfumato.device.client import AsyncClient, ServiceError
+from sfumato.device.client import AsyncClient, ServiceError, look_up
 from sfumato.device.ledger import Ledger
 from sfumato.errors import ConfigError
 from sfumato.learn.code_prototypes import Spread
 from sfumato.protect.code import Code
 from sfumato.serve import models
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.models import Served
 from sfumato.serve.store import Example, Store
 from sfumato.wire import tables

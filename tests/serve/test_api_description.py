@@ -11,7 +11,7 @@ from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import parse
 from sfumato.serve import models
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
 from sfumato.wire import labelled
 

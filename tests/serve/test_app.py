@@ -21,18 +21,18 @@ from cloud import refusing
 from sqlalchemy import event
 
 from sfumato import images, wire
-from sfumato.connections import Limits
+from sfumato.base.connections import Limits
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BusyError, ConfigError
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import Release, parse
 from sfumato.serve import models
-from sfumato.serve.app import ServiceConfig, create
 from sfumato.serve.engine import Engine
 from sfumato.serve.hiding import Hiding
+from sfumato.serve.http.app import ServiceConfig, create
+from sfumato.serve.http.routes import direct
 from sfumato.serve.models import Served
-from sfumato.serve.routes import direct
 from sfumato.serve.store import Example, Key, Store, StoreError, classifiers, keys
 from sfumato.wire import labelled
 from sfumato.wire.messages import EnrolledExamples
@@ -1044,7 +1044,7 @@ def test_an_id_that_a_client_sends_is_not_taken(site: Site, caplog: pytest.LogCa
 
 
 class Spans:
-    """In the place of sfumato.telemetry.Traces: what it was told."""
+    """In the place of sfumato.base.telemetry.Traces: what it was told."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []

@@ -29,10 +29,18 @@ from sqlalchemy import select
 
 from sfumato import images, wire
 from sfumato.device import client as module
-from sfumato.device import demands, exchange, sources
-from sfumato.device.budgets import Budget
-from sfumato.device.client import AsyncClient, Client, Demanded, Guess, ServiceError
+from sfumato.device.client import (
+    AsyncClient,
+    Client,
+    Demanded,
+    Guess,
+    ServiceError,
+    demands,
+    exchange,
+    sources,
+)
 from sfumato.device.ledger import Ledger
+from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import sentence
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, ImageError, SpecError
@@ -41,13 +49,13 @@ from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
-from sfumato.networks.pretrained import on_card
+from sfumato.networks.encoders.pretrained import on_card
 from sfumato.protect import naming, parse
 from sfumato.protect.code import Code
 from sfumato.protect.naming import naming_words
 from sfumato.protect.release import Release
 from sfumato.serve import models
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store, schema
 from sfumato.wire import labelled

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fastapi import FastAPI
 
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.models import Demand, Served
 from sfumato.serve.store import Store
 

@@ -10,12 +10,12 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 
-from sfumato.serve import access, problems
-from sfumato.serve.access import Needs, admit
 from sfumato.serve.config import ServiceConfig
+from sfumato.serve.http import access, problems
+from sfumato.serve.http.access import Needs, admit
+from sfumato.serve.http.problems import Problem
+from sfumato.serve.http.routes import RESOURCES, classes, classifiers, health, models, tenant
 from sfumato.serve.models import Demand, Served
-from sfumato.serve.problems import Problem
-from sfumato.serve.routes import RESOURCES, classes, classifiers, health, models, tenant
 from sfumato.serve.service import Service
 from sfumato.serve.store import Example, Key, NotFoundError, Store
 

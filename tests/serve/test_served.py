@@ -20,8 +20,8 @@ from torch import Tensor
 
 from sfumato import artefacts
 from sfumato.device.client import AsyncClient
+from sfumato.device.jobs.releasing import charged_release
 from sfumato.device.ledger import Ledger
-from sfumato.device.releasing import charged_release
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn.calibration import measured_refusal
 from sfumato.learn.code_prototypes import calibrated
@@ -29,7 +29,7 @@ from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import models
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store
 from sfumato.study.learners.few_shot import served_vectors

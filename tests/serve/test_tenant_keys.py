@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.models import Demand, Served
 from sfumato.serve.store import Key, Store
 

@@ -19,7 +19,7 @@ from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import exported, models
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
 
 SPEC = "dp-pix:cell=4,epsilon=3"
@@ -33,7 +33,7 @@ for name in ("torch", "onnx"):
 
 import httpx
 from sfumato.serve import models
-from sfumato.serve.app import create
+from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
 
 async def asked(app, requests):

@@ -11,7 +11,8 @@ from sfumato import artefacts
 from sfumato.errors import ConfigError
 from sfumato.learn import start as starts
 from sfumato.learn.start import begin, by_content
-from sfumato.networks import Conv4, drawn
+from sfumato.networks import Conv4
+from sfumato.networks.encoders import drawn
 
 SMALL = drawn_start.StartConfig(things=40, people=40, characters=40, epochs=2, steps=3, batch=8)
 

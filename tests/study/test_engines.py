@@ -1,4 +1,4 @@
-"""Studies whose cells run at once. The engines themselves: tests/test_engines.py."""
+"""Studies whose cells run at once. The engines themselves: tests/base/test_engines.py."""
 
 import json
 import multiprocessing
@@ -12,9 +12,9 @@ import time
 import pytest
 import torch
 
-from sfumato.engines import EngineConfig
+from sfumato.base.engines import EngineConfig
+from sfumato.base.files import claimed
 from sfumato.errors import BusyError, SfumatoError
-from sfumato.files import claimed
 from sfumato.study import grid, models, report, run
 from sfumato.study.cells import digest_of
 from sfumato.study.records import CONTENT
@@ -122,7 +122,7 @@ def test_a_claim_ends_with_the_process_that_had_it(tmp_path):
     script = f"""
 import time
 from pathlib import Path
-from sfumato.files import claimed
+from sfumato.base.files import claimed
 with claimed(Path({str(path)!r})):
     print("claimed", flush=True)
     time.sleep(60)

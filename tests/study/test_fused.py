@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.study.test_values import cell, lab, portraits
 
+from sfumato.base.files import claimed
 from sfumato.errors import BusyError
-from sfumato.files import claimed
 from sfumato.study import grid
 from sfumato.study.attacks import fused, reidentify, values
 from sfumato.study.cells import Cell

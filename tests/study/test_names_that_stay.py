@@ -10,8 +10,8 @@ import torch
 
 from sfumato import data, images
 from sfumato.assess import pairs
-from sfumato.device.folder import FolderConfig, protect_folder
-from sfumato.engines import EngineConfig
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs.folder import FolderConfig, protect_folder
 from sfumato.learn import adversarial_mask, classifier, few_shot, meta, private_feature
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.classifier import ClassifierConfig

@@ -10,7 +10,7 @@ from scipy.stats import beta
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.splitting import in_turns, suited
 from sfumato.errors import DataError
-from sfumato.networks.efficient_net import LITES
+from sfumato.networks.encoders.efficient_net import LITES
 from sfumato.networks.wheels import WheelFile
 from sfumato.study import cost, grid, preflight
 from sfumato.study.hits import fewest, whole_percents

@@ -13,15 +13,15 @@ from devices import write_code
 from torch import Tensor
 
 from sfumato import wire
+from sfumato.base.listening import running
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge.export import export
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.listening import running
 from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import models
-from sfumato.serve.app import ServiceConfig, create
+from sfumato.serve.http.app import ServiceConfig, create
 from sfumato.serve.store import Store
 
 pytestmark = chromium.MARKS

@@ -108,7 +108,7 @@ export class Api {
     return enrolled;
   }
 
-  /** By which one class of this server knows an example again: see example_id in sfumato.device.outgoing. */
+  /** By which one class of this server knows an example again: see example_id in sfumato.device.client.outgoing. */
   private async idOf(number: Uint8Array<ArrayBuffer>, { id }: Classifier, label: string): Promise<string> {
     const key = await crypto.subtle.importKey("raw", number, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
     const names = [new URL(this.server || location.origin, location.href).href, id, label.normalize("NFC")];

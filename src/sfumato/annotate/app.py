@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-from sfumato import connections
 from sfumato.annotate import results
 from sfumato.annotate.campaign import CANNOT_TELL, CHOOSE
 from sfumato.annotate.store import PROXY, Annotator, Question, Store
+from sfumato.base import connections
 from sfumato.errors import DataError, SfumatoError, needs_extra
 
 with needs_extra("the annotation page", "annotate"):

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from sfumato.data.listing import read_rows
+from sfumato.base.files import below
+from sfumato.data.readers.listing import read_rows
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
-from sfumato.files import below
 
 CHOOSE, SAME = "choose", "same"
 TASKS = (CHOOSE, SAME)
@@ -103,7 +103,7 @@ class Item:
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """Read a CSV with a header of COLUMNS; image files lie below its folder, see sfumato.files.below.
+    """Read a CSV with a header of COLUMNS; image files lie below its folder, see sfumato.base.files.below.
 
     Raises:
         DataError: no such file, a column that is missing, no rows, or a row with an empty value or a file

@@ -16,12 +16,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato.annotate.proxies import PairProxy, Proxy
+from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.networks import MobileFaceNet, align
-from sfumato.networks.mini_xception import EMOTIONS, MiniXception
-from sfumato.networks.pretrained import open_pretrained, parse_pretrained
-from sfumato.proportions import wilson
+from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained
+from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 
 LEAST_RIGHT: Final = 0.85
 LEAST_JUDGES: Final = 2  # of a data set: one alone agrees with itself

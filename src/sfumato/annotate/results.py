@@ -18,9 +18,9 @@ from pathlib import Path
 from sfumato.annotate.campaign import DIFFERENT, THE_SAME
 from sfumato.annotate.store import Store
 from sfumato.assess.agreement import krippendorff_alpha, majority
+from sfumato.base.files import whole, write_rows
+from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, needs_extra
-from sfumato.files import whole, write_rows
-from sfumato.proportions import wilson
 
 NO_MAJORITY = "no majority"
 _COIN = 0.5

@@ -22,9 +22,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato import databases, images
+from sfumato import images
 from sfumato.annotate.campaign import CANNOT_TELL, CampaignConfig, Item, Pair, items, order
-from sfumato.databases import Marks, transaction
+from sfumato.base import databases
+from sfumato.base.databases import Marks, transaction
 from sfumato.errors import ArtefactError, DataError
 
 PEOPLE, PROXY = "people", "proxy"

@@ -21,8 +21,8 @@ from sfumato import images
 from sfumato.assess import similarity
 from sfumato.assess.frechet import Frechet, Moments, between
 from sfumato.assess.perceptual import Perceptual
+from sfumato.base.files import MOST_TABLE, parse_json, printable, read_regular, whole, write_rows
 from sfumato.errors import ConfigError, DataError, ImageError, needs_extra
-from sfumato.files import MOST_TABLE, parse_json, printable, read_regular, whole, write_rows
 from sfumato.networks import MTCNN, MobileFaceNet, align
 
 _NAMED = 3  # how many names an error lists

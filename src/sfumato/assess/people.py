@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sfumato.base.files import read_table
+from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError, did_you_mean
-from sfumato.files import read_table
-from sfumato.proportions import wilson
 
 CHANCE = 1 / 16
 SIDE = 224  # of the photographs, in pixels

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.networks import SqueezeNet
-from sfumato.networks.backbones import VGG16, AlexNet, SqueezeNet11
+from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
 from sfumato.networks.weights import load_weights
 
 BACKBONES: dict[str, type[AlexNet] | type[VGG16] | type[SqueezeNet11]] = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sfumato.base.proportions import wilson
 from sfumato.errors import DataError
-from sfumato.proportions import wilson
 
 
 def verification_accuracy(scores: Tensor, same: Tensor, folds: Tensor) -> Tensor:

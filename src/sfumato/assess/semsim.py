@@ -15,8 +15,8 @@ from torch import Tensor
 
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError
-from sfumato.networks.embedding import NETWORKS, Embedding
-from sfumato.networks.squeeze_net import STAGES
+from sfumato.networks.encoders.embedding import NETWORKS, Embedding
+from sfumato.networks.encoders.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 

@@ -16,12 +16,12 @@ from torch.nn import functional
 from sfumato.attack import saturation
 from sfumato.attack.restore import VALIDATED, check_training, psnr_of
 from sfumato.attack.saturation import Training, held_out
+from sfumato.base.placement import brought, device_of
+from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import UpConvolutional
 from sfumato.networks.weights import initial_weights
-from sfumato.placement import brought, device_of
-from sfumato.precision import autocast, resolve
 
 _RESTORE_BATCH = 64
 

@@ -20,13 +20,13 @@ from torch.nn import functional
 from sfumato.attack.feature_identity import log_posteriors
 from sfumato.attack.plda import PLDA, principal_components
 from sfumato.attack.saturation import Training, Validation, held_out, train
+from sfumato.base.placement import brought, device_of
+from sfumato.base.precision import autocast, resolve
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
 from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
 from sfumato.networks.weights import initial_weights
-from sfumato.placement import brought, device_of
-from sfumato.precision import autocast, resolve
 
 # Public face recognisers, and the (height, width) of the faces they read. Both are shown upright faces;
 # InceptionResnetV1 was trained on faces as they are, with a margin, and may find less on these.

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.attack.saturation import Training, Validation, held_out, train
+from sfumato.base.placement import brought, device_of
+from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import DnCNN, UNet
 from sfumato.networks.weights import initial_weights
-from sfumato.placement import brought, device_of
-from sfumato.precision import autocast, resolve
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {"dncnn": DnCNN, "unet": UNet}
 

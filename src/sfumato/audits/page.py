@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sfumato import images, study
 from sfumato.audits.findings import Picture, Report
+from sfumato.base.files import whole
 from sfumato.errors import needs_extra
-from sfumato.files import whole
 
 
 def render(report: Report) -> str:

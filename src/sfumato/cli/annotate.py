@@ -65,7 +65,7 @@ def serve(
     """Serve the page until stopped, and print the links. No answer is lost, however it is stopped."""
     from sfumato.annotate import Store
     from sfumato.annotate import app as page
-    from sfumato.listening import address_of, listen, until_stopped
+    from sfumato.base.listening import address_of, listen, until_stopped
 
     application = page.create(store)
     with Store(store) as campaign, listen(host, port) as listener:

@@ -21,7 +21,7 @@ def show(
 
     For an artefact in the folder of a study, the card also says what the adversaries of the study found.
     """
-    from sfumato.files import check_new, whole
+    from sfumato.base.files import check_new, whole
     from sfumato.learn.model_card import describe
     from sfumato.study.use import measured
 

@@ -12,7 +12,7 @@ from sfumato.cli.options import LedgerFile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sfumato.device.conversation import Guess
+    from sfumato.device.client.conversation import Guess
 
 
 def classify(
@@ -51,8 +51,8 @@ def classify(
     from dataclasses import asdict
     from functools import partial
 
+    from sfumato.base.files import printable
     from sfumato.errors import ConfigError, ImageError
-    from sfumato.files import printable
 
     if refresh and table is None:
         raise ConfigError("--refresh is about a table: name its file with --table, or leave it out")
@@ -109,11 +109,11 @@ def _by_table(
 
     The service is asked for a table that is not there, or is to be newer.
     """
-    from sfumato.device import look_up
-    from sfumato.device.demands import Policy, parsed
+    from sfumato.base.files import printable
+    from sfumato.device.client import look_up
+    from sfumato.device.client.demands import Policy, parsed
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
-    from sfumato.files import printable
     from sfumato.protect.code import Code
 
     code = None if spec is None else parsed(spec)

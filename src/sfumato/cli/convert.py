@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from sfumato.base.files import check_new
 from sfumato.cli.options import Force
-from sfumato.files import check_new
 
 
 def convert(

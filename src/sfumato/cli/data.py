@@ -21,7 +21,7 @@ _SOURCE = typer.Argument(
 @app.command("list")
 def list_() -> None:
     """List all data sources: what to write, what they hold, where to get them, and their terms."""
-    from sfumato.data.catalogue import SOURCES
+    from sfumato.data.readers.catalogue import SOURCES
 
     for source in SOURCES.values():
         print(f"{source.name}: write {source.write}")
@@ -77,7 +77,7 @@ def write(
     size: Size = None,
 ) -> None:
     """Write a source as PNG files and a table.csv with all labels and splits, which `table:` reads."""
-    from sfumato.data.table import write as write_table
+    from sfumato.data.readers.table import write as write_table
 
     loaded = read(source, size=size)
     print(f"table: {write_table(loaded, out)}")
@@ -93,8 +93,8 @@ def cache(
     files, which lie below SFUMATO_CACHE (default: your cache folder). Data is cached if its images take
     more than SFUMATO_MEMORY bytes (2 GiB).
     """
-    from sfumato.data import stored
-    from sfumato.networks import embedding_cache
+    from sfumato.data.readers import stored
+    from sfumato.networks.encoders import embedding_cache
 
     found = stored.clear() if clear else stored.entries()
     for entry in found:

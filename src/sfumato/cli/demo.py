@@ -86,7 +86,7 @@ def demo(
     Compares ways to protect an image: how well a classifier still works on the releases, and how often
     adversaries still name the person. If you stop it, run the same command again to resume.
     """
-    from sfumato.engines import EngineConfig
+    from sfumato.base.engines import EngineConfig
     from sfumato.study import grid, preflight, run
 
     if data == "faces":
@@ -206,7 +206,7 @@ def _frozen(images: "Tensor") -> tuple[str, str]:
 
     Chosen on validation classes of Caltech-101 (studies/encoders.py).
     """
-    from sfumato.networks.efficient_net import LITES
+    from sfumato.networks.encoders.efficient_net import LITES
     from sfumato.study.preflight import LITE, photographs
 
     if photographs(images) and LITES[LITE][2].installed():
@@ -240,7 +240,7 @@ def _epochs(images: int) -> int:
 
 
 def _settings(name: str) -> dict[str, Any]:
-    from sfumato.settings import read_yaml
+    from sfumato.base.settings import read_yaml
 
     settings: dict[str, Any] = read_yaml(Path(__file__).with_name(name))
     return settings

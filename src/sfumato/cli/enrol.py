@@ -69,8 +69,8 @@ def enrol(
     """
     import sys
 
+    from sfumato.base.files import printable
     from sfumato.errors import DataError
-    from sfumato.files import printable
 
     classes, links = _classes(folder)
     if links:
@@ -138,7 +138,7 @@ def connect(
     import sys
 
     from sfumato.device.client import Client
-    from sfumato.device.demands import parsed
+    from sfumato.device.client.demands import parsed
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
 
@@ -157,14 +157,14 @@ def connect(
 
 
 def _accept(demanded: "Demanded") -> bool:
-    from sfumato.files import printable
+    from sfumato.base.files import printable
 
     typer.echo(printable(str(demanded)), err=True)
     return typer.confirm("Send images to it this way from now on?", err=True)
 
 
 def _notice(chosen: "Demanded") -> None:
-    from sfumato.files import printable
+    from sfumato.base.files import printable
 
     if chosen.spec.startswith("code:"):
         typer.echo(printable(f"{chosen.spec}: {chosen.naming}"), err=True)
@@ -188,8 +188,8 @@ def _classes(folder: Path) -> tuple[dict[str, list[Path]], int]:
     Raises:
         DataError: it is not a folder, or two classes have names that look alike.
     """
+    from sfumato.base.files import check_alike, leads_out
     from sfumato.errors import DataError
-    from sfumato.files import check_alike, leads_out
     from sfumato.images import SUFFIXES
 
     if not folder.is_dir():

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.base.files import check_new
 from sfumato.cli.options import Force, Reference
 from sfumato.cli.show import AsJson, print_json
 from sfumato.cli.sources import read
 from sfumato.errors import ConfigError
-from sfumato.files import check_new
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,7 +85,7 @@ def export(
     if reference is not None:
         raise ConfigError("--reference is for meta models: leave it out")
     side = side or "device"
-    from sfumato.device import look_up
+    from sfumato.device.client import look_up
     from sfumato.edge import sides
     from sfumato.edge.export import export as export_side
 

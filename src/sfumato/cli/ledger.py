@@ -25,7 +25,7 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
     from datetime import UTC, datetime
 
     from sfumato.device.ledger import Ledger
-    from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON, described
+    from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, described
     from sfumato.protect.naming import PEOPLE
 
     path = _existing(path)
@@ -86,8 +86,7 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
 
 def _existing(path: Path | None) -> Path:
     """The path of a ledger that is there. Raises LedgerError otherwise."""
-    from sfumato.device import witness
-    from sfumato.device.ledger import default_path
+    from sfumato.device.ledger import default_path, witness
     from sfumato.errors import LedgerError
 
     path = path or default_path()
@@ -123,7 +122,7 @@ def naming(
     are usually released. Something is proved about codes of few bits, and about answers.
     """
     from sfumato.device.ledger import Ledger
-    from sfumato.device.scopes import described, scope_of
+    from sfumato.device.ledger.scopes import described, scope_of
     from sfumato.dp.naming import BY_STRENGTH
     from sfumato.errors import LedgerError
     from sfumato.protect.naming import PEOPLE
@@ -147,9 +146,9 @@ def naming(
 
 def _proved(ledger: "Ledger", among: Sequence[int], folder: str | None, person: str | None) -> str:
     """What all releases of a person, or of a folder, prove of naming them, in a sentence."""
-    from sfumato.device.scopes import described, scope_of
+    from sfumato.base.files import printable
+    from sfumato.device.ledger.scopes import described, scope_of
     from sfumato.dp.naming import Assumption, Naming, sentences
-    from sfumato.files import printable
 
     def assuming(assumption: Assumption) -> list[Naming]:
         return ledger.namings(among, folder=folder, person=person, assuming=assumption)
@@ -199,10 +198,10 @@ def budget(
     """
     import math
 
-    from sfumato.device.budgets import Budget
+    from sfumato.device.jobs.survey import survey
     from sfumato.device.ledger import Ledger, default_path
-    from sfumato.device.scopes import is_url, without_password
-    from sfumato.device.survey import survey
+    from sfumato.device.ledger.budgets import Budget
+    from sfumato.device.ledger.scopes import is_url, without_password
     from sfumato.errors import DataError
 
     words = ",".join(parts)
@@ -294,8 +293,7 @@ def restore(
     path: LedgerFile = None,
 ) -> None:
     """Restore a lost ledger from a copy, or accept the one that is in its place, such as an older copy."""
-    from sfumato.device import recovery
-    from sfumato.device.ledger import default_path
+    from sfumato.device.ledger import default_path, recovery
 
     path = path or default_path()
     restored = recovery.restore(copy, path)
@@ -314,8 +312,7 @@ def forget(path: LedgerFile = None) -> None:
     Every image is then new to this device: its noise is drawn again and its budgets are whole, whatever was
     released before.
     """
-    from sfumato.device import recovery
-    from sfumato.device.ledger import default_path
+    from sfumato.device.ledger import default_path, recovery
 
     path = path or default_path()
     recovery.forget(path)

@@ -15,8 +15,8 @@ from sfumato.cli.show import AsJson, print_json, stderr
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sfumato.device.folder import FolderConfig, Outcome
-    from sfumato.engines import EngineConfig
+    from sfumato.base.engines import EngineConfig
+    from sfumato.device.jobs.folder import FolderConfig, Outcome
     from sfumato.images import Images
     from sfumato.protect import Protection
 
@@ -131,12 +131,12 @@ def protect(
     machines share.
     """
     from sfumato import protect as protections
-    from sfumato.device import video
-    from sfumato.device.folder import FolderConfig
+    from sfumato.base.engines import EngineConfig
+    from sfumato.device.jobs import video
+    from sfumato.device.jobs.folder import FolderConfig
+    from sfumato.device.jobs.worker import channels_of, is_shard, usual_format
     from sfumato.device.ledger import default_path
-    from sfumato.device.scopes import is_url
-    from sfumato.device.worker import channels_of, is_shard, usual_format
-    from sfumato.engines import EngineConfig
+    from sfumato.device.ledger.scopes import is_url
     from sfumato.errors import DataError
     from sfumato.protect.release import KINDS, kind_of
 
@@ -214,7 +214,7 @@ def _on_part(
     if place != "box" and file:
         raise ConfigError(f"--where {where}: the weights that find faces are named with --detector FILE")
     if place != "box" and detector is None:
-        from sfumato.networks.center_face import WEIGHTS  # PyTorch comes with it
+        from sfumato.networks.faces.center_face import WEIGHTS  # PyTorch comes with it
 
         WEIGHTS.path()  # raises an error now, not for each image, if it is not installed
     more = [f"file={file or detector}"] if file or detector else []
@@ -237,7 +237,7 @@ def _many(
     """Release a folder under a progress bar, and print what became of it."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from sfumato.device import folder
+    from sfumato.device.jobs import folder
 
     begun = not ledger.exists()
     _warn(folder.first_image(source, config), protection)
@@ -275,9 +275,9 @@ def _tell(
     dry_run: bool,
 ) -> None:
     """Print what became of a folder."""
-    from sfumato.device.manifest import NAMED
-    from sfumato.device.worker import SAME_NAME
-    from sfumato.files import printable
+    from sfumato.base.files import printable
+    from sfumato.device.jobs.manifest import NAMED
+    from sfumato.device.jobs.worker import SAME_NAME
 
     did = "would protect" if dry_run else "protected"
     print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds:.1f} s)")
@@ -329,7 +329,7 @@ def _without_face(outcome: "Outcome") -> list[str]:
 
 def _counted(protection: "Protection", counts: "Mapping[str, int]") -> list[str]:
     """What is counted of images, a line each."""
-    from sfumato.device.manifest import counts_by_word
+    from sfumato.device.jobs.manifest import counts_by_word
 
     return [
         f"{what.replace('_', ' ')}: {count:,}" for what, count in counts_by_word(protection, counts).items()
@@ -350,7 +350,7 @@ def _check_kept(file: Path, target: str | None) -> None:
 
 def _write_failures(file: Path, outcome: "Outcome") -> None:
     """Write a row for each file that failed."""
-    from sfumato.files import whole, write_rows
+    from sfumato.base.files import whole, write_rows
 
     rows = [("file", "cause", "images"), *sorted(outcome.failed)]
     with (
@@ -363,7 +363,7 @@ def _write_failures(file: Path, outcome: "Outcome") -> None:
 
 def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> dict[str, Any]:
     """What became of a folder, for JSON."""
-    from sfumato.device.manifest import counts_by_word
+    from sfumato.device.jobs.manifest import counts_by_word
 
     return {
         "spec": protection.spec,
@@ -391,7 +391,7 @@ def _preview(
 ) -> None:
     """Write the first image beside its release: nothing is charged, and nothing is released."""
     from sfumato import images
-    from sfumato.device import folder
+    from sfumato.device.jobs import folder
     from sfumato.errors import DataError
 
     _check_kept(file, target if many else None)
@@ -400,7 +400,7 @@ def _preview(
         if image is None:
             raise DataError(f"{source}: has no image to preview outside of tar files")
     else:
-        data = sys.stdin.buffer.read(images.MAX_BYTES + 1) if source == "-" else source
+        data = sys.stdin.buffer.read(images.reading.MAX_BYTES + 1) if source == "-" else source
         image = images.read_array(data, channels=config.channels, size=config.size)
     both = folder.preview(image, protection)
     images.write(file, both)
@@ -440,14 +440,14 @@ def _one(
     as_json: bool,
 ) -> None:
     """Release one image; what is said goes to standard error, since the release may go to standard output."""
-    from sfumato.device.folder import protect_image
+    from sfumato.base.files import whole
+    from sfumato.device.jobs.folder import protect_image
+    from sfumato.device.jobs.manifest import counts_by_word
+    from sfumato.device.jobs.survey import survey
     from sfumato.device.ledger import Ledger
-    from sfumato.device.manifest import counts_by_word
-    from sfumato.device.scopes import is_url, without_password
-    from sfumato.device.survey import survey
+    from sfumato.device.ledger.scopes import is_url, without_password
     from sfumato.errors import DataError
-    from sfumato.files import whole
-    from sfumato.images import MAX_BYTES, read_array
+    from sfumato.images.reading import MAX_BYTES, read_array
 
     if as_json and target_name == str(_STREAM):
         raise DataError("--json and the image would both go to standard output: name a file for the image")
@@ -492,9 +492,9 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
     """Release a video, and say what became of it."""
     from dataclasses import asdict
 
+    from sfumato.device.jobs.survey import survey
+    from sfumato.device.jobs.video import protect_video
     from sfumato.device.ledger import Ledger
-    from sfumato.device.survey import survey
-    from sfumato.device.video import protect_video
     from sfumato.errors import DataError
 
     if Path(target).exists():
@@ -541,8 +541,8 @@ def _proved(protection: "Protection", shape: tuple[int, int, int], count: int) -
 
 def _begun() -> str:
     """What to know of a ledger that is new."""
-    from sfumato.device.ledger import DEFAULT_BUDGETS
-    from sfumato.device.scopes import described
+    from sfumato.device.ledger.scopes import described
+    from sfumato.device.ledger.tables import DEFAULT_BUDGETS
 
     limits = "; ".join(f"{described(scope)} may have {budget}" for scope, budget in DEFAULT_BUDGETS.items())
     return f"the ledger is new: {limits} (change it with `sfumato ledger budget`)"

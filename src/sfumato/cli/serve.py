@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.base.logs import LogFormat
 from sfumato.cli.options import Reference, StoreAddress
 from sfumato.cli.show import VOLUME, note
-from sfumato.logs import LogFormat
 
 if TYPE_CHECKING:
     from sfumato.serve.hiding import Hiding
@@ -86,10 +86,10 @@ def serve(
     import gc
     import logging
 
-    from sfumato import logs, telemetry
-    from sfumato.listening import address_of, listen, until_stopped
-    from sfumato.serve import app as service
+    from sfumato.base import logs, telemetry
+    from sfumato.base.listening import address_of, listen, until_stopped
     from sfumato.serve import models
+    from sfumato.serve.http import app as service
     from sfumato.serve.store import Store
 
     logs.begin(log_format)

@@ -20,7 +20,7 @@ from rich.table import Table
 _WIDEST = 10_000  # characters
 
 if TYPE_CHECKING:
-    from sfumato.engines import EngineConfig
+    from sfumato.base.engines import EngineConfig
     from sfumato.study.run import Prepared
 
 
@@ -73,7 +73,7 @@ def print_config(config: Any) -> None:
 
 def print_settings(kind: str) -> None:
     """Print the keys of a configuration, `module:Class`, with their types and defaults."""
-    from sfumato.settings import listed
+    from sfumato.base.settings import listed
 
     module, _, name = kind.partition(":")
     for key, words, default in listed(getattr(importlib.import_module(module), name)):

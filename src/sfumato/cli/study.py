@@ -56,7 +56,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a study and write its report. A study that was stopped resumes."""
-    from sfumato.engines import EngineConfig
+    from sfumato.base.engines import EngineConfig
     from sfumato.study import grid
     from sfumato.study.run import prepare
 

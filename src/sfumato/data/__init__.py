@@ -8,22 +8,22 @@ from typing import Any
 
 import pydantic
 
-from sfumato.data.caltech101 import caltech101
-from sfumato.data.celeba import celeba
-from sfumato.data.cifar import cifar10, cifar100
-from sfumato.data.faces import faces
-from sfumato.data.fer import fer
-from sfumato.data.folder import folder
-from sfumato.data.glyphs import glyphs
-from sfumato.data.hats import hats
-from sfumato.data.imagenette import imagenette
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.data.lfw import lfw
-from sfumato.data.miniimagenet import miniimagenet
-from sfumato.data.omniglot import omniglot
-from sfumato.data.scenes import scenes
-from sfumato.data.stanford_dogs import stanford_dogs
-from sfumato.data.table import table
+from sfumato.data.readers.caltech101 import caltech101
+from sfumato.data.readers.celeba import celeba
+from sfumato.data.readers.cifar import cifar10, cifar100
+from sfumato.data.readers.fer import fer
+from sfumato.data.readers.folder import folder
+from sfumato.data.readers.imagenette import imagenette
+from sfumato.data.readers.lfw import lfw
+from sfumato.data.readers.miniimagenet import miniimagenet
+from sfumato.data.readers.omniglot import omniglot
+from sfumato.data.readers.stanford_dogs import stanford_dogs
+from sfumato.data.readers.table import table
+from sfumato.data.worlds.faces import faces
+from sfumato.data.worlds.glyphs import glyphs
+from sfumato.data.worlds.hats import hats
+from sfumato.data.worlds.scenes import scenes
 from sfumato.errors import ConfigError, DataError, ImageError, did_you_mean
 
 __all__ = [

@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from sfumato.base.files import printable
 from sfumato.errors import DataError, did_you_mean
-from sfumato.files import printable
 from sfumato.images import check_batch
 
 _DIGESTED = 1 << 24  # bytes at a time
@@ -37,7 +37,7 @@ class LabelledImages:
     Attributes:
         name: where they come from, for reports: "faces", "folder:photos".
         images: (N, C, H, W) uint8; where they are too many for memory, a tensor that gathers what is asked
-            for (sfumato.data.stored): take rows of it, and leave the whole alone.
+            for (sfumato.data.readers.stored): take rows of it, and leave the whole alone.
         labels: label name -> Label; "class" where there is only one. A label "original" says which images are
             copies of one another, turned for example: guarantees count copies as one image.
         splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test"; a table may

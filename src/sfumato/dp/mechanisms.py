@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.base.threads import thread_count
 from sfumato.errors import ConfigError
-from sfumato.threads import thread_count
 
 # Draws are made in chunks that stay in the cache; each chunk has a bit stream of its own, so that the
 # result of a seeded source does not depend on how many threads there are.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 import sfumato
+from sfumato.base.files import whole
 from sfumato.edge import graphs, sides
 from sfumato.edge.graphs import NUMBERS, SCORES
 from sfumato.edge.quantize import quantized
 from sfumato.edge.sides import Written
 from sfumato.errors import ArtefactError, ConfigError, DataError
-from sfumato.files import whole
 from sfumato.images import check_batch
 from sfumato.protect.parameters import artefact_digest
 from sfumato.wire.tables import AnswerTable
@@ -82,7 +82,7 @@ def export(
     numbers that are clipped: however a runtime rounds them.
 
     Of a code with an answer table: `images` -> `class` (1,) int64, a row of the card's classes, and
-    `none_of_these` (1,) bool, as sfumato.device.look_up finds them. Nothing else leaves the graph.
+    `none_of_these` (1,) bool, as sfumato.device.client.look_up finds them. Nothing else leaves the graph.
 
     A device side takes exactly one image, on purpose: a release must not depend on other images.
 

@@ -17,8 +17,8 @@ from sfumato.errors import ArtefactError, needs_extra
 from sfumato.images import to_float
 from sfumato.learn.private_feature import FeatureModel
 from sfumato.networks.code import CodeNetwork
+from sfumato.networks.encoders.pretrained import PretrainedEncoder
 from sfumato.networks.onnx_network import OnnxNetwork
-from sfumato.networks.pretrained import PretrainedEncoder
 from sfumato.protect.code import Encoder
 from sfumato.protect.feature import Extractor
 from sfumato.protect.mask import Masker, pixels_shown

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from sfumato.base.precision import autocast
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.learn import factored, second_order
-from sfumato.precision import autocast
 
 ALGORITHMS = ("maml", "fomaml", "reptile", "meta-sgd")
 WAYS = ("factored", "vectorised", "loop")

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sfumato.base.proportions import of_groups
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.gallery import gallery_of_support
 from sfumato.learn.refusal import Interval, Rate, Refusal, is_useful, threshold_of
-from sfumato.proportions import of_groups
 
 CLASSES = (2, 5, 10, 20, 40)  # enrolled, of the rates on a card
 SHOTS = (1, 5, 20, 90)

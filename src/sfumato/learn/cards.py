@@ -16,11 +16,11 @@ from pydantic import AfterValidator, Field
 from torch import nn
 
 from sfumato import artefacts
+from sfumato.base.precision import resolve
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ArtefactError
 from sfumato.learn.refusal import Share
 from sfumato.networks.weights import no_larger_than, take_weights
-from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.spec import check_portable, portable

@@ -22,6 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
+from sfumato.base.placement import brought, device_of
+from sfumato.base.precision import autocast, resolve
+from sfumato.base.proportions import wilson
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import seed_of
@@ -35,11 +38,8 @@ from sfumato.learn.inputs import check_shape
 from sfumato.learn.linear import logistic_regression
 from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
-from sfumato.networks.pretrained import PretrainedClassifier, check_card, on_card
+from sfumato.networks.encoders.pretrained import PretrainedClassifier, check_card, on_card
 from sfumato.networks.weights import initial_weights
-from sfumato.placement import brought, device_of
-from sfumato.precision import autocast, resolve
-from sfumato.proportions import wilson
 from sfumato.protect import Protection, parse
 from sfumato.protect.release import artefact_of
 
@@ -71,7 +71,7 @@ class ClassifierConfig:
         shifts: how many pixels they are then moved by at most, edges repeated.
         policy: of operations that they then go through, see `augmentation.apply`.
         mixup: whether they, and their labels, are then mixed with others of the batch, see `augmentation`.
-        precision: see `sfumato.precision`.
+        precision: see `sfumato.base.precision`.
     """
 
     network: str = "predictor"

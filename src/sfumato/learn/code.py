@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
+from sfumato.base.placement import brought, device_of
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError
@@ -36,9 +37,8 @@ from sfumato.learn.prototypes import episode_accuracies, prototype_logits, proto
 from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, untrained_code_network
-from sfumato.networks.pretrained import PretrainedEncoder, on_card
+from sfumato.networks.encoders.pretrained import PretrainedEncoder, on_card
 from sfumato.networks.weights import initial_weights
-from sfumato.placement import brought, device_of
 from sfumato.protect.code import KIND, Code, CodeCard, check_noise, signs
 from sfumato.protect.vectors import MOST_BITS
 

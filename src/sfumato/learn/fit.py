@@ -15,10 +15,11 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sfumato import artefacts, memory
+from sfumato import artefacts
+from sfumato.base import memory
+from sfumato.base.placement import device_of, fuses
 from sfumato.errors import ArtefactError
 from sfumato.learn.cards import Checkpoint
-from sfumato.placement import device_of, fuses
 
 _Batch = TypeVar("_Batch")
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sfumato.base.placement import brought
 from sfumato.errors import DataError
 from sfumato.images import to_float
-from sfumato.placement import brought
 
 
 def as_input(images: Tensor, device: torch.device) -> Tensor:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from sfumato import artefacts
-from sfumato.data.catalogue import SOURCES
+from sfumato.base.files import printable
+from sfumato.data.readers.catalogue import SOURCES
 from sfumato.errors import ArtefactError
-from sfumato.files import printable
 from sfumato.learn import meta
 from sfumato.learn.cards import describing
 from sfumato.learn.refusal import Refusal
-from sfumato.networks.pretrained import is_pretrained
+from sfumato.networks.encoders.pretrained import is_pretrained
 from sfumato.protect import answer, feature, mask, parse
 from sfumato.protect import code as codes
 from sfumato.protect.naming import guarantee_words, naming_words

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
-from sfumato.networks import Conv4, drawn
+from sfumato.networks import Conv4
+from sfumato.networks.encoders import drawn
 
 STARTS = ("drawn", "random")
 KIND = "start"

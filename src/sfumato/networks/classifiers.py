@@ -7,20 +7,20 @@ import torch
 from torch import nn
 
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.networks.conv4 import Conv4, check_size
-from sfumato.networks.conv_net8 import ConvNet8
-from sfumato.networks.dense_net import DenseNet
-from sfumato.networks.le_net import LeNet
-from sfumato.networks.predictor import Predictor
-from sfumato.networks.pretrained import (
+from sfumato.networks.encoders.conv4 import Conv4, check_size
+from sfumato.networks.encoders.conv_net8 import ConvNet8
+from sfumato.networks.encoders.dense_net import DenseNet
+from sfumato.networks.encoders.le_net import LeNet
+from sfumato.networks.encoders.pretrained import (
     PretrainedClassifier,
     PretrainedEncoder,
     is_pretrained,
     open_pretrained,
     parse_pretrained,
 )
-from sfumato.networks.resnet import ResNet
-from sfumato.networks.resnet12 import ResNet12
+from sfumato.networks.encoders.resnet import ResNet
+from sfumato.networks.encoders.resnet12 import ResNet12
+from sfumato.networks.predictor import Predictor
 
 
 def _conv4(shape: tuple[int, int, int], classes: int) -> nn.Module:

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.base.precision import float32
 from sfumato.networks.classifiers import make_encoder
-from sfumato.networks.pretrained import PretrainedEncoder
+from sfumato.networks.encoders.pretrained import PretrainedEncoder
 from sfumato.networks.weights import initial_weights
-from sfumato.precision import float32
 
 
 class CodeNetwork(nn.Module):

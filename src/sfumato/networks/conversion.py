@@ -24,10 +24,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from sfumato.base.files import whole
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
-from sfumato.files import whole
-from sfumato.networks import inception_resnet_v1, mobile_face_net, mtcnn, squeeze_net, weights
-from sfumato.networks.backbones import VGG16, AlexNet, SqueezeNet11
+from sfumato.networks import weights
+from sfumato.networks.encoders import squeeze_net
+from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
+from sfumato.networks.faces import inception_resnet_v1, mobile_face_net, mtcnn
 
 _WRAPPERS = ("state_dict", "model_state_dict", "net_state_dict", "model", "net")
 _PICKLES = (".pt", ".pth", ".ckpt", ".bin")

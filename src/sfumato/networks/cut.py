@@ -11,7 +11,7 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.networks.conv4 import check_size
+from sfumato.networks.encoders.conv4 import check_size
 
 
 def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.errors import ArtefactError
-from sfumato.onnx_graphs import Graph
+from sfumato.networks.onnx_graphs import Graph
 
 
 class OnnxNetwork(nn.Module):

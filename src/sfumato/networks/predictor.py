@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from sfumato.networks.conv4 import Conv4, check_size
+from sfumato.networks.encoders.conv4 import Conv4, check_size
 
 
 class Predictor(nn.Module):

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.networks.embedding import to_squares
-from sfumato.networks.squeeze_net import WIDTHS, SqueezeNet
+from sfumato.networks.encoders.embedding import to_squares
+from sfumato.networks.encoders.squeeze_net import WIDTHS, SqueezeNet
 
 LEAST_SIZE = 32  # of images: the last stages of smaller ones are a place or two
 KINDS = ("relative", "placed")

@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from sfumato.networks.conv4 import Conv4, check_size
+from sfumato.networks.encoders.conv4 import Conv4, check_size
 
 _GROUP = 16  # channels, Wu & He 2018, Table 3
 

@@ -28,7 +28,7 @@ from sfumato.networks.classifiers import (
     make_classifier,
     make_encoder,
 )
-from sfumato.networks.pretrained import check_card, on_card
+from sfumato.networks.encoders.pretrained import check_card, on_card
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import FilePath, artefact_digest, canonical, check_path, check_trained_on
 

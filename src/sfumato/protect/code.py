@@ -91,7 +91,7 @@ class _Settings(Lengths):
     @model_validator(mode="after")
     def _has_an_encoder_that_is_known(self) -> "_Settings":
         from sfumato.networks.classifiers import ENCODERS, check_network
-        from sfumato.networks.pretrained import check_card
+        from sfumato.networks.encoders.pretrained import check_card
 
         check_network(check_card(self.encoder), ENCODERS, what="encoder")
         return self

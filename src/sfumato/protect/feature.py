@@ -17,13 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from sfumato import artefacts
+from sfumato.base.precision import float32
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks import TinyDarknet, cut
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.precision import float32
 from sfumato.protect.parameters import (
     FilePath,
     artefact_digest,

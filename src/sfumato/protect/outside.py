@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
+from sfumato.base.files import MOST_TABLE, below, parse_table, read_regular
+from sfumato.base.threads import thread_count
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
-from sfumato.files import MOST_TABLE, below, parse_table, read_regular
 from sfumato.images import Images, Pixels, as_array, check_batch, digest, read_array
 from sfumato.protect.parameters import FilePath, artefact_digest, canonical, check_path
 from sfumato.protect.release import Release
-from sfumato.threads import thread_count
 
 _DIGEST_BYTES = 32
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Any, get_type_hints
 
+from sfumato.base.files import open_regular
 from sfumato.errors import ArtefactError, SpecError, shortened
-from sfumato.files import open_regular
 from sfumato.images import Images, check_batch
 
 # In grey levels, root mean square: what JPEG of quality 95 changes in a photograph (2 in the middle of LFW's

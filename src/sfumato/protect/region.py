@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.base.files import read_table
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
-from sfumato.files import read_table
 from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
 from sfumato.protect.parameters import PLACES, FilePath, artefact_digest, check_path, file_parameters
 from sfumato.protect.release import Release, kind_of
@@ -30,7 +30,7 @@ from sfumato.protect.release import Release, kind_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sfumato.networks.mtcnn import Faces
+    from sfumato.networks.faces.mtcnn import Faces
 
 MISSING = ("stop", "all")
 
@@ -125,7 +125,7 @@ class Region:
         """The digest of the file of the detector or of the boxes; see release.made_of."""
         if self.file:
             return artefact_digest(self.file)
-        from sfumato.networks.center_face import WEIGHTS
+        from sfumato.networks.faces.center_face import WEIGHTS
 
         return WEIGHTS.sha256
 
@@ -234,10 +234,10 @@ class Region:
     def _find(self) -> "Callable[[Tensor], list[Faces]]":
         """What finds faces, once its weights are read."""
         if not self.file:
-            from sfumato.networks.center_face import CenterFace
+            from sfumato.networks.faces.center_face import CenterFace
 
             return CenterFace.load().detect
-        from sfumato.networks.mtcnn import MTCNN, DetectorConfig
+        from sfumato.networks.faces.mtcnn import MTCNN, DetectorConfig
 
         return partial(MTCNN.load(self.file).detect, config=DetectorConfig(thresholds=_THRESHOLDS))
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.connections import Limits
+from sfumato.base.connections import Limits
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.serve.hiding import Hiding
 
@@ -23,7 +23,7 @@ class ServiceConfig:
         most_held: bytes of all requests together, of their bodies and of what is made of these; what finds no
             room is answered by 503.
         most_connections: at once; None for 1,000, or 500 over TLS, or fewer where there are fewer file
-            descriptors. At the most, those go that keep the server waiting: see sfumato.connections.
+            descriptors. At the most, those go that keep the server waiting: see sfumato.base.connections.
         header_seconds: within which a TLS handshake and a header must have come.
         body_seconds: within which a body must have come.
         answer_seconds: within which a client takes 16 kB of its answer, or all that is left.

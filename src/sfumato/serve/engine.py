@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sfumato import logs
+from sfumato.base import logs
 from sfumato.errors import ArtefactError, BusyError, ConfigError
 from sfumato.serve.models import Served
 

@@ -19,11 +19,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 import sfumato
 from sfumato import artefacts
+from sfumato.base.files import parse_json, whole
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError, DataError, shortened
-from sfumato.files import parse_json, whole
 from sfumato.learn.refusal import Refusal, RefusalCard
-from sfumato.onnx_graphs import Graph
+from sfumato.networks.onnx_graphs import Graph
 from sfumato.protect import parse
 from sfumato.protect.spec import check_portable
 from sfumato.serve.models import EXPORTED, Demand, Served, example, seen

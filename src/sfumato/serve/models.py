@@ -17,8 +17,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from sfumato import artefacts
+from sfumato.base.files import read_regular
 from sfumato.errors import ArtefactError, ConfigError, MissingExtraError
-from sfumato.files import read_regular
 from sfumato.learn import code_prototypes
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.refusal import Refusal

@@ -51,6 +51,6 @@ def _by_content(value: Any) -> Any:
     """A setting; of an encoder in a file, what is in it and not where it lies."""
     if not isinstance(value, str) or ":" not in value:
         return value
-    from sfumato.networks.pretrained import on_card  # it needs PyTorch, which reports do without
+    from sfumato.networks.encoders.pretrained import on_card  # it needs PyTorch, which reports do without
 
     return on_card(value)

@@ -223,6 +223,6 @@ def _images(episode: "Shape") -> int:
 
 def is_frozen(encoder: str) -> bool:
     """Whether a network was trained before, and is not trained further."""
-    from sfumato.networks.pretrained import is_pretrained, parse_pretrained
+    from sfumato.networks.encoders.pretrained import is_pretrained, parse_pretrained
 
     return is_pretrained(encoder) and not parse_pretrained(encoder).rate

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfumato.proportions import wilson
+from sfumato.base.proportions import wilson
 from sfumato.study.hits import Hits, hits_of
 from sfumato.study.kinds import proved
 from sfumato.study.records import Record

@@ -12,6 +12,7 @@ from sfumato import episodes
 from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.restore import RestorationConfig
+from sfumato.base.settings import check_keys, checked, override, read_yaml
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean, shortened
@@ -22,7 +23,6 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
-from sfumato.settings import check_keys, checked, override, read_yaml
 from sfumato.study.cells import Cell
 from sfumato.study.kinds import cells, left_out
 from sfumato.study.trained import expand

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfumato.proportions import wilson
+from sfumato.base.proportions import wilson
 
 
 @dataclass(frozen=True)

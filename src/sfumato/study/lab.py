@@ -19,7 +19,7 @@ import sfumato
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.networks import embedding_cache
+from sfumato.networks.encoders import embedding_cache
 from sfumato.protect.release import made_of
 from sfumato.study import kinds, trained
 from sfumato.study.adversaries import Adversaries

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from sfumato import artefacts
-from sfumato.files import claimed, whole
+from sfumato.base.files import claimed, whole
 from sfumato.protect.spec import portable
 from sfumato.study.cells import digest_of
 

@@ -25,8 +25,8 @@ from sfumato.study.recommend import ERROR
 if TYPE_CHECKING:
     import torch
 
+    from sfumato.base.engines import EngineConfig
     from sfumato.data.labelled import LabelledImages
-    from sfumato.engines import EngineConfig
     from sfumato.study.grid import StudyConfig
 
 _MOST_PEOPLE = 10_000  # that are asked for
@@ -459,7 +459,7 @@ def suggested_encoder(config: "StudyConfig", data: Sequence["LabelledImages"], m
 
     For arguments see `look`.
     """
-    from sfumato.networks.efficient_net import LITES
+    from sfumato.networks.encoders.efficient_net import LITES
 
     counts, used = sizes(config, data), config.codes.encoder
     has_one = used != "drawn" and cost.is_frozen(used)
@@ -513,7 +513,7 @@ def _seconds_of(encoder: str, channels: int) -> float:
     """Seconds of an image through an encoder that was trained before."""
     import torch
 
-    from sfumato.networks.pretrained import open_pretrained, parse_pretrained
+    from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained
 
     with torch.no_grad():
         return _processor_seconds(open_pretrained(parse_pretrained(encoder)).eval().raw, channels)

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
+from sfumato.base.files import MOST_TABLE, parse_json, read_regular, whole
 from sfumato.errors import DataError
-from sfumato.files import MOST_TABLE, parse_json, read_regular, whole
 from sfumato.protect.spec import file_name, with_files
 from sfumato.study.kinds import ALL
 from sfumato.study.kinds.common import Model

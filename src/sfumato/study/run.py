@@ -14,12 +14,13 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from sfumato import data, engines, memory, telemetry
+from sfumato import data
+from sfumato.base import engines, memory, telemetry
+from sfumato.base.engines import Engine, EngineConfig, lost_workers
+from sfumato.base.files import claimed
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.splitting import in_turns, suited
-from sfumato.engines import Engine, EngineConfig, lost_workers
 from sfumato.errors import BusyError, DataError
-from sfumato.files import claimed
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.grid import StudyConfig

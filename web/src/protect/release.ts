@@ -32,7 +32,7 @@ export function seen(release: Release): Image | null {
 }
 
 /**
- * Refuse what is nearly the image itself: see sfumato.device.releasing.check_differs.
+ * Refuse what is nearly the image itself: see sfumato.device.jobs.releasing.check_differs.
  *
  * Never by looking at a release that has noise, since a refusal would tell of the image.
  */

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sfumato.attack.updates.update import LocalTraining, Noise, Update, of_states
+from sfumato.base.files import open_regular, parse_json, whole
 from sfumato.errors import ConfigError, DataError
-from sfumato.files import open_regular, parse_json, whole
 
 _HEADER = "sfumato-update"
 _BEFORE = "before/"

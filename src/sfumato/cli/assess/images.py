@@ -75,8 +75,8 @@ def images(
     """
     from sfumato.assess import pairs
     from sfumato.assess.frechet import OF_SQUEEZENET
+    from sfumato.base.files import printable
     from sfumato.errors import ConfigError, DataError, did_you_mean, require
-    from sfumato.files import printable
 
     for folder in (originals, others):
         if out is not None and out.resolve().is_relative_to(folder.resolve()):
@@ -189,7 +189,7 @@ def _print_table(scores: "Scores", measures: "list[Measure]") -> None:
     from rich.table import Table
 
     from sfumato.assess.pairs import summarise
-    from sfumato.files import printable
+    from sfumato.base.files import printable
 
     table = Table()
     table.add_column("measure")

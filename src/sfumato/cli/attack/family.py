@@ -33,7 +33,7 @@ _MOST_DECIBELS = 200.0  # of images that are equal: JSON has no infinity
 
 def check_out(out: Path, *, force: bool) -> None:
     """Raise before the attack where its picture would replace another."""
-    from sfumato.files import check_new
+    from sfumato.base.files import check_new
 
     check_new(out / "came-back.png", force=force)
 

@@ -58,10 +58,10 @@ def feature(
 
     from sfumato import protect
     from sfumato.attack import feature_inversion as method
+    from sfumato.base.settings import configured
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.errors import DataError
     from sfumato.images import to_float
-    from sfumato.settings import configured
 
     config = configured(method.InversionConfig, overrides or [])
     check_out(out, force=force)

@@ -49,8 +49,8 @@ def invert(
     from sfumato.attack.updates import load
     from sfumato.audits.update import Case, UpdateAuditConfig
     from sfumato.audits.update.search import rebuilt
+    from sfumato.base.settings import checked, parsed
     from sfumato.errors import ConfigError, did_you_mean
-    from sfumato.settings import checked, parsed
 
     published = {
         "dlg": method.DLG,

@@ -53,7 +53,7 @@ def vertical(
     The folder of --out gets one folder per worker.
     """
     from sfumato.attack import vertical as method
-    from sfumato.settings import configured
+    from sfumato.base.settings import configured
 
     config = configured(method.VerticalConfig, overrides or [])
     for number in range(len(part)):

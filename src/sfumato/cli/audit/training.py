@@ -63,7 +63,7 @@ def training(
     acquit one.
     """
     from sfumato.audits.training import TrainingAuditConfig, audit_training
-    from sfumato.settings import parsed
+    from sfumato.base.settings import parsed
 
     audit = TrainingAuditConfig(canaries=canaries, runs=runs, steps=steps, confidence=confidence, seed=seed)
     card: Mapping[str, Any] | None = None
@@ -91,9 +91,9 @@ def _configured(
     epsilon: float | None, delta: float, algorithm: str, clipping: str, overrides: list[str] | None
 ) -> "tuple[MetaConfig, str]":
     """Of the options."""
+    from sfumato.base.settings import configured
     from sfumato.errors import ConfigError
     from sfumato.learn.meta import MetaConfig
-    from sfumato.settings import configured
 
     if epsilon is None:
         raise ConfigError("name a model, or the budget of a training: --epsilon 9")

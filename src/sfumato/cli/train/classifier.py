@@ -31,7 +31,7 @@ def classifier(
     from sfumato import protect
     from sfumato.learn import classes
     from sfumato.learn import classifier as learner
-    from sfumato.networks import embedding_cache
+    from sfumato.networks.encoders import embedding_cache
 
     config = given.config(learner.ClassifierConfig, of_encoder(encoder, name="network"))
     protection = protect.parse(spec)

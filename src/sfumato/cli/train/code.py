@@ -64,7 +64,7 @@ def code(
     """
     from sfumato.episodes import Shape
     from sfumato.learn import code as learner
-    from sfumato.networks import embedding_cache
+    from sfumato.networks.encoders import embedding_cache
     from sfumato.protect.code import Code
     from sfumato.protect.naming import naming_words
 

@@ -28,9 +28,9 @@ def feature(
     same command again to resume. `sfumato export OUT` writes the device side, and `sfumato export OUT
     --side cloud` the network that reads its numbers.
     """
+    from sfumato.base.placement import named_device
     from sfumato.learn import classes
     from sfumato.learn import private_feature as learner
-    from sfumato.placement import named_device
     from sfumato.protect.feature import Feature
 
     config = given.config(learner.FeatureConfig)

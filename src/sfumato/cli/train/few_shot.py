@@ -52,10 +52,10 @@ def few_shot(
     If you stop it, run the same command again: it resumes after the last finished epoch.
     """
     from sfumato import protect
+    from sfumato.base.placement import named_device
     from sfumato.episodes import Shape
     from sfumato.learn import few_shot as learner
-    from sfumato.networks import embedding_cache
-    from sfumato.placement import named_device
+    from sfumato.networks.encoders import embedding_cache
 
     config = given.config(learner.FewShotConfig, of_encoder(encoder, denoiser_depth="null"))
     where, protections = named_device(device), protect.expand(spec)

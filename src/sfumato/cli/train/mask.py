@@ -34,9 +34,9 @@ def mask(
     mask is trained against them. A study's adversaries measure what that hides. Nothing is proved. If you
     stop it, run the same command again to resume.
     """
+    from sfumato.base.placement import named_device
     from sfumato.learn import adversarial_mask as learner
     from sfumato.learn import classes
-    from sfumato.placement import named_device
     from sfumato.protect.mask import Mask
 
     config = given.config(learner.MaskConfig, [] if sensitive is None else [f"against={_AGAINST:g}"])

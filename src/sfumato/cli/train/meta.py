@@ -61,10 +61,10 @@ def meta(
     from dataclasses import asdict, replace
 
     from sfumato import protect
+    from sfumato.base.settings import parsed
     from sfumato.episodes import Shape
     from sfumato.errors import ConfigError
     from sfumato.learn import meta as learner
-    from sfumato.settings import parsed
 
     protection = protect.parse(spec)
     settings = [f"algorithm={algorithm}"]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from sfumato.base.files import check_new
 from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, bars, note, print_config, print_json, settings_of, stderr
 from sfumato.cli.sources import SplitBy, Strict
-from sfumato.files import check_new
 
 _LICENCE = r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*"  # without its parentheses: nobody needs them
 
@@ -98,7 +98,7 @@ class Given:
             chosen: "KEY=VALUE", by other options.
             replaces: whether --force replaces an artefact; else the caller says what happens to it.
         """
-        from sfumato.settings import configured
+        from sfumato.base.settings import configured
 
         if replaces:
             check_new(self.out, force=self.force or self.printing)
@@ -141,7 +141,7 @@ class Given:
         self, unit: str, console: "Console | None" = None
     ) -> Iterator[tuple[Path, Callable[[int, int], None]]]:
         """A checkpoint beside the artefact, removed once that is written, and what moves a progress bar."""
-        from sfumato.networks import embedding_cache
+        from sfumato.networks.encoders import embedding_cache
 
         checkpoint = self.out.with_suffix(".checkpoint")
         with bars(console or stderr()) as progress, embedding_cache.kept():

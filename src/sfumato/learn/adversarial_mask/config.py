@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from sfumato.base.precision import resolve
 from sfumato.errors import ConfigError
-from sfumato.precision import resolve
 
 SELECTIONS = ("straight-through", "soft")
 RELEASES = ("hard", "soft", "shape")
@@ -37,7 +37,7 @@ class MaskConfig:
             which pixels they are, for releases of `values=shape`, on which the networks are trained. The
             hidden part of a shape says the same as the shown one, so that there are no adversarial steps of
             the paper.
-        precision: see `sfumato.precision`.
+        precision: see `sfumato.base.precision`.
     """
 
     keep: float = 0.25

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
+from sfumato.base.placement import device_of
+from sfumato.base.precision import autocast
 from sfumato.data.labelled import LabelledImages
 from sfumato.images import check_batch
 from sfumato.learn.adversarial_mask.config import MaskConfig
@@ -15,8 +17,6 @@ from sfumato.learn.classes import codes_of
 from sfumato.learn.inputs import as_input, check_shape
 from sfumato.networks import Predictor, UNet
 from sfumato.networks.weights import initial_weights
-from sfumato.placement import device_of
-from sfumato.precision import autocast
 from sfumato.protect.mask import KIND, MaskCard, pixel_scores, pixels_shown, reveal, untrained_masker
 
 _BATCH = 256

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.base.placement import brought
+from sfumato.base.precision import autocast
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, seed_of
 from sfumato.errors import ConfigError, DataError
@@ -24,8 +26,6 @@ from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input, check_shape
 from sfumato.learn.private_feature import reversed_gradient
-from sfumato.placement import brought
-from sfumato.precision import autocast
 from sfumato.protect.mask import pixels_shown, top_pixels
 
 _CHECKPOINT = "mask checkpoint"

@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass, field
 
+from sfumato.base.precision import resolve
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError
 from sfumato.learn.start import START_FIELD, check_start
 from sfumato.networks.classifiers import ENCODERS, check_network, check_widths
-from sfumato.precision import resolve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class FewShotConfig:
         warps: how far every training image is turned, scaled and sheared at most, before it is protected:
             what is added to each entry of the identity, 2 x 2, such as 0.2. Below 0.5, where no image is
             turned over.
-        precision: see `sfumato.precision`.
+        precision: see `sfumato.base.precision`.
     """
 
     way: int = 5

@@ -14,6 +14,8 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from sfumato import artefacts
+from sfumato.base.placement import brought, device_of
+from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
 from sfumato.learn.cards import Precision, Spec, describing, protection_of, published
@@ -22,11 +24,9 @@ from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.learn.refusal import RefusalCard
 from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import make_encoder
+from sfumato.networks.encoders.pretrained import PretrainedEncoder, check_card, is_pretrained
 from sfumato.networks.onnx_network import OnnxNetwork
-from sfumato.networks.pretrained import PretrainedEncoder, check_card, is_pretrained
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.placement import brought, device_of
-from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge
 from sfumato.protect.parameters import cell_in_pixels
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.base.placement import brought
 from sfumato.data.labelled import LabelledImages, split_by_class
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
@@ -20,8 +21,7 @@ from sfumato.learn.few_shot.model import FewShotModel, untrained
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, support_weights
 from sfumato.learn.start import begin
-from sfumato.networks.pretrained import PretrainedEncoder, on_card
-from sfumato.placement import brought
+from sfumato.networks.encoders.pretrained import PretrainedEncoder, on_card
 from sfumato.protect import Protection
 from sfumato.protect.release import artefact_of
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import nn
 
+from sfumato.base.precision import resolve
 from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.learn.adaptation import Inner
 from sfumato.learn.meta.inner_noise import InnerNoise
 from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
-from sfumato.precision import resolve
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "fully-connected": FullyConnected,
@@ -125,7 +125,7 @@ class MetaConfig:
         private: what is promised; None for a run without any promise, on endless fresh tasks.
         inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
             tasks of a pool; nothing is promised. None for neither.
-        precision: see `sfumato.precision`; bfloat16 gains with the wide convolutional network alone.
+        precision: see `sfumato.base.precision`; bfloat16 gains with the wide convolutional network alone.
     """
 
     algorithm: str = "maml"

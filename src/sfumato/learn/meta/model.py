@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from sfumato import artefacts
+from sfumato.base.precision import resolve
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.guarantee import rounded_up
 from sfumato.dp.mechanisms import seeded_noise
@@ -22,7 +23,6 @@ from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
 from sfumato.networks.task_classifiers import with_group_norm
 from sfumato.networks.weights import initial_weights, no_larger_than
-from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
 
 _KIND = "meta"

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
+from sfumato.base.placement import brought
+from sfumato.base.precision import resolve
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
 from sfumato.episodes import Sampler, seed_of
@@ -32,8 +34,6 @@ from sfumato.learn.meta.inner_noise import TaskNoise
 from sfumato.learn.meta.model import MetaModel, inner_of_use, public_start, untrained
 from sfumato.learn.meta.promises import Promise, fresh_generator
 from sfumato.learn.task_pool import TaskPool, overlapping_pool
-from sfumato.placement import brought
-from sfumato.precision import resolve
 from sfumato.protect import Protection
 from sfumato.protect.release import artefact_of
 

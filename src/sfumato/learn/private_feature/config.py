@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from sfumato.base.precision import resolve
 from sfumato.errors import ConfigError
-from sfumato.precision import resolve
 
 VARIANTS = ("network", "simple", "dpfe", "adversarial", "information")
 
@@ -31,7 +31,7 @@ class FeatureConfig:
         pairs: so many images of a batch, in the last stage, are there for one of the same identity. Eq. (7)
             has them as chance would: hardly any, with many identities.
         learning_rate: of Adam.
-        precision: see `sfumato.precision`.
+        precision: see `sfumato.base.precision`.
     """
 
     widths: tuple[int, ...] = (16, 32, 64, 128, 128, 64, 64)

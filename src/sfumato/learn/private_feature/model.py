@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
+from sfumato.base.placement import device_of
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch
@@ -15,7 +16,6 @@ from sfumato.learn.cards import Precision, load_model
 from sfumato.learn.inputs import as_input, check_shape
 from sfumato.learn.private_feature.config import FeatureConfig
 from sfumato.networks.weights import initial_weights
-from sfumato.placement import device_of
 from sfumato.protect.feature import KIND, DeviceSide, FeatureCard, untrained_sides
 
 LEARNER = "private feature"

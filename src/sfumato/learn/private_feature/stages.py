@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sfumato.base.placement import device_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.inputs import as_input
 from sfumato.learn.private_feature.config import VARIANTS, config_of
 from sfumato.learn.private_feature.model import BATCH, FeatureModel
-from sfumato.placement import device_of
 
 
 def paired(

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from sfumato.base.placement import brought
+from sfumato.base.precision import autocast
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
 from sfumato.errors import DataError
@@ -32,8 +34,6 @@ from sfumato.learn.private_feature.model import (
 )
 from sfumato.learn.private_feature.stages import begin_with, embed, measure, paired, settle
 from sfumato.networks.weights import initial_weights
-from sfumato.placement import brought
-from sfumato.precision import autocast
 
 _CHECKPOINT = "private feature checkpoint"
 _PCA_IMAGES = 2048  # from so many at most the principal components are computed

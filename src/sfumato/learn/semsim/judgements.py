@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from sfumato import images
-from sfumato.data.listing import read_rows
+from sfumato.data.readers.listing import read_rows
 from sfumato.errors import DataError, ImageError
 from sfumato.images import check_batch, to_float, to_uint8
-from sfumato.networks.embedding import to_squares
+from sfumato.networks.encoders.embedding import to_squares
 
 _BATCH = 256
 _COLUMNS = ("original", "reconstruction", "recognised", "source")

@@ -28,7 +28,7 @@ from sfumato.learn.fit import Progress
 from sfumato.learn.semsim.judgements import Judgements, resized
 from sfumato.learn.semsim.losses import triplets
 from sfumato.networks import SqueezeNet
-from sfumato.networks.squeeze_net import STAGES
+from sfumato.networks.encoders.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
 from sfumato.networks.weights import initial_weights
 

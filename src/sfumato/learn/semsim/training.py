@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from sfumato import artefacts
+from sfumato.base.precision import autocast, resolve
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress, Run, fit
 from sfumato.learn.semsim.judgements import Judgements, combine, resized
 from sfumato.learn.semsim.losses import contrastive_loss, pairs, triplet_loss, triplets
-from sfumato.networks.embedding import NETWORKS, Embedding
+from sfumato.networks.encoders.embedding import NETWORKS, Embedding
 from sfumato.networks.weights import initial_weights
-from sfumato.precision import autocast, resolve
 
 _KIND = "semsim"
 _CHECKPOINT = "semsim checkpoint"
@@ -42,7 +42,7 @@ class SemSimConfig:
             and, in a triplet, with a partner.
         learning_rate: of SGD; the published code has 0.05, over 100 epochs.
         momentum: Nesterov's, of which the paper says nothing; the published code has it.
-        precision: of training, see `sfumato.precision`; SemSim is used in float32.
+        precision: of training, see `sfumato.base.precision`; SemSim is used in float32.
     """
 
     network: str = "resnet50"

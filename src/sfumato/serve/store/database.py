@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
-from sfumato import databases, logs
+from sfumato.base import databases, logs
 from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.store.errors import ConflictError, StoreError
 from sfumato.serve.store.schema import VERSION, metadata, tenants, versions

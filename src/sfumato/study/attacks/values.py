@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from sfumato.attack import groups, plda, reidentify
 from sfumato.attack.table import Table, by_table
+from sfumato.base.proportions import wilson
 from sfumato.dp.naming import MOST_OUTPUTS
-from sfumato.proportions import wilson
 from sfumato.study.attacks import comparisons
 from sfumato.study.attacks.comparisons import Comparison
 from sfumato.study.attacks.scores import Probes, hits, linking, of_groups, outcome, score, verified

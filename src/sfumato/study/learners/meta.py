@@ -4,9 +4,9 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from sfumato.base.precision import resolve
 from sfumato.errors import ConfigError
 from sfumato.learn import meta
-from sfumato.precision import resolve
 from sfumato.study.cells import Cell, changed
 from sfumato.study.learners.few_shot import check_episodes, over_episodes
 from sfumato.study.models import with_checkpoint

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sfumato.base.files import whole
 from sfumato.errors import needs_extra
-from sfumato.files import whole
 from sfumato.study.estimates import (
     Estimate,
     Study,

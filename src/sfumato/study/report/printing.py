@@ -6,8 +6,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from sfumato.base.files import whole
 from sfumato.errors import ConfigError, SfumatoError
-from sfumato.files import whole
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _FLAGS = ("--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking")

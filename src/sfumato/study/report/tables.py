@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from sfumato.files import write_rows
+from sfumato.base.files import write_rows
 from sfumato.study.estimates import Study, belonging, episodic
 from sfumato.study.frontier import Setting, frontier
 from sfumato.study.records import Record

@@ -1,0 +1,1 @@
+"""Plumbing that every room uses: files, settings, databases, processes, listening, logs."""

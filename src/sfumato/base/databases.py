@@ -1,0 +1,119 @@
+"""SQLite files of our own: begun whole or not at all, told by their marks, changed in whole transactions."""
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from sfumato.base.files import PART, why_no_locks
+
+
+class Marks(NamedTuple):
+    """What tells the database of one purpose from any other: SQLite's application_id and user_version."""
+
+    application: int
+    version: int
+
+
+@contextmanager
+def begun(
+    path: Path, schema: str, marks: Marks, *, page_size: int | None = None
+) -> Iterator[sqlite3.Connection]:
+    """Give a new database to fill, which appears at `path` when the block ends well, or not at all.
+
+    It is nobody else's business, hence its mode; SQLite's side files take the same one.
+
+    Args:
+        path: in a folder that is there.
+        schema: statements that make its tables.
+        marks: to tell it by.
+        page_size: in bytes; None for SQLite's own.
+
+    Raises:
+        FileExistsError: a file is at `path` when the block ends. It is left alone.
+        sqlite3.Error: it cannot be written, as on a full disk.
+    """
+    temporary = path.with_name(PART.replace("*", secrets.token_hex(8)))
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
+            if page_size is not None:
+                database.execute(f"pragma page_size = {page_size}")
+            database.execute("pragma journal_mode = wal")
+            database.executescript(schema)
+            database.execute(f"pragma application_id = {marks.application}")
+            database.execute(f"pragma user_version = {marks.version}")
+            with transaction(database):
+                yield database
+            # All of it into the one file that is linked; a full disk ends here.
+            busy, pages, written = database.execute("pragma wal_checkpoint(truncate)").fetchone()
+            if busy or written < pages or database.execute("pragma quick_check").fetchone() != ("ok",):
+                raise sqlite3.OperationalError("database or disk is full")
+        os.link(temporary, path)
+    finally:
+        for side in ("", "-wal", "-shm", "-journal"):
+            temporary.with_name(temporary.name + side).unlink(missing_ok=True)
+
+
+def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:
+    """Open a database that is there; what is committed to it survives a power cut.
+
+    Transactions are begun by hand, and wait a minute for another process.
+
+    Args:
+        path: of its file.
+        any_thread: whether others than this thread may use the connection, one at a time.
+    """
+    database = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=not any_thread)
+    database.execute("pragma synchronous = full")
+    return database
+
+
+def why_locked(error: BaseException, path: Path) -> str | None:
+    """Why a database is locked, and the cure; None for another error.
+
+    SQLite says that others hold it where its file system has no locks at all.
+
+    Args:
+        error: of SQLite.
+        path: of the file.
+    """
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL):
+        return None
+    held = "another process holds it: ask again" if code == sqlite3.SQLITE_BUSY else None
+    return why_no_locks(path.parent) or held
+
+
+def marks_of(database: sqlite3.Connection) -> Marks:
+    """Read what a database says that it is."""
+    (application,) = database.execute("pragma application_id").fetchone()
+    (version,) = database.execute("pragma user_version").fetchone()
+    return Marks(application, version)
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Change a database by the whole block or by none of it; other writers wait."""
+    database.execute("begin immediate")
+    try:
+        yield
+        database.execute("commit")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("rollback")
+        raise
+
+
+@contextmanager
+def snapshot(database: sqlite3.Connection) -> Iterator[None]:
+    """Read a database, in the whole block, as it is at one moment; writers need not wait."""
+    database.execute("begin")
+    try:
+        yield
+    finally:
+        if database.in_transaction:
+            database.execute("rollback")

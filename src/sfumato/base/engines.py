@@ -1,0 +1,337 @@
+"""Where the tasks of a job run: in this process, in processes of this machine, or on a Ray cluster.
+
+One small interface: an engine takes a function of a module with its arguments, and gives a future. Tasks must
+be such that doing one again does no harm: on a cluster, those of a lost worker are done again.
+"""
+
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from sfumato.base.threads import limit_threads
+from sfumato.errors import ConfigError, SfumatoError, did_you_mean, needs_extra
+
+ENGINES = ("local", "ray")
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+_Held = TypeVar("_Held")
+
+_LOST_WORKERS = 3  # how often a task whose worker is lost is done again
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Where tasks run, and what each may use.
+
+    Attributes:
+        name: "local" or "ray".
+        workers: processes, or None for one a core. On "local", 1 is this process itself, and its threads are
+            left as they are. Of a Ray cluster that runs already: the most of its places to use at once.
+        cpus: cores of each task, and threads that it uses.
+        gpus: of each task, on Ray, which shows it as many; may be a fraction.
+        address: of a Ray cluster; None for the one that RAY_ADDRESS names, or else one that is started here.
+    """
+
+    name: str = "local"
+    workers: int | None = None
+    cpus: int = 1
+    gpus: float = 0.0
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in ENGINES:
+            raise ConfigError(f"engine {self.name!r}: {did_you_mean(self.name, ENGINES)}")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"workers={self.workers}: at least 1")
+        if self.cpus < 1:
+            raise ConfigError(f"cpus={self.cpus}: at least 1, for each task")
+        if self.gpus < 0:
+            raise ConfigError(f"gpus={self.gpus:g}: at least 0, for each task")
+        for setting, value in (("gpus", self.gpus), ("address", self.address)):
+            if value and self.name != "ray":
+                raise ConfigError(f"{setting}={value}: only for the engine ray: name it, or leave this out")
+
+
+class Engine(Protocol):
+    """Runs tasks."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks can run at once, now."""
+
+    def submit(
+        self, task: Callable[_Given, _Made], /, *args: _Given.args, **kwargs: _Given.kwargs
+    ) -> "Future[_Made]":
+        """Begin a task; see `finished` for what the future may raise."""
+
+    def held(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
+        """Something to give to tasks, by which they get at one object: where memory is shared by none.
+
+        In processes of this machine each makes its own, which suits what lies in a file. On a cluster one is
+        made on this node; what tasks get passes each call of a method on to it.
+        """
+
+
+@contextmanager
+def engine(config: EngineConfig, *, preload: Sequence[str] = ()) -> Iterator[Engine]:
+    """An engine that is up within the block; tasks that have not begun at its end never do.
+
+    Args:
+        config: which.
+        preload: modules that every process of this machine needs.
+
+    Raises:
+        MissingExtraError: the engine is not installed.
+        ConfigError: no Ray cluster answers at the address, or it has no place for a task.
+    """
+    if config.name == "ray":
+        with _ray(config) as found:
+            yield found
+    elif config.workers == 1:
+        yield _Here()
+    else:
+        with _processes(config, preload) as found:
+            yield found
+
+
+@contextmanager
+def lost_workers() -> Iterator[None]:
+    """Around `Future.result`: an error that tells what to do, where worker processes are lost for good."""
+    try:
+        yield
+    except (BrokenProcessPool, _LostError) as error:
+        raise SfumatoError(
+            "a worker process was killed, by the system for lack of memory or by hand. What was finished is "
+            "kept: run the same command again to resume, with fewer workers for less memory"
+        ) from error
+
+
+class _LostError(Exception):
+    """A task was given up, for its workers were lost again and again."""
+
+
+class _Here:
+    """This process. A task is done when it was submitted."""
+
+    workers = 1
+
+    def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        try:
+            future.set_result(task(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def held(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
+        return make
+
+
+class _Processes:
+    """Processes of this machine."""
+
+    def __init__(self, pool: ProcessPoolExecutor, workers: int) -> None:
+        self.workers = workers
+        self.submit = pool.submit
+
+    def held(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
+        return make
+
+
+@contextmanager
+def _processes(config: EngineConfig, preload: Sequence[str]) -> Iterator[_Processes]:
+    # Not fork: the threads of torch would not survive it. The server has all imports done once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+    workers = config.workers or os.cpu_count() or 1
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(Path.cwd(), config.cpus))
+    try:
+        yield _Processes(pool, workers)
+    except BaseException:
+        for process in (pool._processes or {}).values():  # or a study would wait for its longest cell
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(folder: Path, threads: int) -> None:
+    os.chdir(folder)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that was started
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    limit_threads(threads)
+
+
+def _end_with_parent() -> None:
+    # A worker whose parent was killed would wait for its next task for ever.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+class _Ray:
+    """A Ray cluster that this process is connected to."""
+
+    def __init__(self, ray: Any, config: EngineConfig) -> None:
+        self._ray = ray
+        self._config = config
+        resources = {"num_cpus": config.cpus, "num_gpus": config.gpus}
+        self._task = ray.remote(_on_a_node).options(**resources, max_retries=_LOST_WORKERS)
+
+    @property
+    def workers(self) -> int:
+        there = self._ray.cluster_resources()  # more when a node has joined
+        places = int(there.get("CPU", 0) // self._config.cpus)
+        if self._config.gpus:
+            places = min(places, int(there.get("GPU", 0) / self._config.gpus))
+        return min(places, self._config.workers or places)
+
+    def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+
+        def unpack(done: "Future[Any]") -> None:
+            error = done.exception()
+            if error is None:
+                value, error = done.result()
+            elif isinstance(error, self._ray.exceptions.RayError):
+                error = _LostError(str(error))
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+        running = self._task.remote(Path.cwd(), self._config.cpus, task, args, kwargs)
+        running.future().add_done_callback(unpack)
+        return future
+
+    def held(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
+        here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            self._ray.get_runtime_context().get_node_id(), soft=False
+        )
+        holder = self._ray.remote(_Holder).options(
+            num_cpus=0, scheduling_strategy=here, max_restarts=-1, max_task_retries=-1
+        )
+        return _Passed(holder.remote(Path.cwd(), make))
+
+
+@contextmanager
+def _ray(config: EngineConfig) -> Iterator[_Ray]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # What later versions of Ray do, and this one warns of: a task that asks for no device sees all of them.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    with needs_extra("the engine ray", "ray"):
+        import ray
+        import ray.util.scheduling_strategies
+    address = config.address or os.environ.get("RAY_ADDRESS")
+    if address:
+        _check_answers(address)
+    begun_here: dict[str, Any] = {}
+    if not address:
+        workers = config.workers or max(1, (os.cpu_count() or 1) // config.cpus)
+        begun_here = {
+            "num_cpus": workers * config.cpus,
+            "object_store_memory": _STORE_BYTES,
+            "include_dashboard": False,
+        }
+    try:
+        # Not None, by which Ray would take to any cluster that was begun on this machine last.
+        ray.init(address or "local", log_to_driver=False, logging_level="error", **begun_here)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise _no_cluster(str(address), error) from error
+    try:
+        found = _Ray(ray, config)
+        if not found.workers:
+            raise ConfigError(
+                f"cpus={config.cpus}, gpus={config.gpus:g}: no node of the cluster can run such a task; the "
+                "cluster has "
+                f"{ray.cluster_resources()}"
+            )
+        yield found
+    finally:
+        ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise ConfigError where nothing listens at HOST:PORT: Ray itself would wait for minutes.
+
+    Addresses of another form, such as "auto", are left to Ray.
+    """
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not (colon and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"address={address!r}: no Ray cluster answers ({error}): begin one with `ray start --head`, "
+        "or leave the address out, and one is started here"
+    )
+
+
+_ANSWERS = 5.0  # seconds
+_STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
+
+
+def _on_a_node(
+    folder: Path, threads: int, task: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Any, Exception | None]:
+    """What a task gives, or raises: as a value, which reaches the driver as it is."""
+    os.chdir(folder)
+    limit_threads(threads)
+    try:
+        return task(*args, **kwargs), None
+    except Exception as error:
+        return None, error
+
+
+class _Holder:
+    """Has one object on a node of a cluster."""
+
+    def __init__(self, folder: Path, make: Callable[[], Any]) -> None:
+        os.chdir(folder)
+        self._held = make()
+
+    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Exception | None]:
+        try:
+            return getattr(self._held, name)(*args, **kwargs), None
+        except Exception as error:
+            return None, error
+
+
+class _Passed:
+    """Passes each call of a method on to a _Holder. It is what tasks call to get at the object, and that."""
+
+    def __init__(self, holder: Any) -> None:
+        self._holder = holder
+
+    def __call__(self) -> Any:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _Passed, (self._holder,)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            import ray
+
+            value, error = ray.get(self._holder.call.remote(name, args, kwargs))
+            if error is not None:
+                raise error
+            return value
+
+        return call

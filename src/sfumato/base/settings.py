@@ -1,0 +1,193 @@
+"""Settings that people write, "key=value" or YAML, made into configurations that check themselves."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import pydantic
+import yaml
+
+from sfumato.base.files import read_regular
+from sfumato.errors import ConfigError, did_you_mean, shortened
+
+_Config = TypeVar("_Config")
+
+MOST_YAML = 100_000  # bytes of a file
+_DEEPEST, _MOST_VALUES = 20, 10_000
+
+
+def configured(kind: type[_Config], overrides: Sequence[str]) -> _Config:
+    """A configuration from "dotted.key=value" strings, values as YAML reads them.
+
+    Raises:
+        ConfigError: as `checked` does.
+    """
+    return checked(kind, parsed(overrides), "training")
+
+
+def parsed(overrides: Sequence[str]) -> dict[str, Any]:
+    """A mapping from "dotted.key=value" strings, values as YAML reads them."""
+    settings: dict[str, Any] = {}
+    for text in overrides:
+        override(settings, text)
+    return settings
+
+
+def checked(kind: type[_Config], settings: Mapping[str, Any], where: str) -> _Config:
+    """A configuration of these settings.
+
+    Args:
+        kind: a dataclass, whose fields may be dataclasses.
+        settings: values by field.
+        where: what the messages call the settings: a file, or a command.
+
+    Raises:
+        ConfigError: a key that does not exist (the nearest is named), or a value of the wrong type or out
+            of range.
+    """
+    check_keys(kind, settings, where)
+    try:
+        return pydantic.TypeAdapter(kind).validate_python(settings)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"{where}: {_first_problem(error)}") from error
+
+
+def check_keys(kind: Any, settings: Any, where: str) -> None:
+    """Raise ConfigError where settings are not a mapping, or have a key that a dataclass has no field for."""
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"{where}: a mapping is needed, got {shortened(repr(settings))}")
+    types = get_type_hints(kind)
+    for key, value in settings.items():
+        if key not in types:
+            raise ConfigError(f"{where}: no key {shortened(repr(key))}: {did_you_mean(str(key), types)}")
+        # Of settings that may be null, as `Private | None`, as well.
+        union = get_origin(types[key]) in (Union, UnionType)
+        kinds = get_args(types[key]) if union else (types[key],)
+        for inner in filter(dataclasses.is_dataclass, kinds):
+            if value is not None or type(None) not in kinds:
+                check_keys(inner, value, f"{where}: {key}")
+
+
+def override(settings: dict[str, Any], text: str) -> None:
+    """Change settings by one "dotted.key=value". Raises ConfigError for anything else."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{shortened(text)!r} is not key=value: write for example task.episodes=100")
+    *parents, last = key.strip().split(".")
+    inner = settings
+    for parent in parents:
+        child = inner.setdefault(parent, {})
+        if isinstance(child, str) and parent == "data":
+            child = inner[parent] = {"source": child}
+        if not isinstance(child, dict):
+            raise ConfigError(f"{shortened(text)!r}: {shortened(parent)} has no keys")
+        inner = child
+    try:
+        inner[last] = parse_yaml(value)
+    except ValueError as error:
+        raise ConfigError(f"{shortened(text)!r}: the value is not YAML: {error}") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file says.
+
+    Raises:
+        ConfigError: it cannot be read, or has more than MOST_YAML bytes; or see parse_yaml.
+    """
+    try:
+        return parse_yaml(read_regular(path, MOST_YAML).decode())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not YAML ({error})") from error
+
+
+def parse_yaml(text: str) -> Any:
+    """What a YAML text says, which takes no more memory than its length allows.
+
+    Raises:
+        ValueError: it is not YAML, has a key twice, gives a value a name (&, *), or is too long or too deep.
+    """
+    if len(text) > MOST_YAML:
+        raise ValueError(f"{len(text):,} characters, and at most {MOST_YAML:,} are read")
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses, before anything is built, what becomes much more than was written.
+
+    State: how deep the reading is in lists and mappings, and how many values there were.
+    """
+
+    _depth = _count = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        self._depth, self._count = self._depth + 1, self._count + 1
+        if getattr(event, "anchor", None) is not None:  # of an alias as well
+            self._refuse("a value with a name (&, *): write the value out", event)
+        if self._depth > _DEEPEST:
+            self._refuse(f"lists and mappings in each other, more than {_DEEPEST} deep", event)
+        if self._count > _MOST_VALUES:
+            self._refuse(f"more than {_MOST_VALUES:,} values", event)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        made = super().construct_mapping(node, deep)
+        if len(made) < len(node.value):
+            self._refuse("a key occurs twice", node)
+        return made
+
+    def _refuse(self, why: str, at: Any) -> None:
+        raise yaml.MarkedYAMLError(problem=why, problem_mark=at.start_mark)
+
+
+def listed(kind: Any, *, below: str = "") -> Iterator[tuple[str, str, str]]:
+    """The keys of a configuration, dotted where it has others in it, with their types and defaults.
+
+    Args:
+        kind: a dataclass.
+        below: what stands before each key.
+    """
+    types = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint, key = types[field.name], f"{below}{field.name}"
+        if dataclasses.is_dataclass(hint):
+            yield from listed(hint, below=f"{key}.")
+            continue
+        if field.default is not dataclasses.MISSING:
+            default = yaml_of(field.default)
+        elif field.default_factory is not dataclasses.MISSING:
+            default = yaml_of(field.default_factory())
+        else:
+            default = "needed"
+        words = getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint)
+        yield key, words.replace("typing.", "").replace("NoneType", "null").replace("None", "null"), default
+
+
+def yaml_of(value: Any) -> str:
+    """A value on one line, as YAML writes it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    written: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+    return written.removesuffix("\n").removesuffix("\n...")
+
+
+def _first_problem(error: pydantic.ValidationError) -> str:
+    problem = error.errors()[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    if not key:
+        return message
+    value = "" if problem["type"] == "value_error" else f"={shortened(repr(problem['input']))}"
+    return f"{key}{value}: {message}"

@@ -1,0 +1,1 @@
+"""Data sets on disk, each in its official layout, and own folders and tables."""

@@ -1,0 +1,194 @@
+"""CelebA in its official layout, and in the CSV form of its copies on Kaggle."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from sfumato.data.labelled import LabelledImages
+from sfumato.data.readers.folder import DEFAULT_SIZE, assemble
+from sfumato.data.readers.layout import (
+    bad_line,
+    check_files,
+    check_positive,
+    class_splits,
+    lines,
+    optional,
+    part,
+)
+from sfumato.errors import ConfigError, DataError, ImageError
+
+# Parnami et al. 2022, Sec. IV: how many people are in train, validation and test.
+PEOPLE = (1510, 378, 427)
+SHARES = (PEOPLE[0] / sum(PEOPLE), PEOPLE[1] / sum(PEOPLE), PEOPLE[2] / sum(PEOPLE))
+
+_WHAT = "the content of img_align_celeba.zip"
+
+HAIR_COLORS = ("black", "blond", "brown", "gray")
+
+_PARTITION = {"0": "train", "1": "validation", "2": "test"}
+_ANSWERS = {"1": "yes", "-1": "no"}
+
+
+def celeba(
+    root: str | os.PathLike[str],
+    *,
+    size: int = DEFAULT_SIZE,
+    channels: int = 3,
+    crop: int | None = 176,
+    split: Literal["identities", "attributes"] = "identities",
+    least_images: int = 30,
+    limit: int | None = None,
+    skip_unreadable: Callable[[ImageError], None] | None = None,
+) -> LabelledImages:
+    """Read CelebA (Liu et al. 2015).
+
+    Args:
+        root: the folder with img_align_celeba (or img_celeba), list_attr_celeba, list_eval_partition and
+            identity_CelebA, the lists as .txt or .csv, all side by side or in Img, Anno and Eval.
+        size, channels, skip_unreadable: see `folder`.
+        crop: the side of the centre square that is kept before resizing; 176 of the 178 x 218 aligned pixels
+            is the choice of Parnami et al. 2022, Sec. IV. None keeps the largest, for img_celeba.
+        split: "identities" gives whole people to train, validation and test, for few-shot tasks. Parnami
+            et al. name no people, only counts: 1510, 378 and 427 (which make 2,315; they write 2,360), so
+            that people are drawn by seed 0 in these proportions. "attributes" is the official partition.
+        least_images: with split="identities", people with fewer images are left out.
+        limit: read at most this many images, so that there is something to try in seconds: all 202,599
+            take 4.3 GB at 84 x 84. Each split keeps its share of it, and each image its split; they are
+            drawn by seed 0, one by one, or as whole people with split="identities".
+
+    Returns:
+        Labels `identity` (where its list is there), the 40 attributes as "yes" or "no" by their names in
+        lower case (`wearing_hat`), and `hair_color`: black, blond, brown or gray where exactly one of these
+        four attributes is set, otherwise "other" (none of them, as for a bald head, or several).
+
+    Raises:
+        DataError: a part of the layout is missing, a line is malformed, or nobody has enough images.
+        ConfigError: a limit that not even one person fits in.
+        ImageError: a file that is not an image.
+    """
+    check_positive("celeba", crop=crop, least_images=least_images, limit=limit)
+    root = Path(root)
+    directory = part(
+        "celeba",
+        root,
+        *(f"{above}{name}" for name in ("img_align_celeba", "img_celeba") for above in ("", "Img/")),
+        what=_WHAT,
+    )
+    attributes, answers = _attributes(_list(root, "list_attr_celeba", "list_attr_celeba.txt"))
+    files = list(answers)
+    identities: dict[str, str] | None
+    if split == "identities":
+        what = "identity_CelebA.txt (or pass split='attributes', which does without it)"
+        identities = _values(_list(root, "identity_CelebA", what), files)
+        counts = Counter(identities.values())
+        files = [file for file in files if counts[identities[file]] >= least_images]
+        if not files:
+            most = max(counts.values())
+            raise DataError(
+                f"{root}: nobody has {least_images} images, the most is {most}: lower least_images"
+            )
+        units = [identities[file] for file in files]
+        splits = class_splits(units, shares=SHARES)
+    else:
+        path = _optional_list(root, "identity_CelebA")
+        identities = None if path is None else _values(path, files)
+        what = "list_eval_partition.txt"
+        partition = _values(_list(root, "list_eval_partition", what), files, _PARTITION)
+        units = files
+        splits = [partition[file] for file in files]
+    if limit is not None:
+        kept = _draw(units, splits, limit)
+        if not kept:
+            raise ConfigError(f"celeba: limit={limit}: not one person fits, raise it")
+        files, splits = [files[row] for row in kept], [splits[row] for row in kept]
+    paths = [directory / file for file in files]
+    check_files("celeba", paths, what=_WHAT)
+    columns = {} if identities is None else {"identity": [identities[file] for file in files]}
+    for place, name in enumerate(attributes):
+        columns[name] = [answers[file][place] for file in files]
+    columns["hair_color"] = _hair_colors(columns)
+    return assemble(
+        "celeba",
+        paths,
+        columns,
+        splits,
+        size=size,
+        channels=channels,
+        crop=crop,
+        skip_unreadable=skip_unreadable,
+    )
+
+
+def _list(root: Path, name: str, what: str) -> Path:
+    """One of the lists. Raises DataError where it is not there."""
+    return _optional_list(root, name) or part("celeba", root, f"{name}.txt", f"{name}.csv", what=what)
+
+
+def _optional_list(root: Path, name: str) -> Path | None:
+    return optional(
+        root, *(f"{above}{name}{suffix}" for suffix in (".txt", ".csv") for above in ("", "Anno/", "Eval/"))
+    )
+
+
+def _attributes(path: Path) -> tuple[list[str], dict[str, list[str]]]:
+    """The names of the attributes, and file -> "yes" or "no" for each."""
+    rows = lines(path)
+    names: list[str] = []
+    if path.suffix == ".csv":
+        names = next(rows, (1, []))[1][1:]  # the first column is image_id
+    else:
+        next(rows, None)  # the number of images
+        names = next(rows, (2, []))[1]
+    if not {f"{color.title()}_Hair" for color in HAIR_COLORS} <= set(names):
+        raise bad_line(path, 1 if path.suffix == ".csv" else 2, "a line without Black_Hair", "40 attributes")
+    answers = {}
+    for number, (file, *marks) in rows:
+        if len(marks) != len(names) or not set(marks) <= _ANSWERS.keys():
+            raise bad_line(path, number, f"{len(marks)} values", f"{len(names)} values, each 1 or -1")
+        answers[file] = [_ANSWERS[mark] for mark in marks]
+    if not answers:
+        raise DataError(f"{path}: no images are listed: download the file again")
+    return [name.lower() for name in names], answers
+
+
+def _values(path: Path, files: Sequence[str], meaning: Mapping[str, str] | None = None) -> dict[str, str]:
+    """File -> value of a list with two columns, for the files that are wanted."""
+    values = {}
+    rows = lines(path)
+    if path.suffix == ".csv":
+        next(rows, None)  # the header
+    for number, fields in rows:
+        if len(fields) != 2 or (meaning is not None and fields[1] not in meaning):
+            expected = "a file and its " + ("person" if meaning is None else f"part, {', '.join(meaning)}")
+            raise bad_line(path, number, repr(" ".join(fields)), expected)
+        values[fields[0]] = fields[1] if meaning is None else meaning[fields[1]]
+    for file in files:
+        if file not in values:
+            raise DataError(f"{path}: no line for {file}: download the file again")
+    return values
+
+
+def _draw(units: Sequence[str], splits: Sequence[str], limit: int) -> list[int]:
+    """Rows, ascending, of at most `limit` images: whole units, and of each split its share."""
+    rows_of: dict[tuple[str, str], list[int]] = {}
+    for row, key in enumerate(zip(splits, units, strict=True)):
+        rows_of.setdefault(key, []).append(row)
+    keys = list(rows_of)
+    room = {split: limit * count // len(splits) for split, count in Counter(splits).items()}
+    kept: list[int] = []
+    for place in torch.randperm(len(keys), generator=torch.Generator().manual_seed(0)).tolist():
+        rows = rows_of[keys[place]]
+        split = keys[place][0]
+        if len(rows) <= room[split]:
+            room[split] -= len(rows)
+            kept += rows
+    return sorted(kept)
+
+
+def _hair_colors(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    rows = zip(*(columns[f"{color}_hair"] for color in HAIR_COLORS), strict=True)
+    return [HAIR_COLORS[row.index("yes")] if row.count("yes") == 1 else "other" for row in rows]

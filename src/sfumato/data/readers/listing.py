@@ -1,0 +1,45 @@
+"""A CSV that lists images: its rows, each with the line that an error can name."""
+
+import os
+from collections.abc import Sequence
+
+from sfumato.base.files import Line, read_table
+from sfumato.errors import DataError, did_you_mean
+
+
+def read_rows(
+    path: str | os.PathLike[str], *, columns: Sequence[str], of: str
+) -> tuple[list[str], list[Line]]:
+    """Read a CSV with a header; see parse_table, which says in what forms.
+
+    Args:
+        path: the CSV.
+        columns: which it must have, with a value in every row.
+        of: what a row is, for the error of a CSV without any.
+
+    Returns:
+        the header, and for each row where it is ("list.csv, line 3") and its values by column.
+
+    Raises:
+        DataError: no such file, one that is not a CSV file, a missing column, no rows, or a value that is
+            missing; or see parse_table.
+    """
+    try:
+        header, rows = read_table(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    for column in columns:
+        if column not in header:
+            raise DataError(f"{path}: no column {column!r}: {did_you_mean(column, header)}")
+    if not rows:
+        raise DataError(f"{path}: no rows: list at least one {of}")
+    for line, row in rows:
+        check_filled(line, row, columns)
+    return header, rows
+
+
+def check_filled(line: str, row: dict[str, str], columns: Sequence[str]) -> None:
+    """Raise DataError where a row has no value in one of these columns."""
+    for column in columns:
+        if not row[column]:
+            raise DataError(f"{line}: no value for {column!r}: fill it in or remove the row")

@@ -1,0 +1,331 @@
+"""Images that do not fit memory: decoded once into a file of the user's cache, and read from there by rows.
+
+The file holds bare pixels, mapped into memory: the operating system keeps the parts that are in use, drops
+them when it needs the room, and shares them between processes. Whoever indexes images sees a tensor.
+
+The file is a copy of private images, without protection. It lies in the cache folder of the user, below
+`place()`, can be read by its owner alone, and stays until it is cleared: `sfumato data cache --clear`.
+
+    SFUMATO_MEMORY  bytes up to which the images of a source are held in memory: 2147483648 (2 GiB)
+    SFUMATO_CACHE   a folder for the file: never one that others read
+"""
+
+import errno
+import hashlib
+import json
+import math
+import mmap
+import os
+import shutil
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import PIL
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from sfumato import __version__
+from sfumato.base.files import PART, cache_folder, claimed, whole
+from sfumato.errors import BusyError, ConfigError, DataError, ImageError
+
+MEMORY = 2 << 30  # bytes
+
+_BATCHES = 32  # to the memory
+_FORMAT = 1  # of the file, and of how pixels are made
+_FILE = "pixels"
+_LENGTH = struct.Struct("<Q")  # of the JSON before it, at the end of the file
+_WAIT = 0.2  # seconds between two looks at what another process is making
+# Python 3.11 has no name for it.
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+_TENSOR: Any = Tensor  # whose properties have types of their own in the stubs
+_CHEAP = {
+    _TENSOR.shape.__get__,
+    _TENSOR.dtype.__get__,
+    _TENSOR.device.__get__,
+    _TENSOR.ndim.__get__,
+    Tensor.size,
+    Tensor.dim,
+    Tensor.numel,
+    Tensor.__len__,
+    Tensor.is_floating_point,
+}
+
+
+def memory() -> int:
+    """Bytes up to which a source holds its images in memory. Raises ConfigError for what is not a number."""
+    value = os.environ.get("SFUMATO_MEMORY", str(MEMORY))
+    if not value.isdecimal():
+        raise ConfigError(f"SFUMATO_MEMORY={value}: a whole number of bytes, such as {MEMORY}")
+    return int(value)
+
+
+def at_once() -> int:
+    """Bytes of a batch: what is decoded ahead, and up to which a selection is gathered when it is made."""
+    return memory() // _BATCHES
+
+
+def place() -> Path:
+    """Where the files lie: below SFUMATO_CACHE, or the cache folder of this user."""
+    return cache_folder("images")
+
+
+class Stored(Tensor):
+    """(n, C, H, W) uint8 images in a mapped file: what is asked for is gathered, the rest stays there.
+
+    A large selection of rows is again Stored, whatever their order, and takes 8 bytes an image. Everything
+    else that a tensor can do is done on a plain one that is gathered for it; rows that follow each other need
+    no copy.
+
+    Raises:
+        DataError: a write into it, which would be lost: clone what is to be changed.
+    """
+
+    _source: Tensor
+    _rows: Tensor
+    _batch: int
+
+    @staticmethod
+    def __new__(cls, source: Tensor, rows: Tensor, batch: int) -> "Stored":
+        """Rows of a source.
+
+        Args:
+            source: (N, C, H, W) uint8.
+            rows: (n,) int64.
+            batch: selections of up to so many bytes come as plain tensors.
+        """
+        shape = (len(rows), *source.shape[1:])
+        made: Stored = Tensor._make_wrapper_subclass(cls, shape, dtype=source.dtype)
+        made._source, made._rows, made._batch = source, rows, batch
+        return made
+
+    def gathered(self) -> Tensor:
+        """All of them as a plain tensor: a view where the rows follow each other, otherwise a copy."""
+        rows = self._rows
+        if len(rows) and bool((rows.diff() == 1).all()):
+            return self._source[int(rows[0]) : int(rows[-1]) + 1]
+        return self._source[rows]
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """Images by number, slice, rows or mask; as of any tensor for another index."""
+        if not isinstance(index, int | slice | list | Tensor):
+            return self.gathered()[index]
+        rows = self._rows[index]
+        if rows.ndim == 1 and len(rows) * math.prod(self._source.shape[1:]) > self._batch:
+            return Stored(self._source, rows, self._batch)
+        if isinstance(index, slice):
+            return Stored(self._source, rows, self._batch).gathered()
+        return self._source[rows]
+
+    def __iter__(self) -> Any:
+        """One image after the other."""
+        return (self[row] for row in range(len(self)))
+
+    def split(self, split_size: Any, dim: int = 0) -> Any:
+        """Parts of so many images, none of them gathered yet."""
+        if dim != 0:
+            return self.gathered().split(split_size, dim)
+        return tuple(Stored(self._source, rows, self._batch) for rows in self._rows.split(split_size))
+
+    def tensor_split(self, sections: Any, dim: int = 0) -> Any:
+        """So many parts, none of them gathered yet."""
+        if dim != 0:
+            return self.gathered().tensor_split(sections, dim)
+        return tuple(Stored(self._source, rows, self._batch) for rows in self._rows.tensor_split(sections))
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        """The shape alone: a tensor's own would gather them all."""
+        return f"Stored(shape={tuple(self.shape)})"
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch: on plain tensors, but where the shape alone is asked for."""
+        if func in _CHEAP:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        name = func.__name__
+        writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        if writes and isinstance(args[0], Stored):
+            raise DataError(f"{name} on images in a file, which are read-only: clone what is to be changed")
+        args, kwargs = tree_map_only(Stored, Stored.gathered, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """The same for what code that is not Python calls."""
+        args, kwargs = tree_map_only(Stored, Stored.gathered, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def fetch(
+    name: str,
+    files: Sequence[Path],
+    shape: tuple[int, int, int],
+    settings: object,
+    fill: Callable[[Callable[[Tensor], object]], dict[int, ImageError]],
+) -> tuple[Tensor, dict[int, ImageError]]:
+    """The images of files from the cache, where they are put first if they are not there.
+
+    They are known again by the paths, lengths and modification times of the files, their shape, the settings,
+    and the versions of what decodes them. Of two processes one decodes, and the other waits.
+
+    Args:
+        name: of the source, for the list of what is there.
+        files: one an image.
+        shape: C, H, W.
+        settings: whatever else decides the pixels.
+        fill: called with a function that takes the (C, H, W) image of one file after the other; returns the
+            errors of files that have none, by their number.
+
+    Returns:
+        (n, C, H, W) images as `Stored`, and the errors that `fill` returned, now or when they were put there.
+
+    Raises:
+        DataError: the file cannot be written or read: a full disk, a folder that is not one's own.
+    """
+    size = len(files) * math.prod(shape)
+    folder = place()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)  # also where it was there: fails where it belongs to somebody else
+        path = folder / _key(files, shape, settings) / _FILE
+        while (found := _found(path)) is None:
+            try:
+                with claimed(path):
+                    if _found(path) is None:
+                        _write(path, name, shape, size, fill)
+            except BusyError:
+                time.sleep(_WAIT)
+        count, failures = found["shape"][0], found["failures"]
+        pixels = _mapped(path, (count, *shape))
+    except OSError as error:
+        raise DataError(
+            f"{folder}: {size:,} bytes of images of {name} cannot be kept there ({error.strerror}): make "
+            "room with `sfumato data cache --clear`, name a folder of your own in SFUMATO_CACHE, or hold "
+            f"them in memory with SFUMATO_MEMORY={size}"
+        ) from error
+    errors = {row: ImageError(message, cause=cause) for row, message, cause in failures}
+    return Stored(pixels, torch.arange(count), at_once()), errors
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of images in the cache.
+
+    Attributes:
+        folder: that holds it, and nothing else.
+        name: of the source; None where a process was stopped before all was written, or is still writing.
+        shape: N, C, H, W.
+        bytes: on the disk.
+    """
+
+    folder: Path
+    name: str | None
+    shape: tuple[int, ...]
+    bytes: int
+
+
+def entries() -> list[Entry]:
+    """What is in the cache."""
+    return [_entry(folder) for folder in sorted(place().glob("*/"))]
+
+
+def clear() -> list[Entry]:
+    """Delete what is in the cache, and say what it was. Processes that read it keep what they have.
+
+    Raises:
+        BusyError: a process is writing there.
+    """
+    gone = []
+    for entry in entries():
+        path = entry.folder / _FILE
+        with claimed(path):
+            _remove([path, *entry.folder.glob(PART)])
+        gone.append(entry)
+        with suppress(OSError):  # another process has begun anew
+            entry.folder.rmdir()
+    return gone
+
+
+def _entry(folder: Path) -> Entry:
+    found = _found(folder / _FILE) or {"name": None, "shape": ()}
+    taken = sum(each.stat().st_size for each in folder.iterdir())
+    return Entry(folder, found["name"], tuple(found["shape"]), taken)
+
+
+def _key(files: Sequence[Path], shape: tuple[int, int, int], settings: object) -> str:
+    sha = hashlib.sha256(repr((_FORMAT, __version__, PIL.__version__, shape, settings)).encode())
+    for path in files:
+        try:
+            found = path.stat()
+            stamp = found.st_size, found.st_mtime_ns
+        except OSError:
+            stamp = -1, -1  # `fill` says what is wrong with it
+        sha.update(repr((os.fspath(path.absolute()), *stamp)).encode())
+    return sha.hexdigest()
+
+
+def _write(
+    path: Path,
+    name: str,
+    shape: tuple[int, int, int],
+    size: int,
+    fill: Callable[[Callable[[Tensor], object]], dict[int, ImageError]],
+) -> None:
+    _remove(path.parent.glob(PART))  # of a process that was killed: nobody else writes here now
+    if shutil.disk_usage(path.parent).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # now, rather than after hours
+    with whole(path) as temporary:
+        temporary.touch(mode=0o600, exist_ok=False)
+        with temporary.open("wb") as out:
+            failures = fill(lambda image: out.write(image.contiguous().numpy().data))
+            about = {
+                "name": name,
+                "shape": [out.tell() // math.prod(shape), *shape],
+                "failures": [(row, str(error), error.cause) for row, error in failures.items()],
+            }
+            text = json.dumps(about).encode()
+            out.write(text + _LENGTH.pack(len(text)))
+            out.flush()
+            os.fsync(out.fileno())  # or a power cut could leave the name of a file without all its pixels
+
+
+def _found(path: Path) -> dict[str, Any] | None:
+    """What the end of a file says of it; None where it is not there, or damaged."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        length = file.seek(0, os.SEEK_END) - _LENGTH.size
+        file.seek(max(0, length))
+        tail = file.read()
+        start = length - _LENGTH.unpack(tail)[0] if len(tail) == _LENGTH.size else -1
+        if start < 0:
+            return None
+        file.seek(start)
+        try:
+            about: dict[str, Any] = json.loads(file.read()[: -_LENGTH.size])
+        except ValueError:
+            return None
+    return about if math.prod(about["shape"]) == start else None
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> Tensor:
+    with path.open("rb") as file:
+        # Private and writable: a write into a part stays in this process; on a read-only map it would end the
+        # process. Not reserved: Linux counts it as memory otherwise, and refuses more than the machine has.
+        flags, protection = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+        pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=protection)
+    return torch.frombuffer(pages, dtype=torch.uint8, count=math.prod(shape)).view(shape)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

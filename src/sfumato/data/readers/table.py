@@ -1,0 +1,104 @@
+"""A table of images: a CSV with a `file` column, label columns, and a `split` column if there are splits."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from sfumato import images
+from sfumato.base.files import below, whole, write_rows
+from sfumato.data.labelled import LabelledImages
+from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, assemble
+from sfumato.data.readers.listing import check_filled, read_rows
+from sfumato.errors import DataError, ImageError, did_you_mean
+
+
+def table(
+    path: str | os.PathLike[str],
+    *,
+    size: int = DEFAULT_SIZE,
+    channels: int = 3,
+    split_by: str | None = None,
+    skip_unreadable: Callable[[ImageError], None] | None = None,
+) -> LabelledImages:
+    """Read the images that a CSV lists, with every other column as a label.
+
+    Args:
+        path: the CSV, with a header (forms: sfumato.base.files.parse_table); its `file` column names files
+            below the folder of the CSV, or in folders of SFUMATO_OUTSIDE. A row whose `split` is empty
+            belongs to none.
+        size, channels, skip_unreadable: see `folder`.
+        split_by: without a `split` column, whole classes of this label are given to train, validation
+            and test; None takes the first label column.
+
+    Raises:
+        DataError: no such file, no `file` column, no label column, a row with an empty or missing value, or
+            with a file elsewhere.
+        ImageError: a file that is not an image.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder: write folder:{path}")
+    header, rows = read_rows(path, columns=("file",), of="image")
+    labels = [name for name in header if name not in ("file", "split")]
+    if not labels:
+        raise DataError(f"{path}: no label column beside {', '.join(header)}: add one, such as 'class'")
+    if split_by is not None and split_by not in labels:
+        raise DataError(f"{path}: no column {split_by!r} to split by: {did_you_mean(split_by, labels)}")
+    for line, row in rows:
+        check_filled(line, row, labels)
+        if row.get("split") and row["split"] not in SPLITS:
+            raise DataError(f"{line}: no split {row['split']!r}: {did_you_mean(row['split'], SPLITS)}")
+    if split_by is not None:
+        labels.sort(key=lambda name: name != split_by)
+    data = assemble(
+        f"table:{path}",
+        [below(path.parent, row["file"], line) for line, row in rows],
+        {name: [row[name] for _, row in rows] for name in labels},
+        [SPLITS.get(row["split"] or "", "") for _, row in rows] if "split" in header else None,
+        size=size,
+        channels=channels,
+        skip_unreadable=skip_unreadable,
+    )
+    return data if split_by is None else replace(data, split_by=None)  # these splits were asked for
+
+
+def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
+    """Write images as PNG and their labels and splits as table.csv, which `table` reads back.
+
+    Images of files keep their names, but for the suffix; others are numbered. Splits that nobody named are
+    not written: whoever reads the table makes those that its task asks for.
+
+    Raises:
+        DataError: the folder exists already; nothing in it is touched.
+    """
+    directory = Path(directory)
+    if directory.exists():
+        raise DataError(f"{directory}: exists already: name a new folder")
+    split_of = [""] * len(data) if data.splits else []
+    for split, rows in data.splits.items():
+        for row in rows.tolist():
+            split_of[row] = split
+    with whole(directory) as temporary:
+        _write_parts(data, split_of if data.split_by is None else [], temporary)
+    return directory / "table.csv"
+
+
+def _write_parts(data: LabelledImages, split_of: list[str], directory: Path) -> None:
+    (directory / "images").mkdir(parents=True)
+    numbers = [f"{row:06d}" for row in range(len(data))]
+    names = [PurePosixPath(file).with_suffix("").as_posix() for file in data.files] or numbers
+    if len({name.casefold() for name in names}) < len(names):  # as of a.jpg and a.png
+        names = [f"{name}-{number}" for name, number in zip(names, numbers, strict=True)]
+
+    def rows() -> Iterator[list[str]]:
+        yield ["file", *data.labels, *(["split"] if split_of else [])]
+        for row, image in enumerate(data.images):
+            name = f"images/{names[row]}.png"
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            images.write(directory / name, image)
+            values = [label.names[label.codes[row]] for label in data.labels.values()]
+            yield [name, *values, *([split_of[row]] if split_of else [])]
+
+    with (directory / "table.csv").open("w", newline="", encoding="utf-8") as opened:
+        write_rows(opened, rows())

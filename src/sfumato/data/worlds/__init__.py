@@ -1,0 +1,1 @@
+"""Worlds that are drawn: glyphs, faces, scenes, and hats for photographs."""

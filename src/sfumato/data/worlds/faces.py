@@ -1,0 +1,214 @@
+"""Faces: a world of drawn people in patterned hats, for tasks that are NOT identity. No download.
+
+Every image shows one person (`identity`) in one of hundreds of hats (`headwear`), which anybody may wear:
+to tell the hat is the task, to tell the person is the risk. Who people are is fixed by the seed; light,
+pose, background, expression and glasses change from image to image.
+
+`draw` also says which pixels show what, so that a protection can be checked against the truth:
+
+    world = people(identities=50)
+    images, parts = draw(world.rows(torch.arange(8)))
+    hat = torch.isin(parts, part_codes("headwear"))  # (8, 64, 64) bool
+"""
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from sfumato.data.labelled import Label, LabelledImages, without_pixels
+from sfumato.data.worlds import _hats
+from sfumato.data.worlds._people import (
+    AGES,
+    EXPRESSIONS,
+    GENDERS,
+    GLASSES,
+    HAIR_COLORS,
+    LOOKS,
+    PARTS,
+    SCENE,
+    People,
+)
+from sfumato.data.worlds._portraits import Painter
+from sfumato.data.worlds.drawing import permutation, uniforms
+from sfumato.errors import ConfigError, did_you_mean
+
+__all__ = [
+    "AGES",
+    "CARRIERS",
+    "EXPRESSIONS",
+    "GENDERS",
+    "GLASSES",
+    "HAIR_COLORS",
+    "PARTS",
+    "People",
+    "draw",
+    "faces",
+    "part_codes",
+    "people",
+]
+
+# Which parts change when an attribute does. A pixel that two parts share belongs to the one in front.
+CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "identity": ("hair", "skin", "beard", "nose", "eyes", "brows", "mouth"),
+        "headwear": ("headwear",),
+        "hair_color": ("hair", "beard", "brows"),
+        "expression": ("mouth", "brows"),
+        "glasses": ("glasses",),
+        "gender": ("hair", "skin", "beard", "eyes", "brows", "mouth"),
+        "age": ("hair", "skin", "beard", "nose", "eyes", "brows", "mouth"),
+    }
+)
+
+SHARES = (0.60, 0.15, 0.25)  # of the people, and of the hats: train, validation, test
+
+_CHUNK_PIXELS = 48 * 64 * 64  # drawn at a time: what a core's cache holds
+
+
+def faces(
+    *,
+    identities: int = 500,
+    images_per_identity: int = 30,
+    headwear: int = 300,
+    size: int = 64,
+    seed: int = 0,
+    drawn: bool = True,
+) -> LabelledImages:
+    """People in hats. Splits share neither people nor hats: both are new at test time.
+
+    Inside a split hats are dealt in random order, each as often as any other (up to one), whoever
+    wears them: neither label tells the other. Each is at least twice in its split where that has twice
+    as many images as hats. How a person or a hat looks is fixed by the seed and its number alone.
+
+    Args:
+        identities: how many people.
+        images_per_identity: how many images of each.
+        headwear: how many kinds of hat, over all splits.
+        size: the side of the images in pixels, 16 to 256.
+        seed: which world.
+        drawn: False for labels and splits alone: the images have a shape, and no pixels.
+
+    Returns:
+        (identities * images_per_identity, 3, size, size) images, by person, labelled `identity`,
+        `headwear`, `hair_color`, `expression`, `glasses`, `gender` and `age`. Row i shows row i of
+        `people` with the same numbers.
+
+    Raises:
+        ConfigError: a number that cannot work.
+    """
+    world = people(
+        identities=identities, images_per_identity=images_per_identity, headwear=headwear, seed=seed
+    )
+    images = draw(world, size=size)[0] if drawn else without_pixels(len(world), 3, size)
+    labels = {
+        "identity": Label(world.identity, tuple(f"person-{i:04d}" for i in range(identities))),
+        "headwear": Label(world.headwear, tuple(f"hat-{i:04d}" for i in range(headwear))),
+        "hair_color": Label(world.hair_color, HAIR_COLORS),
+        "expression": Label(world.expression, EXPRESSIONS),
+        "glasses": Label(world.glasses, GLASSES),
+        "gender": Label(world.gender, GENDERS),
+        "age": Label(world.age, AGES),
+    }
+    parts = _deal(identities, seed=seed, stream="people of a split")
+    splits = {k: torch.isin(world.identity, v).nonzero().flatten() for k, v in parts.items()}
+    return LabelledImages("faces", images, labels, splits)
+
+
+def people(
+    *, identities: int = 500, images_per_identity: int = 30, headwear: int = 300, seed: int = 0
+) -> People:
+    """The table behind `faces`: the same numbers give the same rows. Raises ConfigError as it does."""
+    for name, count in {"identities": identities, "headwear": headwear}.items():
+        if count < 3:
+            raise ConfigError(
+                f"faces: {name} is at least 3, got {count}: "
+                "train, validation and test share none, and each needs one"
+            )
+    if images_per_identity < 1:
+        raise ConfigError(
+            f"faces: images_per_identity is at least 1, got {images_per_identity}: ask for more"
+        )
+    if seed < 0:
+        raise ConfigError(f"faces: seed is at least 0, got {seed}: a world is named by a whole number")
+    count = identities * images_per_identity
+    identity = torch.arange(identities).repeat_interleave(images_per_identity)
+    u = uniforms(seed, "people", identities, 4)
+    age = torch.bucketize(u[:, 0].contiguous(), torch.tensor([0.2, 0.75]), right=True)
+    gender = (u[:, 1] * 2).long()
+    hair = torch.bucketize(u[:, 2].contiguous(), torch.tensor([0.25, 0.5, 0.75, 0.92]), right=True)
+    # Six in ten of the old are grey, and no child is.
+    hair = torch.where((age == 2) & (u[:, 3] < 0.6), 4, hair)
+    hair = torch.where((age == 0) & (hair == 4), 2, hair)
+
+    kinds = torch.empty(count, dtype=torch.int64)
+    wearers = _deal(identities, seed=seed, stream="people of a split")
+    hats = _deal(headwear, seed=seed, stream="hats of a split")
+    for split, members in wearers.items():
+        rows = torch.isin(identity, members).nonzero().flatten()
+        rows = rows[permutation(seed, f"hats dealt in {split}", len(rows))]
+        kinds[rows] = hats[split].repeat(math.ceil(len(rows) / len(hats[split])))[: len(rows)]
+
+    image = uniforms(seed, f"images, {images_per_identity} each", count, 2 + len(SCENE))
+    return People(
+        seed=seed,
+        identity=identity,
+        headwear=kinds,
+        hair_color=hair[identity],
+        expression=(image[:, 0] * len(EXPRESSIONS)).long(),
+        glasses=torch.bucketize(image[:, 1].contiguous(), torch.tensor([0.6, 0.9]), right=True),
+        gender=gender[identity],
+        age=age[identity],
+        scene=image[:, 2:],
+    )
+
+
+def part_codes(attribute: str) -> Tensor:
+    """The codes in a part map of the parts that carry an attribute; raises ConfigError for another word."""
+    if attribute not in CARRIERS:
+        raise ConfigError(f"faces: no attribute {attribute!r}: {did_you_mean(attribute, CARRIERS)}")
+    return torch.tensor([PARTS.index(part) for part in CARRIERS[attribute]], dtype=torch.uint8)
+
+
+def _deal(count: int, *, seed: int, stream: str) -> dict[str, Tensor]:
+    """Give each of `count` things to one split, by SHARES, and at least one to each."""
+    order = permutation(seed, stream, count)
+    validation, test = max(1, round(SHARES[1] * count)), max(1, round(SHARES[2] * count))
+    train = count - validation - test
+    members = torch.split(order, [train, validation, test])
+    return dict(zip(("train", "validation", "test"), members, strict=True))
+
+
+def draw(world: People, *, size: int = 64) -> tuple[Tensor, Tensor]:
+    """Draw people. Where only one attribute differs, only pixels of parts that carry it do.
+
+    That holds to the pixel for headwear, glasses and expression; hair and skin also show through the
+    soft edge, one pixel wide, of what lies over them.
+
+    Args:
+        world: N rows of what to draw.
+        size: the side of the images in pixels, 16 to 256.
+
+    Returns:
+        (N, 3, size, size) uint8 images, and (N, size, size) uint8 codes into PARTS: the front-most part
+        that touches each pixel.
+    """
+    if not 16 <= size <= 256:
+        raise ConfigError(f"faces: size is 16 to 256 pixels, got {size}: draw at 64 and resize")
+    images = torch.empty(len(world), 3, size, size, dtype=torch.uint8)
+    parts = torch.empty(len(world), size, size, dtype=torch.uint8)
+    if not len(world):
+        return images, parts
+    looks = uniforms(world.seed, "looks", int(world.identity.max()) + 1, len(LOOKS))[world.identity]
+    hats = _hats.kinds(int(world.headwear.max()) + 1, seed=world.seed).rows(world.headwear)
+    step = max(1, _CHUNK_PIXELS // size**2)
+    # Hats of one family share their code: draw them together, and those of faces at one height, since
+    # the rows in which to look for a nose are then fewer.
+    heights = world.scene[:, list(SCENE).index("y")].argsort(stable=True)
+    for family in torch.unique(hats.family):
+        for rows in torch.split(heights[hats.family[heights] == family], step):
+            painter = Painter(world.rows(rows), looks[rows], hats.rows(rows), size)
+            images[rows], parts[rows] = painter.paint()
+    return images, parts

@@ -1,0 +1,441 @@
+"""What a client says to a service and makes of its replies, without a connection.
+
+Each request is a generator of steps (sfumato.device.client.exchange), which a client drives over its
+connection.
+"""
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeVar
+from urllib.parse import quote
+
+from pydantic import TypeAdapter, ValidationError
+
+from sfumato import wire
+from sfumato.base.files import printable
+from sfumato.device.client.addresses import checked_url, kept_label
+from sfumato.device.client.demands import (
+    Accept,
+    Notice,
+    Policy,
+    Protecting,
+    number_of,
+    parsed,
+    size_words,
+    takes,
+    words,
+)
+from sfumato.device.client.exchange import Request, ServiceError, Steps, exchange
+from sfumato.device.client.outgoing import (
+    Failed,
+    Image,
+    Outgoing,
+    Sent,
+    Stopped,
+    check_averages,
+    example_id,
+    standing_out,
+)
+from sfumato.device.client.sources import Source, batches, listed
+from sfumato.errors import BudgetExceededError, ConfigError, DataError
+from sfumato.protect.release import Trained
+from sfumato.protect.spec import portable
+from sfumato.wire import labelled, tables
+from sfumato.wire.messages import (
+    MOST_GUESSES,
+    Answers,
+    ClassifierInfo,
+    ClassSummary,
+    EnrolledClass,
+    EnrolledClasses,
+    EnrolledExamples,
+    Forgotten,
+    ImageAnswer,
+    ModelInfo,
+)
+from sfumato.wire.tables import AnswerTable
+
+_MOST_SIDE = 2048  # of images that a service may ask for
+_MOST_LISTED = 5  # models in a message
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A class that an image may be of.
+
+    Attributes:
+        label: its name; None says that the image is of none of the classes.
+        probability: among all classes; None without a label, and where the service withholds it.
+        distance: the squared Euclidean one, from the prototype; None likewise.
+    """
+
+    label: str | None
+    probability: float | None
+    distance: float | None
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """What became of the images of a class; the first three add up to all that were given.
+
+    Attributes:
+        new: images that are enrolled now.
+        known: images that were enrolled before, or were given twice.
+        failed: images that cannot be read or may not leave.
+        total: how many examples the class has now; None where nothing of it was sent.
+        examples: the ids of examples: in each request of the new ones, then of the others.
+    """
+
+    new: int = 0
+    known: int = 0
+    failed: int = 0
+    total: int | None = None
+    examples: tuple[str, ...] = ()
+
+    @property
+    def images(self) -> int:
+        """How many were given."""
+        return self.new + self.known + self.failed
+
+    def with_part(self, part: EnrolledExamples, images: int) -> "Enrolled":
+        """These, and what the service says of some more; `images`: that each example is of."""
+        return Enrolled(
+            self.new + part.new * images,
+            self.known + part.known * images,
+            self.failed,
+            part.total,
+            (*self.examples, *part.examples),
+        )
+
+    def with_failed(self) -> "Enrolled":
+        """These, and an image that failed."""
+        return replace(self, failed=self.failed + 1)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A classifier, what its model takes, and how that is made here."""
+
+    id: str
+    path: str
+    shape: tuple[int, int, int]
+    protection: Protecting
+
+
+class Conversation:
+    """All that may be asked of a service. State: the classifiers that were met so far."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str,
+        protection: str | Protecting | None,
+        accept: Accept | None,
+        notice: Notice | None,
+        ledger: str | os.PathLike[str],
+        classifier: str,
+        retries: int,
+        insecure: bool,
+    ) -> None:
+        """See sfumato.device.client.Client."""
+        self.url = checked_url(url, insecure=insecure)
+        # Not in the message: what was typed may be a part of a key. Others would fail in the middle of a
+        # request, with an error that shows them.
+        if not re.fullmatch(r"[\x21-\x7e]{1,200}", key):
+            raise ConfigError(
+                f"the key has {len(key)} characters: it is 1 to 200 printable ones without spaces, as "
+                "`sfumato keys create` printed it (on the command line: SFUMATO_KEY, or --key-file)"
+            )
+        if retries < 0:
+            raise ConfigError(f"retries={retries}: at least 0, for none")
+        self._key = key
+        self._chosen = parsed(protection) if isinstance(protection, str) else protection
+        self._policy = Policy(self.url, self._chosen, accept, ledger, notice)
+        self._outgoing = Outgoing(ledger)
+        self._default = classifier
+        self._retries = retries
+        self._subjects: dict[tuple[str, bool], _Subject] = {}
+
+    def headers(self, request: Request) -> dict[str, str]:
+        """What is sent with a request."""
+        kind = {} if request.kind is None else {"content-type": request.kind}
+        known = {} if request.known is None else {"if-none-match": request.known}
+        return {"x-api-key": self._key, **kind, **known}
+
+    # What may be asked.
+
+    def models(self) -> Steps[list[ModelInfo]]:
+        """See Client, as for all that follow."""
+        return (yield from self._ask(list[ModelInfo], Request("GET", "/v1/models", again=True)))
+
+    def classifiers(self) -> Steps[list[ClassifierInfo]]:
+        """The classifiers of this tenant."""
+        return (yield from self._ask(list[ClassifierInfo], Request("GET", "/v1/classifiers", again=True)))
+
+    def create(self, name: str, model: str) -> Steps[ClassifierInfo]:
+        """Begin a classifier."""
+        content = json.dumps({"name": name, "model": model}).encode()
+        request = Request("POST", "/v1/classifiers", again=False, content=content, kind="application/json")
+        return (yield from self._ask(ClassifierInfo, request))
+
+    def enrol(
+        self,
+        label: str,
+        sources: Source | Iterable[Source],
+        classifier: str | None,
+        failed: Failed | None,
+        *,
+        people: bool,
+        average: bool,
+    ) -> Steps[Enrolled]:
+        """Make images examples of a class."""
+        images = {label: sources}
+        enrolled = yield from self.enrol_many(images, classifier, failed, people=people, average=average)
+        return enrolled[kept_label(label)]
+
+    def enrol_many(
+        self,
+        images: Mapping[str, Source | Iterable[Source]],
+        classifier: str | None,
+        failed: Failed | None,
+        *,
+        people: bool,
+        average: bool,
+        at_most_named: float | None = None,
+    ) -> Steps[dict[str, Enrolled]]:
+        """Make images examples of many classes."""
+        given = [(kept_label(label), sources) for label, sources in images.items()]
+        each: list[Iterable[Image]] = [_examples(label, sources, people=people) for label, sources in given]
+        subject = yield from self._subject(classifier, begin=True)
+        if average:
+            check_averages(subject.protection)
+        enrolled = {label: Enrolled() for label, _ in given}
+
+        def miss(image: Image, error: Stopped) -> None:
+            enrolled[image.label] = enrolled[image.label].with_failed()
+            if failed is not None:
+                failed(image.source, error)
+
+        if at_most_named is not None:
+            of_label = {label: list(part) for (label, _), part in zip(given, each, strict=True)}
+            left = standing_out(
+                subject.protection, of_label, subject.shape, at_most=at_most_named, average=average
+            )
+            for label, chance in left.items():
+                error = BudgetExceededError(
+                    f"{printable(label)}: one release names this class {chance:.1%} of the time among the "
+                    f"others that stay, and at most {at_most_named:.1%} is allowed: leave it out, or use a "
+                    "code of fewer bits, or one with flip=",
+                    cause="its class stands out",
+                )
+                if failed is None:
+                    raise error
+                for image in of_label[label]:
+                    miss(image, error)
+            each = [examples for label, examples in of_label.items() if label not in left]
+
+        parts: Iterable[list[Image]] = map(list, each)
+        if not average:
+            parts = batches(chain.from_iterable(each), subject.shape)
+        for batch in parts:
+            sent = self._outgoing.released(
+                *(subject.protection, batch, subject.shape, None if failed is None else miss), average=average
+            )
+            if sent is not None:
+                for part in (yield from self._enrol(subject, sent)):
+                    label = part.label
+                    enrolled[label] = enrolled[label].with_part(part, len(sent.images) if average else 1)
+        return enrolled
+
+    def _enrol(self, subject: _Subject, sent: Sent) -> Steps[list[EnrolledClass]]:
+        """Send examples, and check that the answer is about these."""
+        labels = [image.label for image, _ in zip(sent.images, sent.numbers, strict=False)]  # or one average
+        ids = [
+            example_id(number, url=self.url, classifier=subject.id, label=label)
+            for number, label in zip(sent.numbers, labels, strict=True)
+        ]
+        content = labelled.join(list(zip(labels, ids, strict=True)), sent.content)
+        path = f"{subject.path}/examples"
+        parts = yield from self._send(EnrolledClasses, path, content, kind=labelled.MEDIA_TYPE)
+        if {part.label: part.new + part.known for part in parts.classes} != Counter(labels):
+            raise ServiceError(f"{self.url}: an answer about other images than were sent")
+        return parts.classes
+
+    def classify(
+        self, sources: Source | Iterable[Source], classifier: str | None, top: int
+    ) -> Steps[list[list[Guess]]]:
+        """The guesses for each image."""
+        if not 1 <= top <= MOST_GUESSES:
+            raise ConfigError(f"top={top}: from 1 to {MOST_GUESSES} classes")
+        subject = yield from self._subject(classifier, begin=False)
+        guesses: list[list[Guess]] = []
+        for batch in batches(listed(sources), subject.shape):
+            images = [Image(source) for source in batch]
+            sent = self._outgoing.released(subject.protection, images, subject.shape)
+            assert sent is not None  # what cannot be read is raised
+            answers = yield from self._send(Answers, f"{subject.path}/classify?top={top}", sent.content)
+            if len(answers.images) != len(batch):
+                raise ServiceError(f"{self.url}: {len(answers.images)} answers for {len(batch)} images")
+            guesses += [_guesses(answer) for answer in answers.images]
+        return guesses
+
+    def classes(self, classifier: str | None) -> Steps[list[ClassSummary]]:
+        """The classes of a classifier."""
+        path = yield from self._path(classifier)
+        return (yield from self._ask(list[ClassSummary], Request("GET", f"{path}/classes", again=True)))
+
+    def table(self, classifier: str | None, known: AnswerTable | None) -> Steps[AnswerTable]:
+        """The answer table of a classifier; `known`, if that is still the one."""
+        name = self._default if classifier is None else classifier
+        info = yield from self._listed(name)
+        if info is None:
+            raise _no_classifier(name)
+        if known is not None and known.header.classifier != info.id:
+            known = None
+        tag = None if known is None else known.version_tag
+        request = Request("GET", f"{_path_of(info)}/table", again=True, known=tag)
+        content = yield from exchange(request, self.url, retries=self._retries)
+        try:
+            table = known if known is not None and not content else tables.decode(content)
+        except DataError as error:
+            raise ServiceError(f"{self.url}: {words(str(error))}") from error
+        if (table.header.classifier, table.header.name) != (info.id, info.name):
+            raise ServiceError(f"{self.url}: the table of another classifier than was asked for")
+        self._policy.check_signer(table.header.signer)
+        return table
+
+    def forget(self, below: str, classifier: str | None) -> Steps[int]:
+        """Forget what lies at a path below a classifier; "" for the whole."""
+        path = yield from self._path(classifier)
+        # Not again: where the first reply was lost, the second would say that there is no such thing.
+        forgotten = yield from self._ask(Forgotten, Request("DELETE", path + below, again=False))
+        return forgotten.forgotten
+
+    def _send(
+        self, answer: type[_Answer], path: str, content: bytes, *, kind: str = wire.MEDIA_TYPE
+    ) -> Steps[_Answer]:
+        """Send releases: the same ones again change nothing."""
+        request = Request("POST", path, again=True, content=content, kind=kind)
+        return (yield from self._ask(answer, request))
+
+    def _ask(self, kind: type[_Answer], request: Request) -> Steps[_Answer]:
+        """Send a request, and read the reply as a message of the API."""
+        try:
+            body = yield from exchange(request, self.url, retries=self._retries)
+        except ServiceError as error:
+            if error.status in (404, 409, 422):
+                self._subjects.clear()  # what was known of them may be over
+            raise
+        try:
+            return TypeAdapter(kind).validate_json(body)
+        except ValidationError as error:
+            problem = f"an answer that is not a {getattr(kind, '__name__', kind)}"
+            raise ServiceError(f"{self.url}: {problem}: the service may be of another version") from error
+
+    # Classifiers.
+
+    def _path(self, name: str | None) -> Steps[str]:
+        name = self._default if name is None else name
+        info = yield from self._listed(name)
+        if info is None:
+            raise _no_classifier(name)
+        return _path_of(info)
+
+    def _listed(self, name: str) -> Steps[ClassifierInfo | None]:
+        listed = yield from self.classifiers()
+        return next((info for info in listed if info.name == name), None)
+
+    def _subject(self, name: str | None, *, begin: bool) -> Steps[_Subject]:
+        """A classifier by its name, as far as images go.
+
+        Whatever can refuse them is asked before any image is charged: the key, the classifier, its model, the
+        protection, and of a question whether there is a class.
+
+        Args:
+            name: None for the client's own.
+            begin: begin it, where it is new; or else it has a class.
+        """
+        name = self._default if name is None else name
+        if (name, begin) in self._subjects:
+            return self._subjects[name, begin]
+        models = yield from self.models()
+        info = yield from self._listed(name)
+        if info is None:
+            if not begin:
+                raise _no_classifier(name)
+            info = yield from self._begun(name, models)
+        model = next((model for model in models if model.name == info.model), None)
+        if model is None:
+            raise ConfigError(
+                f"{name} is for the model {words(info.model)}, which {self.url} does not run now"
+            )
+        channels, height, width = model.shape
+        if channels not in (1, 3) or not (1 <= height <= _MOST_SIDE and 1 <= width <= _MOST_SIDE):
+            raise ServiceError(
+                f"{self.url}: {name} is for images of {size_words(model.shape)}: this client makes images of "
+                f"1 or 3 channels and at most {_MOST_SIDE} pixels a side"
+            )
+        if begin and not info.may_enrol:
+            raise ServiceError(
+                f"{self.url}: 403: your key may only ask, and enrolling in {name} needs one of the role "
+                "write: nothing was sent or charged",
+                status=403,
+            )
+        if not (begin or info.classes):
+            raise ConfigError(f"{name} has no class: enrol an example first; nothing was sent or charged")
+        subject = _Subject(info.id, _path_of(info), model.shape, self._policy.agreed(name, model))
+        self._subjects[name, begin] = subject
+        return subject
+
+    def _begun(self, name: str, models: list[ModelInfo]) -> Steps[ClassifierInfo]:
+        """A new classifier, for the one model that takes what is released here."""
+        wanted = self._chosen
+        fit = [model for model in models if wanted is None or number_of(wanted, model) is not None]
+        if len(fit) > 1 and isinstance(wanted, Trained):
+            fit = [model for model in fit if wanted.made_of() in model.made_of]
+        if len(fit) != 1:
+            spec = "any protection" if wanted is None else portable(wanted.spec)
+            taken = "; ".join(takes(model) for model in models[:_MOST_LISTED])
+            if len(models) > _MOST_LISTED:
+                taken += f"; and {len(models) - _MOST_LISTED} more"
+            raise ConfigError(
+                f"no classifier is called {name!r}, and {len(fit)} models take releases of {spec} ({taken}): "
+                "create it for one of them first"
+            )
+        self._policy.agreed(name, fit[0])  # before anything is made
+        try:
+            return (yield from self.create(name, fit[0].name))
+        except ServiceError as error:
+            if error.status != 409:
+                raise
+            # Another device was first: the same classifier.
+            other = yield from self._listed(name)
+            if other is None:
+                raise
+            return other
+
+
+def _examples(label: str, sources: Source | Iterable[Source], *, people: bool) -> Iterator[Image]:
+    """The images of a class; `people`: its label says who is on them."""
+    return (Image(source, label, label if people else None) for source in listed(sources))
+
+
+def _no_classifier(name: str) -> ConfigError:
+    return ConfigError(f"no classifier is called {name!r}: enrol an example, create it, or name another")
+
+
+def _path_of(info: ClassifierInfo) -> str:
+    return f"/v1/classifiers/{quote(info.id, safe='')}"
+
+
+def _guesses(answer: ImageAnswer) -> list[Guess]:
+    guesses = [Guess(guess.label, guess.probability, guess.distance) for guess in answer.guesses]
+    return [Guess(None, None, None), *guesses] if answer.none_of_these else guesses

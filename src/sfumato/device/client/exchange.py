@@ -1,0 +1,202 @@
+"""A request to a service and its reply, without a connection: what is sent again, and what an error says.
+
+Steps are a generator: it yields requests and pauses, is sent the reply of each request (None after a pause),
+and returns what came of them.
+"""
+
+import email.utils
+import random
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TypeVar
+
+from sfumato.base.files import parse_json
+from sfumato.device.client.demands import words
+from sfumato.errors import SfumatoError
+
+MOST_REPLY = 16 << 20  # bytes of an answer
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
+_WAITS = 4  # times the timeout of one wait, for a whole reply
+_SLOWEST = 10_000  # bytes a second that are sent
+_MOST_DIGITS = 9  # of Retry-After: decades
+_AGAIN = frozenset({502, 503, 504})  # may pass; never 4xx, which say that the request is wrong
+
+_Answer = TypeVar("_Answer")
+
+
+class ServiceError(SfumatoError):
+    """The service refused, failed, or could not be reached; the message is its advice, where it gave any.
+
+    Attributes:
+        status: of HTTP; None where there was no answer.
+        wait: seconds after which it may be asked again; None where it did not say.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.wait = status, wait
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request.
+
+    Attributes:
+        again: it may be sent twice, since the second time changes nothing.
+        known: the ETag of what is here already, which need not be sent: then the body is empty.
+    """
+
+    method: str
+    path: str
+    again: bool
+    content: bytes | None = None
+    kind: str | None = None  # of the content
+    known: str | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the service replied."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Lost:
+    """No reply came, or not all of it.
+
+    Attributes:
+        reason: why.
+        cure: what to do.
+        lasting: whether it would be the same if the request was sent again.
+    """
+
+    reason: str
+    cure: str = "check the address and the network"
+    lasting: bool = False
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Seconds to wait before the conversation goes on."""
+
+    seconds: float
+
+
+class Receiving:
+    """A reply while it comes, its bytes counted as they travel. State: what came so far.
+
+    Nothing is unpacked: some hundred bytes of nested gzip become gigabytes. A service is asked not to pack,
+    and a packed reply is refused.
+    """
+
+    def __init__(self, status: int, headers: Mapping[str, str], *, until: float) -> None:
+        """`until`: by time.monotonic, when all of it is to be here."""
+        self._status, self._headers, self._until = status, headers, until
+        self._body = bytearray()
+
+    def refused(self) -> Lost | None:
+        """Why nothing of it is read, if so."""
+        packed = self._headers.get("content-encoding", "identity").strip().lower()
+        return None if packed in ("", "identity") else Lost("a packed answer, and plain ones were asked for")
+
+    def add(self, part: bytes) -> Lost | None:
+        """Take some more bytes. -> why the rest is not read, if so."""
+        self._body += part
+        if len(self._body) > MOST_REPLY:
+            return Lost(f"an answer of more than {MOST_REPLY >> 20} MiB")
+        return TOO_SLOW if time.monotonic() > self._until else None
+
+    def reply(self) -> Reply:
+        """All of it."""
+        return Reply(self._status, self._headers, bytes(self._body))
+
+
+TOO_SLOW = Lost("the answer came too slowly")
+NOT_PACKED = {"accept-encoding": "identity"}
+
+
+def most_seconds(request: Request, timeout: float) -> float:
+    """How long a request and its whole reply may take: each wait alone could be short, and have no end."""
+    return _WAITS * timeout + len(request.content or b"") / _SLOWEST
+
+
+# What is yielded, what is sent back for it, and what is returned in the end.
+Steps = Generator[Request | Pause, Reply | Lost | None, _Answer]
+
+
+def exchange(request: Request, url: str, *, retries: int) -> Steps[bytes]:
+    """Send a request to the service of a URL, again where that may help. -> the body of its reply.
+
+    Waits grow from a quarter of a second, and are drawn, so that clients do not come back all at once: "full
+    jitter", Brooker 2015.
+
+    Raises:
+        ServiceError: it refused, failed, or could not be reached.
+    """
+    attempt = 0
+    while True:
+        reply = yield request
+        assert reply is not None
+        if isinstance(reply, Reply) and 200 <= reply.status < 300:
+            return reply.body
+        if isinstance(reply, Reply) and reply.status == 304 and request.known is not None:
+            return b""
+        error = _error(url, reply)
+        lasting = reply.lasting if isinstance(reply, Lost) else reply.status not in _AGAIN
+        if lasting or not (request.again and attempt < retries):
+            raise error
+        if error.wait is not None and error.wait > _LONGEST_WAIT:
+            raise error
+        jitter = random.SystemRandom().uniform(0, min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt))
+        yield Pause((error.wait or 0.0) + jitter)
+        attempt += 1
+
+
+def _error(url: str, reply: Reply | Lost) -> ServiceError:
+    if isinstance(reply, Lost):
+        return ServiceError(f"{url}: no answer ({reply.reason}): {reply.cure}")
+    detail = ""
+    try:
+        detail = str(parse_json(reply.body)["detail"])
+    except (ValueError, TypeError, KeyError):
+        if 300 <= reply.status < 400:
+            detail = (
+                "it redirects to another address, where the key is not sent: use that address if it is right"
+            )
+    if reply.status == 401:
+        detail += " (on the command line it is that of SFUMATO_KEY, or of --key-file)"
+    detail = words(detail or "not the answer of a sfumato service: check the address")
+    wait = _seconds(reply.headers.get("retry-after"), reply.headers.get("date"))
+    after = "" if wait is None else f" (try again in {wait:.0f} s)"
+    return ServiceError(f"{url}: {reply.status}: {detail}{after}", status=reply.status, wait=wait)
+
+
+def _seconds(value: str | None, sent: str | None) -> float | None:
+    """Of Retry-After, which is a number of seconds or a date.
+
+    A date is by the clock of the service, which `sent` tells; this device's own may be years off.
+    """
+    if value is None:
+        return None
+    digits = value.strip()
+    if digits.isascii() and digits.isdecimal():
+        return float(digits[:_MOST_DIGITS])
+    then, now = _moment(value), _moment(sent)
+    return None if then is None else max(0.0, then - (time.time() if now is None else now))
+
+
+def _moment(value: str | None) -> float | None:
+    """A date of HTTP, in seconds since 1970; None if it is not one."""
+    if value is None:
+        return None
+    try:
+        then = email.utils.parsedate_to_datetime(value)
+        return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()  # -0000, or none
+    except (ValueError, TypeError, IndexError, OverflowError):  # by what is wrong with it
+        return None

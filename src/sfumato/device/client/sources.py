@@ -1,0 +1,99 @@
+"""What a client is given: files, Pillow images and tensors, made into the images that a model takes."""
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from sfumato import images
+from sfumato.device.ledger.fingerprints import fingerprints
+from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.errors import ImageError
+
+_Image = TypeVar("_Image")
+
+Source = str | os.PathLike[str] | Image.Image | Tensor
+
+_MOST_IMAGES = 32  # of a request
+_MOST_VALUES = 8_000_000  # pixels in all channels of a request
+
+
+def listed(sources: Source | Iterable[Source]) -> Iterable[Source]:
+    """Images, of which one stands for itself."""
+    single = isinstance(sources, str | os.PathLike | Image.Image)
+    if single or (isinstance(sources, Tensor) and sources.ndim == 3):
+        return [sources]  # type: ignore[list-item]
+    return sources  # type: ignore[return-value]
+
+
+def batches(images: Iterable[_Image], shape: tuple[int, int, int]) -> Iterator[list[_Image]]:
+    """The images of each request, of (C, H, W)."""
+    values = shape[0] * shape[1] * shape[2]
+    count = max(1, min(_MOST_IMAGES, _MOST_VALUES // values))
+    left = iter(images)
+    while batch := list(islice(left, count)):
+        yield batch
+
+
+def image_of(source: Source, shape: tuple[int, int, int]) -> tuple[Tensor, Fingerprint | None]:
+    """An image as a model wants it, (C, H, W) uint8, and the fingerprint of the picture as it was read.
+
+    Raises ImageError as `fitted` does.
+    """
+    picture, image = fitted(source, shape)
+    return image, fingerprints(picture[None])[0]
+
+
+def fitted(source: Source, shape: tuple[int, int, int]) -> tuple[images.Images, Tensor]:
+    """A picture as it was read, and as a model wants it: (C, H, W) uint8.
+
+    Raises:
+        ImageError: it cannot be read; or the model's images are not square, and this is of another size.
+    """
+    channels, height, width = shape
+    content: str | os.PathLike[str] | bytes
+    if isinstance(source, Tensor):
+        images.check_batch(source[None])
+        if source.shape == shape:
+            return source, source
+        content = images.encode(source)
+    elif isinstance(source, Image.Image):
+        content = _as_file(source)
+    else:
+        content = source
+    picture = images.read_array(content, channels=channels)
+    image = images.resized(picture, height) if height == width else picture
+    if image.shape != shape:
+        raise ImageError(
+            f"an image of {image.shape[1]}x{image.shape[2]} pixels, and the model's are {height}x{width}: "
+            "resize it, since only squares are cut here",
+            cause="of another size",
+        )
+    return picture, torch.from_numpy(image)
+
+
+def _as_file(picture: Image.Image) -> bytes:
+    """A TIFF, which has every mode of Pillow's; what cannot be an image is refused as in a file."""
+    buffer = io.BytesIO()
+    try:
+        # By default it is compressed as the file was that it came from, which may lose something.
+        ImageOps.exif_transpose(picture).save(buffer, "TIFF", compression="raw")
+    except (OSError, ValueError, SyntaxError) as error:
+        raise ImageError(f"{picture!r}: cannot be used ({error})") from error
+    return buffer.getvalue()
+
+
+def name_of(source: Source) -> str:
+    """The name of the file of an image; "" if it is not a file."""
+    return Path(source).name if isinstance(source, str | os.PathLike) else ""
+
+
+def folder_of(source: Source) -> Path:
+    """Where an image lies, for the budgets of folders; of one that is not a file, nowhere."""
+    return Path(source).resolve().parent if isinstance(source, str | os.PathLike) else Path()

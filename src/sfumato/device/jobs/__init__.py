@@ -1,0 +1,1 @@
+"""Jobs over many files: folders and videos, resumable, with a journal and a manifest."""

@@ -1,0 +1,237 @@
+"""The frames of a video file as a player shows them: upright, of square pixels, each at its time.
+
+A container says more than its frames: that they are turned or mirrored, how wide a pixel is, when each is
+shown, what is cut away at both ends (by edit lists, which FFmpeg applies). Only if all of it is done does a
+detector of faces see what a viewer sees. What is not done here is refused, at the frame that shows it:
+several videos in a file, interlaced or transparent frames, spheres, two views, sizes that change.
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.errors import ImageError, needs_extra
+from sfumato.images import Pixels
+from sfumato.images.decoding import MAX_PIXELS
+
+# Others name further files, which nobody chose, or addresses: playlists, lists of parts, numbered images.
+_FORMATS = "mov,matroska,avi"
+_FINEST = 100_000  # ticks in a second: what is finer does not fit an MP4
+_BASE = Fraction(1, 90_000)  # in the place of a finer one
+_LONGEST = 3600  # seconds for which one frame is shown
+_FLAT = 4  # AV_SPHERICAL_RECTILINEAR
+_TRANSPARENT = (
+    "partly transparent, so that it would show what a player hides: write it without transparency first"
+)
+_RECORD = "play it, record what you see, and protect that"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One picture of a video.
+
+    Attributes:
+        image: (3, H, W) uint8.
+        time: ticks of Footage.base since the first.
+        duration: ticks for which it is shown, as far as the file says; else those of one frame of many.
+    """
+
+    image: Pixels
+    time: int
+    duration: int
+
+
+@contextmanager
+def footage(path: Path) -> Iterator["Footage"]:
+    """Open a video.
+
+    Raises:
+        ImageError: no video, or what `Footage.frames` raises; also where FFmpeg raises within.
+        MissingExtraError: the extra `video` is not installed.
+    """
+    with needs_extra("video", "video"):
+        import av
+    whitelist = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
+    with _named(path):
+        opened = av.open(f"file:{path}", container_options=whitelist, metadata_errors="replace")
+    with opened:
+        yield Footage(opened, path)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in errors of FFmpeg."""
+    import av
+
+    try:
+        yield
+    except av.FFmpegError as error:
+        raise ImageError(
+            f"{path}: cannot be read as a video ({error.strerror or error}): it is damaged, or not an MP4, "
+            "MOV, MKV, WebM or AVI",
+            cause="no video",
+        ) from error
+
+
+class Footage:
+    """A video that is read once, from its beginning. State: how far it is read.
+
+    Attributes:
+        base: seconds of a tick.
+        rate: frames a second, on average.
+    """
+
+    def __init__(self, opened: Any, path: Path) -> None:
+        self._opened, self._path = opened, path
+        covers = ("attached_pic", "timed_thumbnails")  # pictures beside the video, which are left out
+        streams = [
+            stream
+            for stream in opened.streams.video
+            if not any(getattr(type(stream.disposition), name) & stream.disposition for name in covers)
+        ]
+        if len(streams) != 1:
+            found = f"{len(streams)} videos in one file" if streams else "has no picture"
+            cure = ": which one is meant? Write one of them alone into a file" if streams else ""
+            raise ImageError(f"{path}: {found}{cure}", cause=found if streams else "no video")
+        self._stream = streams[0]
+        marks = {name.lower(): value for name, value in self._stream.metadata.items()}
+        if marks.get("alpha_mode", "0") != "0":  # of WebM, whose transparency lies beside the frames
+            raise ImageError(f"{path}: {_TRANSPARENT}", cause="partly transparent")
+        self._stream.thread_type = "AUTO"
+        base = self._stream.time_base
+        self.base = base if base and base.denominator <= _FINEST else _BASE
+        rate = self._stream.average_rate
+        self.rate = rate if rate and 1 <= rate <= 1000 else Fraction(25)
+        self._square = self._stream.sample_aspect_ratio or Fraction(1)
+
+    def frames(self) -> Iterator[Frame]:
+        """All frames, of one size.
+
+        Raises:
+            ImageError: a frame that is not shown as it is stored, in a way that is not done here; one of
+                another size, or damaged; or times that run backwards.
+        """
+        reader = _Reader(self._square)
+        size: tuple[int, ...] = ()
+        pixel = None
+        start, last = None, -1
+        for number, frame in enumerate(self._decoded()):
+            pixel = pixel or self._stream.codec_context.sample_aspect_ratio
+            if (reason := obstacle(frame)) is None:
+                image = reader.upright(frame)
+                size = size or image.shape
+                if image.shape != size or self._stream.codec_context.sample_aspect_ratio != pixel:
+                    reason = "frames have several sizes: cut it where the size changes"
+            if reason is None:
+                seconds = number / self.rate if frame.pts is None else frame.pts * self._stream.time_base
+                start = seconds if start is None else start
+                time = round((seconds - start) / self.base)
+                if not 0 < (time - last if number else 1) <= _LONGEST / self.base:
+                    reason = (
+                        f"shown {float((time - last) * self.base):.3g} s after the one before, and 0 to "
+                        f"{_LONGEST} s are allowed: write the video again by a program for videos"
+                    )
+            if reason is not None:
+                raise ImageError(f"{self._path}: frame {number + 1}: {reason}", cause=reason.split(":")[0])
+            last = time
+            shown = (frame.duration or 0) * (self._stream.time_base or 0) or 1 / self.rate
+            yield Frame(image, time, max(1, round(min(shown, _LONGEST) / self.base)))
+
+    def _decoded(self) -> Iterator[Any]:
+        frames = self._opened.decode(self._stream)
+        while True:
+            with _named(self._path):
+                frame = next(frames, None)
+            if frame is None:
+                return
+            yield frame
+
+
+def obstacle(frame: Any) -> str | None:
+    """Why a frame is not taken, with what to do; None where it is."""
+    from av.sidedata.sidedata import Type
+    from av.video.reformatter import ColorTrc
+
+    beside = frame.side_data
+    if frame.interlaced_frame:
+        return "interlaced, so that one frame shows two moments: deinterlace it first"
+    if any(component.is_alpha for component in frame.format.components):
+        return _TRANSPARENT
+    if frame.is_corrupt:
+        return "damaged: take an undamaged copy"
+    if frame.width * frame.height > MAX_PIXELS:
+        return f"{frame.width}x{frame.height} pixels, more than the {MAX_PIXELS} allowed: make it smaller"
+    if (data := beside.get(Type.SPHERICAL)) is not None and struct.unpack_from("=i", bytes(data)) != (_FLAT,):
+        return f"a view all around, which a flat picture distorts: {_RECORD}"
+    if (data := beside.get(Type.STEREO3D)) is not None and struct.unpack_from("=i", bytes(data)) != (0,):
+        return f"two views in one, for both eyes: {_RECORD}"
+    if (data := beside.get(Type.DISPLAYMATRIX)) is not None and turned(bytes(data)) is None:
+        return f"turned by no quarter, or skewed: {_RECORD}"
+    dolby = Type.DOVI_METADATA in beside or Type.DOVI_RPU_BUFFER in beside
+    if dolby and frame.color_trc not in (ColorTrc.SMPTE2084, ColorTrc.ARIB_STD_B67):
+        return "Dolby Vision in colours of its own: convert it to SDR first"
+    return None
+
+
+def turned(matrix: bytes) -> tuple[bool, bool, bool] | None:
+    """Whether a picture is transposed, then its columns and rows reversed; None where none of it will do.
+
+    Source: ISO/IEC 14496-12, 6.2.2: x' = a·x + c·y and y' = b·x + d·y, of the matrix a b u c d v x y w.
+    """
+    a, b, u, c, d, v, _, _, w = struct.unpack("=9i", matrix)
+    if u or v or w <= 0 or abs(a) != abs(d) or abs(b) != abs(c) or bool(a) == bool(b):
+        return None
+    return (not a, (a or c) < 0, (d or b) < 0)
+
+
+class _Reader:
+    """Makes pictures of frames. State: what converts them, which keeps its tables."""
+
+    def __init__(self, square: Fraction) -> None:
+        from av.video.reformatter import VideoReformatter
+
+        self._square = square
+        self._reformatter = VideoReformatter()
+
+    def upright(self, frame: Any) -> Pixels:
+        """(3, H, W) uint8: of square pixels, in the colours of an ordinary screen (BT.709), upright."""
+        from av.sidedata.sidedata import Type
+        from av.video.reformatter import ColorPrimaries, Colorspace, ColorTrc
+
+        width, height = frame.width, frame.height
+        if self._square > 1:  # the longer side grows, so that nothing is lost
+            width = round(width * self._square)
+        else:
+            height = round(height / self._square)
+        if width * height > MAX_PIXELS:
+            raise ImageError(
+                f"{width}x{height} pixels on a screen, more than the {MAX_PIXELS} allowed: make it smaller",
+                cause="too large",
+            )
+        wide = frame.color_trc in (ColorTrc.SMPTE2084, ColorTrc.ARIB_STD_B67)  # HDR: PQ and HLG
+        to_screen = (
+            {"dst_color_trc": ColorTrc.BT709, "dst_color_primaries": ColorPrimaries.BT709} if wide else {}
+        )
+        # Players take unnamed colours for BT.709 in a picture of this height.
+        unnamed = frame.colorspace == 2 and not frame.format.is_rgb and frame.height >= 720
+        rgb = self._reformatter.reformat(
+            frame,
+            width=width,
+            height=height,
+            format="rgb24",
+            src_colorspace=Colorspace.ITU709 if unnamed else None,
+            **to_screen,
+        )
+        image = rgb.to_ndarray().transpose(2, 0, 1)
+        matrix = frame.side_data.get(Type.DISPLAYMATRIX)
+        if matrix is not None and (turn := turned(bytes(matrix))) is not None:
+            transposed, columns, rows = turn
+            image = image.transpose(0, 2, 1) if transposed else image
+            image = image[:, :: -1 if rows else 1, :: -1 if columns else 1]
+        return np.ascontiguousarray(image)

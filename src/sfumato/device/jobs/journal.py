@@ -1,0 +1,218 @@
+"""What a folder job has done so far, so that the same command resumes: one small database a target.
+
+It lies beside the ledger and not in the target, for it knows the names of the originals.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sfumato.device.ledger.storage import Storage
+from sfumato.device.ledger.witness import runs_of
+from sfumato.errors import DataError
+
+BOXES = "boxes"
+
+_SCHEMA = """
+create table if not exists settings (key text primary key, value text not null);
+create table if not exists files (
+    source blob primary key,  -- path below the source folder
+    stamp text not null, output blob unique, sha256 text, size integer,
+    shapes text not null, failures text not null, left_out text not null, counts text not null
+);
+"""
+
+
+@dataclass
+class Row:
+    """What became of one file, or of one tar shard.
+
+    Attributes:
+        source: path below the source.
+        stamp: of the source, by which a changed file is noticed; see storage.Entry.
+        output: path below the target; "" where nothing was written.
+        sha256: of the output, in hexadecimal.
+        size: of the output, in bytes.
+        shapes: "3x84x84" -> how many images of that shape are in the output.
+        failures: cause -> how many images could not be released for it, and the name of the first.
+        words: cause -> what the user is told of the first image that failed for it; may name other images.
+        left_out: reason -> how many members of a shard were passed over.
+        counts: what else is counted of its images: BOXES, and the conversions of sfumato.device.jobs.worker.
+        without: the names of images that were released and have no box: all of them is protected.
+        charged: how many releases were new to the ledger.
+    """
+
+    source: str
+    stamp: str
+    output: str = ""
+    sha256: str = ""
+    size: int = 0
+    shapes: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, tuple[int, str]] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    without: list[str] = field(default_factory=list)
+    charged: int = 0
+
+    def fail(self, cause: str, name: str, words: str = "") -> None:
+        """Count one image that could not be released."""
+        if words:
+            self.words.setdefault(cause, words)
+        count, first = self.failures.get(cause, (0, name))
+        self.failures[cause] = (count + 1, first)
+
+    def count_boxes(self, name: str, boxes: int) -> None:
+        """Count the faces, or boxes, of one image of which parts are protected."""
+        self.counts[BOXES] += boxes
+        if not boxes:
+            self.without.append(name)
+
+
+def by_shape(shapes: Mapping[str, int]) -> Counter[tuple[int, int, int]]:
+    """The counts of Row.shapes by (C, H, W)."""
+    total: Counter[tuple[int, int, int]] = Counter()
+    for name, count in shapes.items():
+        channels, height, width = map(int, name.split("x"))
+        total[channels, height, width] += count
+    return total
+
+
+def path_of(ledger: Path, target: Storage) -> Path:
+    """Where the journal of a target lies: in a folder beside the ledger, which is made."""
+    folder = runs_of(ledger)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(target.identity).hexdigest()[:16]}.db"
+
+
+class Journal:
+    """The journal of one target. State: a connection to its database, for one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database = sqlite3.connect(path, isolation_level=None)
+        # What a power cut takes from it is done again, and comes out the same.
+        self._database.execute("pragma journal_mode = wal")
+        self._database.execute("pragma synchronous = normal")
+        self._database.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    def remove(self) -> None:
+        """Close the connection and remove the file, of a run that released nothing."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # other journals lie there
+            self._path.parent.rmdir()
+
+    def settle(self, settings: dict[str, str], target: Storage) -> bytes:
+        """Begin a run with these settings, or resume it. -> its secret key, for new names.
+
+        Raises:
+            DataError: the target belongs to a run with other settings, or holds files of somebody else.
+        """
+        known = dict(self._database.execute("select key, value from settings"))
+        empty = target.is_empty()
+        if not known or empty:
+            if not empty:
+                raise DataError(f"{target}: is not empty, and not from an earlier run: name a new folder")
+            known = {**settings, "secret": known.get("secret", secrets.token_hex(32))}
+            self._database.execute("begin")
+            self._database.execute("delete from settings")
+            self._database.execute("delete from files")
+            self._database.executemany("insert into settings values (?, ?)", known.items())
+            self._database.execute("commit")
+        for key, value in settings.items():
+            earlier = known.get(key, "")
+            if earlier != value:
+                raise DataError(
+                    f"{target}: holds a run with {key} {_shown(key, earlier)}, not "
+                    f"{_shown(key, value)}: name a new folder, or empty it"
+                )
+        return bytes.fromhex(known["secret"])
+
+    def record(self, rows: Sequence[Row]) -> None:
+        """Keep what became of some files."""
+        self._database.execute("begin")
+        self._database.executemany(
+            "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    os.fsencode(row.source),
+                    row.stamp,
+                    os.fsencode(row.output) if row.output else None,
+                    row.sha256,
+                    row.size,
+                    json.dumps(row.shapes, sort_keys=True),
+                    json.dumps(row.failures),
+                    json.dumps(row.left_out),
+                    json.dumps(row.counts),
+                )
+                for row in rows
+            ],
+        )
+        self._database.execute("commit")
+
+    def find(self, source: str) -> Row | None:
+        """What became of a file; None where that is not known."""
+        return next(self._rows("where source = ?", os.fsencode(source)), None)
+
+    def owner(self, output: str) -> str | None:
+        """Whose release lies at a path below the target."""
+        row = self._database.execute(
+            "select source from files where output = ?", (os.fsencode(output),)
+        ).fetchone()
+        return os.fsdecode(row[0]) if row else None
+
+    def outputs(self) -> Iterator[Row]:
+        """All rows that have an output, in the order of their paths."""
+        return self._rows("where output is not null order by output")
+
+    def shapes(self) -> Counter[tuple[int, int, int]]:
+        """(C, H, W) -> how many images of that shape were released."""
+        total: Counter[tuple[int, int, int]] = Counter()
+        for text, rows in self._database.execute(
+            "select shapes, count(*) from files where output is not null group by shapes"
+        ):
+            for shape, count in by_shape(json.loads(text)).items():
+                total[shape] += rows * count
+        return total
+
+    def counts(self) -> Counter[str]:
+        """The counts of Row.counts, of all images that were released."""
+        total: Counter[str] = Counter()
+        for text, rows in self._database.execute(
+            "select counts, count(*) from files where output is not null group by counts"
+        ):
+            for what, count in json.loads(text).items():
+                total[what] += rows * count
+        return total
+
+    def _rows(self, condition: str, *values: bytes) -> Iterator[Row]:
+        for source, stamp, output, sha256, size, shapes, failures, left_out, counts in self._database.execute(
+            f"select * from files {condition}", values
+        ):
+            yield Row(
+                source=os.fsdecode(source),
+                stamp=stamp,
+                output=os.fsdecode(output or b""),
+                sha256=sha256,
+                size=size,
+                shapes=Counter(json.loads(shapes)),
+                failures={cause: (count, first) for cause, (count, first) in json.loads(failures).items()},
+                left_out=Counter(json.loads(left_out)),
+                counts=Counter(json.loads(counts)),
+            )
+
+
+def _shown(key: str, value: str) -> str:
+    return os.fsdecode(bytes.fromhex(value)) if key == "source" else value

@@ -1,0 +1,133 @@
+"""What a folder job did: its outcome for the caller, and the manifest that travels with the releases."""
+
+import json
+import platform
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy
+import PIL
+
+import sfumato
+from sfumato.device.jobs.journal import BOXES, Journal, Row
+from sfumato.device.jobs.worker import FolderConfig
+from sfumato.device.ledger.storage import Storage
+from sfumato.protect.naming import naming_words
+from sfumato.protect.region import COUNTED, Region
+from sfumato.protect.release import Protection, artefact_of
+from sfumato.protect.spec import portable
+
+MANIFEST = "manifest.json"
+NAMED = 10  # files of which something is said by name
+
+
+@dataclass
+class Outcome:
+    """What a folder job did.
+
+    Attributes:
+        shapes: (C, H, W) -> how many images of that shape are in the target, those of earlier runs included.
+        earlier: how many files were there already, from an earlier run.
+        charged: how many releases were new to the ledger; those of a task whose worker was lost on a cluster,
+            and that was done again, are in the ledger and not in this number.
+        failures: cause -> how many images could not be released for it, and the first of their names.
+        words: cause -> what the user is told of the first image that failed for it; it stays on the device.
+        failed: of each file of which something failed, its name, the cause, and how many of its images (of a
+            tar file there may be several).
+        left_out: reason -> how many files were passed over.
+        counts: what else is counted of the images in the target; see Row.
+        stills: the first files of this run of which parts are protected, with how many faces or boxes.
+        without: the images of this run that have none: all of them is protected.
+        manifest: where it is, at a URL without the password; None after a dry run.
+    """
+
+    shapes: Counter[tuple[int, int, int]] = field(default_factory=Counter)
+    earlier: int = 0
+    charged: int = 0
+    failures: dict[str, tuple[int, str]] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    failed: list[tuple[str, str, int]] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    stills: list[tuple[str, int]] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
+    manifest: Path | str | None = None
+
+    def fail(self, cause: str, name: str) -> None:
+        """Count a file that cannot be released."""
+        row = Row(source=name, stamp="")
+        row.fail(cause, name)
+        self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Count what became of one file."""
+        self.charged += row.charged
+        self.left_out += row.left_out
+        self.without += row.without
+        if BOXES in row.counts and len(self.stills) < NAMED:
+            self.stills.append((row.source, row.counts[BOXES]))
+        self.words = row.words | self.words
+        for cause, (count, name) in row.failures.items():
+            self.failed.append((row.source, cause, count))
+            so_far, first = self.failures.get(cause, (0, name))
+            self.failures[cause] = (so_far + count, min(first, name))
+
+
+def counts_by_word(protection: Protection, counts: Mapping[str, int]) -> dict[str, int]:
+    """What is counted of images, by the keys of a manifest: of faces, what became of them."""
+    words = {what.replace(" ", "_"): count for what, count in counts.items() if what != BOXES}
+    if isinstance(protection, Region):
+        words[COUNTED[protection.place].replace(" ", "_")] = counts.get(BOXES, 0)
+    return words
+
+
+def write_manifest(
+    target: Storage,
+    outcome: Outcome,
+    protection: Protection,
+    config: FolderConfig,
+    journal: Journal,
+) -> None:
+    """The manifest that travels with the releases: nothing in it is a secret of the device."""
+    from importlib.metadata import version  # here: one image has no manifest
+
+    head = {
+        "spec": portable(protection.spec),
+        "made_of": artefact_of(protection),
+        "neighbours": "two images of one shape that differ in any m pixels, each in all of its channels",
+        "guarantees": [
+            {
+                "shape": shape,
+                "images": count,
+                "proved": None if guarantee is None else {**guarantee.__dict__, "words": str(guarantee)},
+                "naming": naming_words(protection, shape),
+            }
+            for shape, count in sorted(outcome.shapes.items())
+            for guarantee in [protection.guarantee(shape)]
+        ],
+        "format": config.format_name,
+        "one_pixel_is": "a cell" if config.cells else "a pixel",
+        "renamed": config.rename,
+        **({} if config.size is None else {"size": config.size}),
+        "versions": {
+            "sfumato": sfumato.__version__,
+            "python": platform.python_version(),
+            "pillow": PIL.__version__,
+            "numpy": numpy.__version__,
+            "torch": version("torch"),
+        },
+        "images": outcome.shapes.total(),
+        "failed": {cause: count for cause, (count, _) in sorted(outcome.failures.items())},
+        **counts_by_word(protection, outcome.counts),
+    }
+    with target.file(MANIFEST, replace=True) as temporary, temporary.open("w", encoding="ascii") as out:
+        # Row by row, for there may be very many. In names, \udcXX is a byte that is not UTF-8 (os.fsencode).
+        out.write(json.dumps(head, indent=1)[:-2] + ',\n "outputs": [')
+        for i, row in enumerate(journal.outputs()):
+            entry = {"file": row.output, "sha256": row.sha256, "bytes": row.size, "shapes": row.shapes}
+            if BOXES in row.counts:
+                entry[BOXES] = row.counts[BOXES]
+            out.write(("," if i else "") + "\n  " + json.dumps(entry))
+        out.write("\n ]\n}\n")

@@ -1,0 +1,328 @@
+"""The way off a device: charged in the ledger first, released after, and the same again when asked again."""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from sfumato.device.ledger import Charge, Ledger
+from sfumato.device.ledger.fingerprints import fingerprints
+from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.tables import average_key, protection_key
+from sfumato.dp.mechanisms import fresh_noise
+from sfumato.errors import ImageError
+from sfumato.images import Images, Pixels, as_array, check_batch, digest
+from sfumato.protect.naming import information
+from sfumato.protect.parameters import LEAST_DIFFERENCE
+from sfumato.protect.region import Region, RegionRelease
+from sfumato.protect.release import Protection, Release, made_of
+from sfumato.protect.vectors import BitsRelease, FeatureRelease
+
+if TYPE_CHECKING:
+    from sfumato.protect.code import Code
+
+_ARRAYS = (Release, FeatureRelease, BitsRelease)  # which hold their values as an array
+
+
+class Released(NamedTuple):
+    """A release that the ledger was charged for.
+
+    Attributes:
+        release: what may leave.
+        new: how many of the images were charged for it; the others were before.
+        numbers: of each image that is released, the ledger's number of that release, see Charged.
+    """
+
+    release: Any
+    new: int
+    numbers: list[bytes]
+
+
+def release(
+    protection: Protection,
+    images: Images,
+    ledger: Ledger,
+    *,
+    folders: Sequence[str | os.PathLike[str]],
+    people: Sequence[str | None] | None = None,
+) -> Release:
+    """See charged_release; the release alone."""
+    released: Release = charged_release(protection, images, ledger, folders=folders, people=people).release
+    return released
+
+
+def charged_release(
+    protection: Protection,
+    images: Images,
+    ledger: Ledger,
+    *,
+    folders: Sequence[str | os.PathLike[str]],
+    people: Sequence[str | None] | None = None,
+    names: Sequence[str] | None = None,
+    printed: Sequence[Fingerprint | None] | None = None,
+    most_clear: float = 1.0,
+) -> Released:
+    """Release images as `protection` does, by the ledger: within its budgets, and each image only once.
+
+    An image that this spec released before comes back with the noise that it had, also within one batch. When
+    this returns, every charge is on disk; when it raises, none of them is, and nothing was shown.
+
+    Args:
+        protection: how. The ledger has its spec; of one that was trained, what is in its artefact and not
+            where that lies.
+        images: (N, C, H, W) uint8, the originals.
+        ledger: of this device.
+        folders: where each of the N images lies, for the budgets of folders: a path, or a URL (a str), which
+            counts as a folder by its name and those above it, without user and password; see
+            sfumato.device.ledger.scopes.folder_name.
+        people: who is in each of the N images, for the budgets of people; None where nobody says.
+        names: of their files, for messages on this device; None where they have none.
+        printed: fingerprints of the pictures of which the images were made, by which near copies are told, at
+            whatever size; None takes those of the images.
+        most_clear: of a protection of a region, the largest share of the pixels that is left as it is.
+
+    Raises:
+        BudgetExceededError: one of the images would pass a budget.
+        ImageError: the batch is empty, or none; or see check_covers and check_differs.
+        SpecError: a parameter does not fit images of this size.
+        LedgerError: the ledger cannot be written.
+    """
+    digests = _digests(images)
+    spec = protection_key(protection.spec, made_of(protection))
+    kept = ledger.kept(digests, spec) if protection.draws_noise else {}
+    fresh = {name: i for i, name in enumerate(digests) if name not in kept}
+    wanted = images if len(fresh) == len(images) else images[list(fresh.values())]
+    released = protection.release(wanted, fresh_noise())
+    regions: dict[bytes, tuple[int, NDArray[np.bool_]]] = {}
+    if isinstance(released, RegionRelease) and isinstance(protection, Region):
+        assert released.covered is not None
+        regions = dict(zip(fresh, zip(released.boxes, released.covered, strict=True), strict=True))
+        for name, image in zip(digests, as_array(images), strict=True):
+            if name not in regions:  # it was released before
+                boxes = protection.found(image)
+                regions[name] = len(boxes), protection.covered(image, boxes)
+        check_covers(protection, [covered for _, covered in regions.values()], most_clear)
+    check_differs(protection, wanted, released)
+    if protection.draws_noise:
+        kept |= {name: values.tobytes() for name, values in zip(fresh, _values(released), strict=True)}
+    charges = _charges(protection, images, digests, spec, ledger, folders, people, names, printed)
+    charged = ledger.charge([replace(charge, release=kept.get(charge.image)) for charge in charges])
+    if not protection.draws_noise:
+        rows = {name: row for row, name in enumerate(fresh)}
+        released = released.rows([rows[name] for name in digests])
+        return Released(released, charged.new, charged.numbers)
+    # What the ledger returns, not what was drawn here: another process may have been first.
+    # (None comes from a copy without releases: nothing leaves by that.)
+    packets = [
+        kept[name] if packet is None else packet
+        for name, packet in zip(digests, charged.releases, strict=True)
+    ]
+    released = _with(released, packets)
+    if isinstance(released, RegionRelease):
+        released = replace(released, covered=None, boxes=tuple(regions[name][0] for name in digests))
+    return Released(released, charged.new, charged.numbers)
+
+
+def averaged_release(
+    code: "Code",
+    images: Images,
+    ledger: Ledger,
+    *,
+    folders: Sequence[str | os.PathLike[str]],
+    person: str | None = None,
+    names: Sequence[str] | None = None,
+    printed: Sequence[Fingerprint | None] | None = None,
+) -> Released:
+    """Release ONE code of several images, the prototype of a class as the device makes it: see Code.average.
+
+    A person and a folder pay for it once, and each image pays for it, as for a release of its own. The same
+    images give the same release again, in any order and for nothing; of others it is another release. Of
+    one image it is the release of that image.
+
+    Args:
+        code, images, ledger, folders: see charged_release, also for what is promised and the errors.
+        person: who is in all of the images.
+        names, printed: see charged_release.
+
+    Returns:
+        the release, of one code; `new` is 1 where it was charged now, or 0 where it was before.
+    """
+    rows = {name: row for row, name in enumerate(_digests(images))}
+    digests = sorted(rows)  # another order would be rounded otherwise
+    order = [rows[name] for name in digests]
+    images, folders = images[order], [folders[row] for row in order]
+    names = names and [names[row] for row in order]
+    printed = printed and [printed[row] for row in order]
+    if len(digests) == 1:
+        as_image = cast(Protection, code)  # charged, kept and given out as the release of an image is
+        return charged_release(
+            as_image, images, ledger, folders=folders, people=[person], names=names, printed=printed
+        )
+    spec = average_key(protection_key(code.spec, made_of(code)), digests)
+    kept = ledger.kept(digests[:1], spec)
+    released = code.average(images, fresh_noise())
+    packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None
+    people = [person] * len(digests)
+    charges = _charges(code, images, digests, spec, ledger, folders, people, names, printed)
+    charged = ledger.charge([replace(charge, release=packet, averaged=True) for charge in charges])
+    packet = charged.releases[0] or packet
+    if packet is not None:
+        released = _with(released, [packet])
+    return Released(released, min(charged.new, 1), charged.numbers[:1])
+
+
+def _values(released: Any) -> np.ndarray:
+    """What a release of any kind holds of each image, (N, ...)."""
+    return released.array if isinstance(released, _ARRAYS) else np.asarray(released.values)
+
+
+def _with(released: Any, packets: Sequence[bytes]) -> Any:
+    """A release of the same kind, of the values that stand in packets, one for each image."""
+    like = _values(released)
+    values = np.frombuffer(bytearray().join(packets), like.dtype).reshape(len(packets), *like.shape[1:])
+    if isinstance(released, _ARRAYS):
+        return replace(released, array=values)
+    import torch  # here: who releases pixels, numbers or bits has no need of it
+
+    return replace(released, values=torch.from_numpy(values))
+
+
+def _digests(images: Images) -> list[bytes]:
+    """The digests of (N, C, H, W) images. Raises ImageError where they are not images."""
+    check_batch(images)
+    if not len(images):
+        raise ImageError("there are no images to release: give at least one")
+    return [digest(image) for image in as_array(images)]
+
+
+def _charges(
+    protection: "Protection | Code",
+    images: Images,
+    digests: Sequence[bytes],
+    spec: str,
+    ledger: Ledger,
+    folders: Sequence[str | os.PathLike[str]],
+    people: Sequence[str | None] | None,
+    names: Sequence[str] | None,
+    printed: Sequence[Fingerprint | None] | None,
+) -> list[Charge]:
+    """A charge for each image, without its release; arguments are those of charged_release."""
+    shape = (images.shape[1], images.shape[2], images.shape[3])
+    tells = information(protection)
+    seen = _fingerprints(ledger, digests, images) if printed is None else printed
+    return [
+        Charge(
+            image=image,
+            spec=spec,
+            shape=shape,
+            guarantee=partial(protection.guarantee, shape),
+            release=None,
+            folder=folder,
+            name=name,
+            person=person,
+            fingerprint=fingerprint,
+            information=tells,
+        )
+        for image, folder, person, name, fingerprint in zip(
+            digests,
+            folders,
+            people or [None] * len(digests),
+            names or [""] * len(digests),
+            seen,
+            strict=True,
+        )
+    ]
+
+
+def check_covers(protection: Region, covered: Sequence[NDArray[np.bool_]], most_clear: float) -> None:
+    """Raise ImageError if a region covers nothing of an image, or leaves too much of it as it is.
+
+    It does so for a region with noise as well, of which `check_differs` compares nothing: no guarantee counts
+    what lies outside of the region, and everybody sees where that is.
+
+    Args:
+        covered: of each image, (1, H, W) bool, which pixels are protected.
+        most_clear: the largest share that is not.
+    """
+    for each in covered:
+        clear = 1 - float(each.mean())
+        if clear == 1 or clear > most_clear:
+            _, height, width = each.shape
+            bound = "" if clear == 1 else f", and at most {most_clear:.0%} may"
+            raise ImageError(
+                f"{protection.spec}: {clear:.2%} of the pixels of a {height}x{width} image would leave as "
+                f"they are{bound}: cut the image closer, or protect all of it",
+                cause="its release would be nearly the image itself",
+            )
+
+
+def check_differs(protection: Protection, images: Images, released: Release) -> None:
+    """Raise ImageError where the release of an image is nearly the image itself, unless "none" was asked for.
+
+    Without noise, by what the receiver sees: a root mean square difference of at most LEAST_DIFFERENCE grey
+    levels over all values; of a mask, all pixels shown. A blank image is such a one for every blur.
+
+    With noise nothing is looked at: a refusal would be a function of the image that no guarantee counts.
+    There the parameters are bounded instead, where they are read (sfumato.protect.parameters).
+
+    Args:
+        images: (N, C, H, W) uint8, the originals.
+        released: of them. A private feature or a code is not an image, and equals none.
+    """
+    if protection.draws_noise or protection.spec == "none" or not isinstance(released, Release):
+        return
+    height, width = images.shape[2:]
+    for i, (image, seen) in enumerate(zip(as_array(images), released.pictures(), strict=True)):
+        if released.shown is not None:
+            if not released.shown[i].all():
+                continue
+            likeness = f"the release of a {height}x{width} image would show all pixels"
+        else:
+            covered = released.covered if isinstance(released, RegionRelease) else None
+            squares, values = squared_difference(image, seen, None if covered is None else covered[i])
+            difference = math.sqrt(squares / max(1, values))
+            if difference > LEAST_DIFFERENCE:
+                continue
+            likeness = (
+                f"the release of a {height}x{width} image would differ from it by {difference:.2g} grey "
+                f"level{'s' * (difference != 1)} (root mean square), and leaves only above "
+                f"{LEAST_DIFFERENCE:g}"
+            )
+        raise ImageError(
+            f"{protection.spec}: {likeness}: choose stronger parameters, such as a larger cell or radius, "
+            "which larger images need; or write none to send images in clear",
+            cause="its release would be nearly the image itself",
+        )
+
+
+def squared_difference(
+    image: Pixels, seen: Pixels, covered: NDArray[np.bool_] | None = None
+) -> tuple[int, int]:
+    """The sum of squares of what two (C, H, W) uint8 images differ by, and of how many values.
+
+    Args:
+        image, seen: the images.
+        covered: (1, H, W) bool, the pixels that count; None for all.
+    """
+    apart = np.maximum(image, seen) - np.minimum(image, seen)  # which uint8 holds
+    if covered is not None:
+        apart = apart[:, covered[0]]
+    if not apart.size:
+        return 0, 0
+    # By how many values have each difference: exact, and several times as fast as squares in floating point.
+    counts = Image.fromarray(apart.reshape(-1, apart.shape[-1])).histogram()
+    return sum(count * level**2 for level, count in enumerate(counts)), apart.size
+
+
+def _fingerprints(ledger: Ledger, digests: Sequence[bytes], images: Images) -> list[Fingerprint | None]:
+    """The fingerprint of each image; None of those whose fingerprints the ledger has."""
+    known = ledger.known(digests)
+    new = {name: row for row, name in enumerate(digests) if name not in known}
+    taken = dict(zip(new, fingerprints(images[list(new.values())]), strict=True)) if new else {}
+    return [taken.get(name) for name in digests]

@@ -1,0 +1,286 @@
+"""Charges: each release of each image, written down before it leaves, within the budgets that it concerns."""
+
+import math
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from sfumato.device.ledger import chain
+from sfumato.device.ledger.accounts import (
+    Accounts,
+    DamagedError,
+    Limited,
+    Selection,
+    Terms,
+    copies_of,
+    lying_in,
+    of_people,
+)
+from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.pictures import NearCopies, Pictures
+from sfumato.device.ledger.scopes import (
+    EVERY_IMAGE,
+    covers,
+    described,
+    is_folder,
+    kind_of,
+    option_of,
+    person_scope,
+)
+from sfumato.device.ledger.tables import digest_of_release
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.naming import NOTHING_KNOWN, Information
+from sfumato.errors import BudgetExceededError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """A release that is about to leave.
+
+    Attributes:
+        image: digest of the original, sfumato.images.digest.
+        spec: the protection, see sfumato.device.ledger.tables.protection_key.
+        shape: (C, H, W) of the original.
+        guarantee: m, or None for the protection's own -> what is proved, or None.
+        release: the values as bytes, (C, h, w) uint8 or (d,) float32 of a private feature, (b,) bool of a
+            code; None where asking again gives the same anyway.
+        folder: where the image lies, for the budgets of folders; see scopes.folder_name for a URL.
+        name: of its file, for messages on this device; "" if it has none.
+        person: who is in it, for the budgets of people; None where nobody says.
+        fingerprint: of the picture as it was read, by which near copies are told; None where it has none, or
+            the ledger knows the image.
+        information: what the release tells at most, in bits.
+        averaged: whether it is of the average of all images that are charged with this spec. Then each of
+            them pays for it, and a folder or a person once for all.
+    """
+
+    image: bytes
+    spec: str
+    shape: tuple[int, int, int]
+    guarantee: Callable[[int | None], Guarantee | None]
+    release: bytes | None
+    folder: str | os.PathLike[str]
+    name: str = ""
+    person: str | None = None
+    fingerprint: Fingerprint | None = None
+    information: Information = NOTHING_KNOWN
+    averaged: bool = False
+
+
+class Charged(NamedTuple):
+    """What a ledger says to charges.
+
+    Attributes:
+        releases: what must leave instead of each `release`: itself, or the one that was kept when this image
+            and spec were charged before, which costs nothing now.
+        new: how many were charged now.
+        numbers: 16 random bytes for each, drawn when it was charged first: the name of that release.
+    """
+
+    releases: list[bytes | None]
+    new: int
+    numbers: list[bytes]
+
+
+class Charges:
+    """The charges of a ledger. State: the ledger's connection."""
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        accounts: Accounts,
+        pictures: Pictures,
+        *,
+        keep_releases: bool,
+        option: str,
+    ) -> None:
+        """`option` names the ledger to a command, with a space before it; "" for the one of this user."""
+        self._database = database
+        self._accounts = accounts
+        self._pictures = pictures
+        self._keep_releases = keep_releases
+        self._option = option
+
+    def kept(self, image: bytes, spec: str) -> bytes | None:
+        """What was released of an image by a spec, with noise. Raises DamagedError where that has changed."""
+        row = self._database.execute(
+            "select release, digest from charges join terms on terms.id = terms where image = ? and spec = ?",
+            (image, spec),
+        ).fetchone()
+        return None if row is None else self._undamaged(image, *row)
+
+    def add(
+        self, charge: Charge, folder: bytes, budgets: dict[Limited, Budget], mode: NearCopies
+    ) -> tuple[bytes | None, bytes, bool]:
+        """Charge a release, within a transaction. -> what must leave, its number, whether it is charged now.
+
+        Args:
+            charge: what is about to leave.
+            folder: where its image lies, by the name of that folder.
+            budgets: all of the ledger's.
+            mode: what happens to near copies.
+
+        Raises:
+            BudgetExceededError: a budget would be passed, or it is a near copy that is refused.
+            DamagedError: the ledger is.
+        """
+        pixels = {budget.pixels for budget in budgets.values()}
+        terms = self._accounts.terms(
+            charge.spec,
+            charge.shape,
+            charge.guarantee,
+            pixels,
+            information=charge.information,
+            averaged=charge.averaged,
+        )
+        row = self._database.execute(
+            "select release, digest, number from charges where image = ? and terms = ?",
+            (charge.image, terms.number),
+        ).fetchone()
+        image, joined = self._pictures.see(charge.image, charge.name, charge.fingerprint, mode)
+        if row is not None:
+            people = self._pictures.people_in(image)
+            self._spend(charge, image, folder, budgets, None, mode, joined=joined)
+            if joined or self._pictures.people_in(image) != people:
+                self._check_named(charge, image, budgets)
+            return self._undamaged(charge.image, *row[:2]), row[2], False
+        self._check_releases(charge.image)
+        if mode == "refuse" and (likeness := self._likeness(image)):
+            raise BudgetExceededError(
+                f"{charge.spec}: {likeness} The same one, in another version? Release one of them, or let "
+                f"them share a budget with `sfumato ledger near-copies charge{self._option}`",
+                cause="a near copy of an image that was released before",
+            )
+        self._spend(charge, image, folder, budgets, terms, mode, joined=joined)
+        self._database.execute("update images set releases = releases + 1 where image = ?", (charge.image,))
+        release = charge.release if self._keep_releases else None
+        before = chain.last(self._database)
+        digest, number = digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
+        row = (before.number + 1, charge.image, charge.spec, *charge.shape, time.time(), number, digest)
+        self._database.execute(
+            "insert into charges (id, image, terms, time, number, digest, link, release) "
+            "values (?, ?, ?, ?, ?, ?, ?, ?)",
+            (row[0], charge.image, terms.number, *row[-3:], chain.link(before.link, row), release),
+        )
+        self._check_named(charge, image, budgets)
+        return charge.release, number, True
+
+    def _spend(
+        self,
+        charge: Charge,
+        image: int,
+        folder: bytes,
+        budgets: dict[Limited, Budget],
+        terms: Terms | None,
+        mode: NearCopies,
+        *,
+        joined: bool,
+    ) -> None:
+        """Write down where an image lies, and what its release adds to the budgets that it concerns.
+
+        The budget of an image holds for it and for each of its near copies, each with its own copies: then no
+        image has more releases than that, with its copies, in whatever order they come.
+
+        Args:
+            terms: what is proved of the release; None where it was charged before, and adds nothing but what
+                it brings along to a folder, or to a person, for whom it is new.
+            joined: whether the image has near copies only now, whose releases count for its folders and
+                people, and its own for theirs.
+
+        Raises:
+            BudgetExceededError: a budget would be passed.
+        """
+        accounts, pictures = self._accounts, self._pictures
+
+        def added(scope: bytes, budget: Budget, spent: float, brought: float, images: Selection) -> float:
+            """What is spent with this release. Raises BudgetExceededError if that is more than the budget."""
+            cause = f"over the budget of {kind_of(scope)}: {budget}"
+            subject = "this image" if scope == EVERY_IMAGE else described(scope)
+            command = partial(self._command, scope)
+            cost = 0.0
+            try:
+                if terms is not None and not accounts.counts(terms, images):
+                    cost = budget.cost(terms.guarantees, terms.information)
+            except BudgetExceededError as error:
+                message = (
+                    f"{charge.spec}: {error} (budget of {subject}: {budget}), or count releases instead: "
+                    f"`{command('none')}`, then `{command('releases=5')}`"
+                )
+                raise BudgetExceededError(message, cause=f"{cause}, and {error.cause}") from error
+            if budget.definition == "releases" or math.isinf(brought):
+                spent += brought
+            else:
+                cost += brought
+            if (cost or brought or joined) and (refusal := budget.refusal(spent, cost, subject, command)):
+                if math.isinf(spent):
+                    cause += f", and {budget.unheld} that was made before"
+                likeness = self._likeness(image) if scope == EVERY_IMAGE and mode == "charge" else ""
+                before = "with what left of this image before, " if brought or joined else ""
+                message = f"{charge.spec}: {likeness}{' ' * bool(likeness)}{before}{refusal}"
+                raise BudgetExceededError(message, cause=cause)
+            return spent + cost
+
+        for limited, budget in budgets.items():
+            scope = limited.scope
+            if scope == EVERY_IMAGE and terms is not None and math.isfinite(budget.amount):
+                alone = mode == "ignore"
+                for each in [image] if alone else pictures.copies(image):
+                    copies = copies_of(each, alone=alone)
+                    added(scope, budget, accounts.sum_of(copies, budget), 0.0, copies)
+            elif is_folder(scope) and ((lies := covers(scope, folder)) or pictures.lies_in(scope, image)):
+                # An image that is new to a folder brings along its releases and those of its copies.
+                brought = accounts.brought(scope, image, budget) if lies else 0.0
+                spent = added(scope, budget, accounts.kept(limited), brought, lying_in(scope))
+                accounts.keep(limited, spent)
+        named = [] if charge.person is None else [person_scope(charge.person)]
+        for scope, budget in of_people(sorted({*named, *pictures.people_in(image)}), budgets):
+            # What left of an image that nobody named counts for who is named in it now.
+            brought = accounts.brought(scope, image, budget) if scope in named else 0.0
+            if brought or joined or terms is not None:
+                added(scope, budget, accounts.spent_in(scope, budget), brought, lying_in(scope))
+        pictures.lay(charge.image, [folder, *named])
+
+    def _check_named(self, charge: Charge, image: int, budgets: dict[Limited, Budget]) -> None:
+        """Raise BudgetExceededError if all that is written down names somebody in an image too often."""
+        if all(budget.definition != "naming" for budget in budgets.values()):
+            return
+        for scope, budget in of_people(sorted(self._pictures.people_in(image)), budgets):
+            if budget.definition == "naming":
+                spent, command = self._accounts.spent_in(scope, budget), partial(self._command, scope)
+                if refusal := budget.refusal(spent, 0.0, described(scope), command):
+                    cause = f"over the budget of {kind_of(scope)}: {budget}"
+                    raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
+
+    def _command(self, scope: bytes, words: str) -> str:
+        """The command that sets a budget of a scope."""
+        return f"sfumato ledger budget {words}{option_of(scope)}{self._option}"
+
+    def _likeness(self, image: int) -> str:
+        """Which image one is a near copy of, and what to do if it is not; "" if no copy was released."""
+        name = self._pictures.released_copy(image)
+        if name is None:
+            return ""
+        return (
+            f"looks like a copy of {name or 'another image'}, which was released before. Different "
+            f"photographs? `sfumato ledger near-copies ignore{self._option}`."
+        )
+
+    def _check_releases(self, image: bytes) -> None:
+        """Raise DamagedError where a release of an image is not found that was charged."""
+        (charged,) = self._database.execute(
+            "select count(*) from charges where image = ?", (image,)
+        ).fetchone()
+        (known,) = self._database.execute("select releases from images where image = ?", (image,)).fetchone()
+        if charged != known:
+            raise DamagedError(f"damaged ({known} releases of an image are known, and {charged} are here)")
+
+    def _undamaged(self, image: bytes, release: bytes | None, digest: bytes | None) -> bytes | None:
+        if self._keep_releases and digest_of_release(image, release) != digest:
+            raise DamagedError("damaged (a release is not what it was when it was kept)")
+        return release

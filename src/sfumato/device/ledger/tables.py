@@ -1,0 +1,153 @@
+"""The tables of a ledger, and what a new one begins with."""
+
+import hashlib
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from sfumato.base.databases import Marks, transaction
+from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON
+from sfumato.protect.spec import files_of, with_files
+
+MARKS = Marks(application=0x5346554D, version=6)  # "SFUM": a ledger
+PAGE = 16384  # releases are large: twice as fast as 4096
+
+# What a new ledger allows, until somebody says otherwise: of an image, and of all images of one person.
+DEFAULT_BUDGETS = {EVERY_IMAGE: Budget.parse("releases=5"), EVERY_PERSON: Budget.parse("releases=30")}
+
+SCHEMA = """
+create table settings (key text primary key, value text not null);
+create table images (
+    id integer primary key,
+    image blob not null unique,  -- SHA-256 of its shape and pixels
+    name blob not null,  -- of its file, for messages on this device; empty where it has none
+    fingerprint blob,  -- by which near copies are told; null where it has none
+    releases integer not null default 0  -- as many as it has in `charges`, or one of both is damaged
+);
+create table copies (  -- near copies of each other, each pair both ways, and every image of itself
+    image integer not null references images, copy integer not null references images,
+    primary key (image, copy)
+) without rowid;
+create table fingerprint_keys (
+    key integer not null, image integer not null references images, primary key (key, image)
+) without rowid;
+create table surveyed (  -- files of folders that have a budget
+    path blob primary key, stamp text not null
+);
+create table pins (  -- what each service may have
+    service text not null, classifier text not null, spec text not null, since real not null,
+    primary key (service, classifier)
+);
+create table budgets (
+    scope blob not null,  -- see scopes; '' is every single image
+    counted integer not null,  -- 1 for a number of releases, 0 for what is proved
+    definition text not null, amount real not null, pixels integer not null, words text not null,
+    spent real not null,  -- by the whole folder; 0 where it is added up when asked
+    primary key (scope, counted)
+);
+create table terms (
+    id integer primary key,
+    spec text not null, channels integer not null, height integer not null, width integer not null,
+    guarantees text not null,  -- JSON: what a release is proved to hide, for one or more numbers of pixels
+    outputs real,  -- bits: log2 of how many different releases there are; null where they are not counted
+    leakage real,  -- bits: the maximal leakage of one; null where none is proved
+    averaged integer not null default 0,  -- 1: ONE release, of the average of all images that are charged
+    unique (spec, channels, height, width)
+);
+create table charges (
+    id integer primary key,
+    image blob not null,
+    terms integer not null references terms,
+    time real not null,  -- seconds since 1970, UTC
+    number blob not null,  -- 16 random bytes, by which a service knows the release again: see outgoing
+    digest blob,  -- of the image and the release, to notice damage
+    link blob not null,  -- of the charge before and this one, see chain
+    release blob,  -- the values; null where the protection draws no noise. Last: all before is read without
+    unique (image, terms)
+);
+create table folders (id integer primary key, path blob not null unique);
+create table places (  -- where each image ever lay, and who is in it
+    image blob not null, folder integer not null references folders, primary key (image, folder)
+) without rowid;
+create index places_by_folder on places (folder);
+"""
+
+_DIGITS = 16  # of a digest
+AVERAGE_OF = "; average of "
+
+
+def protection_key(spec: str, made_of: str | None) -> str:
+    """What a ledger calls a protection: its spec, and the digest of its file instead of the path.
+
+    The same file is the same protection wherever it lies, and trained again at its path it is another.
+
+    Args:
+        spec: the canonical one.
+        made_of: in hexadecimal, see sfumato.protect.release.made_of; None where there is no artefact.
+    """
+    if made_of is None:
+        return spec
+    digits = made_of[:_DIGITS]
+    return with_files(spec, lambda key, path: digits) if files_of(spec) else f"{spec}@{digits}"
+
+
+def average_key(key: str, images: Collection[bytes]) -> str:
+    """What a ledger calls the release of the average of some images: each set is a release of its own.
+
+    Args:
+        key: of the protection, see protection_key.
+        images: their digests.
+    """
+    number = hashlib.sha256(b"".join(sorted(images))).hexdigest()[:_DIGITS]
+    return f"{key}{AVERAGE_OF}{len(images)} images, {number}"
+
+
+def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:
+    """By which a kept release is told from a damaged one: 16 bytes."""
+    if release is None:
+        return None
+    digested = hashlib.sha256(image)
+    digested.update(release)
+    return digested.digest()[:16]
+
+
+def fill(database: sqlite3.Connection) -> None:
+    """Write what a new ledger has."""
+    database.executemany(
+        "insert into settings values (?, ?)",
+        [("name", secrets.token_hex(16)), ("began", repr(time.time())), ("near copies", "charge")],
+    )
+    for scope, budget in DEFAULT_BUDGETS.items():
+        insert_budget(database, scope, True, budget, 0.0)
+
+
+def insert_budget(
+    database: sqlite3.Connection, scope: bytes, counted: bool, budget: Budget, spent: float
+) -> None:
+    """Set a budget of a scope, of releases or of what is proved, instead of the one of that kind."""
+    database.execute(
+        "insert or replace into budgets values (?, ?, ?, ?, ?, ?, ?)",
+        (scope, counted, budget.definition, budget.amount, budget.pixels, budget.words, spent),
+    )
+
+
+def copy_without_releases(database: sqlite3.Connection, path: Path) -> None:
+    """Put all of a ledger but its releases into a new one."""
+    database.execute("attach ? as copy", (os.fspath(path),))
+    with transaction(database):
+        database.execute("delete from copy.budgets")
+        database.execute(
+            "update copy.settings set value = (select value from main.settings where key = 'near copies') "
+            "where key = 'near copies'"
+        )
+        for table in ("terms", "folders", "places", "images", "copies", "fingerprint_keys", "budgets"):
+            database.execute(f"insert into copy.{table} select * from main.{table}")
+        database.execute(
+            "insert into copy.charges select id, image, terms, time, number, digest, link, null from "
+            "main.charges"
+        )
+    database.execute("detach copy")

@@ -1,0 +1,43 @@
+"""Images: the convention of batches, and reading and writing of files."""
+
+from sfumato.images.convention import (
+    Images,
+    Pixels,
+    as_array,
+    as_tensor,
+    check_batch,
+    digest,
+    map_batches,
+    to_float,
+    to_uint8,
+)
+from sfumato.images.reading import (
+    SUFFIXES,
+    TRANSPARENT,
+    encode,
+    read,
+    read_array,
+    resized,
+    stored_size,
+    write,
+)
+
+__all__ = [
+    "SUFFIXES",
+    "TRANSPARENT",
+    "Images",
+    "Pixels",
+    "as_array",
+    "as_tensor",
+    "check_batch",
+    "digest",
+    "encode",
+    "map_batches",
+    "read",
+    "read_array",
+    "resized",
+    "stored_size",
+    "to_float",
+    "to_uint8",
+    "write",
+]

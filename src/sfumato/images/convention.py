@@ -1,0 +1,92 @@
+"""The image convention: batches are (N, C, H, W); uint8 at rest, float32 in [0, 1] inside networks."""
+
+import hashlib
+import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.base.threads import thread_count
+from sfumato.errors import ImageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Pixels: TypeAlias = NDArray[np.uint8]
+Images: TypeAlias = "Tensor | Pixels"
+
+_PART_BYTES = 1 << 20
+
+
+def as_array(images: Images) -> Pixels:
+    """The array of images, in the same memory."""
+    return images if isinstance(images, np.ndarray) else images.numpy()
+
+
+def as_tensor(images: Images) -> "Tensor":
+    """The tensor of images, in the same memory."""
+    import torch
+
+    return torch.from_numpy(images) if isinstance(images, np.ndarray) else images
+
+
+def to_float(images: "Tensor") -> "Tensor":
+    """(..., ) uint8 in 0..255 -> float32 in [0, 1]."""
+    import torch
+
+    if images.dtype != torch.uint8:
+        raise ImageError(f"images at rest are uint8, got {images.dtype}: convert with to_uint8 first")
+    return images.float().div_(255)
+
+
+def to_uint8(images: "Tensor") -> "Tensor":
+    """(..., ) float in [0, 1] -> uint8, rounded to the nearest level; values outside are clamped."""
+    import torch
+
+    return images.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def check_batch(images: Images) -> None:
+    """Raise ImageError unless `images` is a (N, C, H, W) uint8 batch with C of 1 or 3."""
+    if not _is_uint8(images) or images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise ImageError(
+            f"a batch of images is (N, C, H, W) uint8 with 1 or 3 channels, "
+            f"got {tuple(images.shape)} {images.dtype}"
+        )
+
+
+def _is_uint8(images: Images) -> bool:
+    """Of a tensor without the name of its type, which only PyTorch has."""
+    return images.dtype == np.uint8 if isinstance(images, np.ndarray) else str(images.dtype) == "torch.uint8"
+
+
+def map_batches(function: Callable[..., np.ndarray], images: np.ndarray, *others: np.ndarray) -> np.ndarray:
+    """Apply a NumPy function of (n, C, H, W) to small parts of a batch, on all threads of `thread_count`.
+
+    Parts that fit the cache make plain strided NumPy several times faster than one pass over the batch;
+    NumPy and Pillow leave the interpreter free meanwhile, so that threads help. `others` are cut alike.
+    """
+    arrays = [images, *others]
+    step = max(1, _PART_BYTES // max(1, images[:1].nbytes))
+    parts = [[array[i : i + step] for array in arrays] for i in range(0, len(images), step)]
+    if len(parts) < 2:
+        return function(*arrays)
+    threads = min(len(parts), thread_count())
+    if threads < 2:
+        return np.concatenate([function(*part) for part in parts])
+    with ThreadPoolExecutor(threads) as pool:
+        return np.concatenate(list(pool.map(lambda part: function(*part), parts)))
+
+
+def digest(image: Images) -> bytes:
+    """SHA-256 over the shape and the pixels of one (C, H, W) uint8 image: 32 bytes.
+
+    Equal for the same picture in whatever file it came, as long as it is read with the same channels.
+    """
+    check_batch(image[None])
+    digested = hashlib.sha256(struct.pack("<3Q", *image.shape))
+    digested.update(np.ascontiguousarray(as_array(image)).data)
+    return digested.digest()

@@ -1,0 +1,593 @@
+"""Decoding files from strangers, of which nothing but pixels may come out.
+
+Every file is sifted first: the parts that make its first picture are put together anew, and the EXIF
+orientation is read off here. Pillow's decoders then meet no EXIF, GPS, XMP, IPTC, ICC, comment, thumbnail or
+second picture: these can neither travel on (Pillow carries some through convert, resize and save), nor fail,
+nor warn, nor fill the memory. ICC profiles are not applied.
+
+The size of the picture is read off here too, and stands in what the decoder is given once: a file that states
+two is refused, and so is one of which the decoder sees another size than the sifter, before it has room for
+pixels. In all threads together, decoders hold a limited number of pixels at a time (UNDER_WAY).
+
+The sifters stand together, a screen each: a TIFF has JPEGs inside, an EXIF block is a TIFF, and one limit
+holds for all.
+"""
+
+import io
+import os
+import re
+import struct
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from threading import Condition, Lock
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError, features
+
+from sfumato.errors import ImageError, needs_extra
+from sfumato.images.heif import first_picture
+from sfumato.images.refusals import MAX_PARTS, not_read, too_many_parts, twice, two_sizes
+
+# A 50-megapixel photograph passes; a decompression bomb does not. Nor does an image of many rows, each of
+# which costs Pillow time and memory, however narrow. JPEG and GIF end at this side.
+MAX_PIXELS = 64_000_000
+MAX_SIDE = 65_535
+
+# A JPEG's scan of 100 bytes goes through the whole image, in some 30 ms at 8000x8000: 64 MB of them would
+# take hours. An encoder's usual script has 10 scans.
+_MAX_SCANS = 32
+
+_SIGNATURES = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"BM": "BMP",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+}
+_BIG_TIFF = (b"II+\0", b"MM\0+")
+_HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"})
+_AVIF_BRANDS = frozenset({b"avif", b"avis"})
+
+# What ends coded data: not a stuffed zero, nor a restart marker.
+_JPEG_MARKER = re.compile(rb"\xff+([\xc0-\xcf\xd9-\xfe])")
+_JPEG_FRAMES = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended, progressive
+_JPEG_ODD_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Tables and scans, and what JFIF and Adobe say; not the height that DNL (0xDC) states after the first scan.
+_JPEG_KEPT = frozenset(range(0xC0, 0xE1)) - {0xDC} | {0xEE} | frozenset(range(0xF0, 0xFE))
+
+# The chunks of which a PNG has one at most: what a decoder makes of a second is its own.
+_PNG_SINGLE = {b"IHDR": "headers", b"PLTE": "palettes", b"tRNS": "kinds of transparency"}
+
+_WIDTH, _HEIGHT = 256, 257
+_COMPRESSION, _PHOTOMETRIC, _SUBSAMPLING = 259, 262, 530
+_STRIP_OFFSETS, _SAMPLES, _ROWS, _STRIP_LENGTHS = 273, 277, 278, 279
+_TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_LENGTHS = 322, 323, 324, 325
+# Also size, fill order, samples, rows, planes, fax options and predictor ...
+_TIFF_NUMBERS = frozenset({256, 257, 259, 262, 266, 277, 278, 284, 292, 293, 317, 322, 323})
+# ... and bits, palette, extra samples, sample format, JPEG tables.
+_TIFF_LISTS = frozenset({258, 273, 279, 320, 324, 325, 338, 339, 347, 530})
+_TIFF_TYPES = {3: "H", 4: "I", 7: "B"}
+_TIFF_JPEG = 7
+# None, fax, LZW, JPEG, Deflate (under two numbers) and PackBits: what cameras, scanners and editors write.
+_TIFF_COMPRESSIONS = frozenset({1, 2, 3, 4, 5, _TIFF_JPEG, 8, 32773, 32946})
+
+# What Pillow's decoders raise on damaged files, pillow-heif (RuntimeError) and the sifters below.
+_DECODING_ERRORS = (
+    ArithmeticError,
+    EOFError,
+    KeyError,
+    IndexError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    ValueError,
+    struct.error,
+)
+_NO_IMAGE = "not an image that can be read"
+_DAMAGED = "a damaged image"
+
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+# `decode` refuses such files itself, with an error of our own.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+class Sifted(NamedTuple):
+    """What makes the first picture of a file, put together anew: it states its size once.
+
+    Attributes:
+        kind: the decoder that it is for.
+        data: its bytes.
+        size: (width, height) in pixels, as they are stored: EXIF may turn them.
+        exif: its EXIF block, empty where it has none.
+        pixels: the most that its decoder holds at once, where it is more than width x height.
+    """
+
+    kind: str
+    data: bytes
+    size: tuple[int, int]
+    exif: bytes = b""
+    pixels: int = 0
+
+
+class PixelBudget:
+    """At most so many pixels are decoded at once in this process: further decodes wait for their turn.
+
+    One image of more pixels than the limit is decoded alone. Those that wait go in turn, so that small images
+    do not keep a large one waiting for ever. State: the pixels of the decodes under way.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, in a process that a fork made: the threads that decoded are not in it."""
+        self._under_way = 0
+        self._turn = Lock()  # of whoever waits for room, or is about to look for it
+        self._lock = Lock()  # plain, which takes a tenth of the time of a condition
+        self._change = Condition(self._lock)
+        self._waited_for = False
+
+    def enter(self, pixels: int) -> None:
+        """Wait until there is room for so many pixels; `leave` gives it back."""
+        with self._turn, self._lock:
+            while self._under_way and self._under_way + pixels > self._limit:
+                self._waited_for = True
+                self._change.wait()
+            self._waited_for = False
+            self._under_way += pixels
+
+    def leave(self, pixels: int) -> None:
+        """Give the room back that `enter` took."""
+        with self._lock:
+            self._under_way -= pixels
+            if self._waited_for:
+                self._change.notify()
+
+
+# Of the images that are read at the same time, in all threads of a process.
+UNDER_WAY = PixelBudget(2 * MAX_PIXELS)
+os.register_at_fork(after_in_child=UNDER_WAY.forget)
+
+
+def sift(data: bytes) -> Sifted:
+    """What makes the first picture of a file, of whose size nothing but the bytes was asked.
+
+    Raises:
+        ImageError: no image, a damaged one, one that states two sizes, or one of more than MAX_PIXELS.
+    """
+    try:
+        sifted = _SIFTERS[_kind(data)](data)
+    except ImageError:
+        raise
+    except _DECODING_ERRORS as error:
+        raise _refusal(error) from error
+    _check_size(*sifted.size)
+    if sifted.pixels > 2 * MAX_PIXELS:  # a picture and its transparency
+        raise ImageError(
+            f"{sifted.pixels} pixels in its parts, more than the {2 * MAX_PIXELS} allowed: resize the file",
+            cause="more pixels than allowed",
+        )
+    return sifted
+
+
+def decode(sifted: Sifted, channels: int | None) -> Image.Image:
+    """The picture, upright, "L" or "RGB": what sfumato.images.read promises.
+
+    Its decoder is held to the size that the bytes state, before it has room for pixels.
+    """
+    try:
+        return _decode(sifted, channels)
+    except ImageError:
+        raise
+    except _DECODING_ERRORS as error:
+        raise _refusal(error) from error
+
+
+def _refusal(error: Exception) -> ImageError:
+    bombs = (UnidentifiedImageError, Image.DecompressionBombError, Image.DecompressionBombWarning)
+    cause = _NO_IMAGE if isinstance(error, bombs) else _DAMAGED
+    return ImageError(f"{cause} ({_reason(error)})", cause=cause)
+
+
+def _decode(sifted: Sifted, channels: int | None) -> Image.Image:
+    if sifted.kind == "HEIF":
+        import pillow_heif
+
+        # Not registered with Pillow: what other code opens stays as it was. libheif turns the picture itself.
+        heif = pillow_heif.open_heif(sifted.data)
+        _check_decoder(heif.size, sifted)
+        picture = heif.to_pillow()
+        _check_decoder(picture.size, sifted)
+        return _eight_bits(picture, channels)
+    if channels is None and sifted.kind == "PNG" and sifted.data[25] == 4:
+        channels = 1  # grey with alpha, which Pillow reads as RGBA where it has 16 bits
+    with Image.open(io.BytesIO(sifted.data), formats=(sifted.kind,)) as opened:
+        _check_decoder(opened.size, sifted)
+        opened.load()
+        _check_decoder(opened.size, sifted)
+        pixels = _eight_bits(opened, channels)
+        # Pillow says in EXIF how an AVIF's own boxes would have it turned.
+        turn = _TURNS.get(_orientation(sifted.exif or opened.info.get("exif", b"")))
+    return pixels if turn is None else pixels.transpose(turn)
+
+
+def _check_decoder(size: tuple[int, int], sifted: Sifted) -> None:
+    """Whether a decoder sees the size that the sifter saw: if not, neither is to be believed."""
+    if size != sifted.size:
+        raise two_sizes(sifted.kind, sifted.size, size)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).split("<")[0].strip(" :'\n") or type(error).__name__
+
+
+def _kind(data: bytes) -> str:
+    """The name of the decoder that a file's first bytes call for; no other one ever sees the file."""
+    for signature, kind in _SIGNATURES.items():
+        if data.startswith(signature):
+            return kind
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WEBP"
+    if data[4:8] == b"ftyp":
+        # "mif1" and "msf1" say only that there are images; the brands that follow say how they are coded.
+        brands = [data[i : i + 4] for i in (8, *range(16, min(int.from_bytes(data[:4]), 256), 4))]
+        if brands[0] in (b"mif1", b"msf1"):
+            brands = [*(brand for brand in brands if brand in _AVIF_BRANDS), b"heic"]
+        if brands[0] in _AVIF_BRANDS:
+            return "AVIF"
+        if brands[0] in _HEIC_BRANDS:
+            return "HEIF"
+    if data.startswith(_BIG_TIFF):
+        raise not_read("a BigTIFF: save it as an ordinary TIFF")
+    raise ImageError(
+        f"{_NO_IMAGE} (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC and AVIF are): save it as PNG or JPEG",
+        cause=_NO_IMAGE,
+    )
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise ImageError(
+            f"{width}x{height} pixels, more than the {MAX_PIXELS} allowed: resize the file",
+            cause="more pixels than allowed",
+        )
+    if max(width, height) > MAX_SIDE:
+        raise ImageError(
+            f"{width}x{height} pixels, a side of more than the {MAX_SIDE} allowed: cut it into parts",
+            cause="a side of more pixels than allowed",
+        )
+
+
+def _eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
+    """To "L" or "RGB" at 8 bits a channel; transparency is laid on white."""
+    if image.mode == "P" and image.palette is None:
+        raise ValueError("a palette image without a palette")
+    mode = "L" if channels == 1 or (channels is None and _is_grey(image)) else "RGB"
+    if image.mode.startswith("I;16"):
+        # convert("L") would clip 16-bit greys at 255; the high byte is the picture.
+        levels = np.asarray(image)
+        high = (levels.astype(np.uint16) >> 8).astype(np.uint8)
+        if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0:
+            high = 255 - high  # white is zero, which Pillow heeds up to 8 bits only
+        if "transparency" in image.info:
+            high[levels == image.info["transparency"]] = 255
+        return Image.fromarray(high).convert(mode)
+    if image.mode in ("I", "F"):
+        # convert("L") would clip these too, and nothing says which range is the picture's.
+        raise not_read(
+            f"values of mode {image.mode} have no stated range: save it with 8 or 16 bits a channel"
+        )
+    if image.has_transparency_data:
+        layer = image.convert("LA") if image.mode == "La" else image
+        layer = layer if layer.mode == "RGBA" else layer.convert("RGBA")
+        image = Image.new("RGB", layer.size, "white")
+        image.paste(layer, mask=layer)
+    elif image.mode == "LAB":
+        image = image.convert("RGB")  # the only way out of it
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _is_grey(image: Image.Image) -> bool:
+    if image.mode in ("P", "PA"):
+        palette = image.getpalette("RGB") or []
+        return palette[0::3] == palette[1::3] == palette[2::3]
+    return image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I;16")
+
+
+# Sifters: of a file, what makes its first picture, the size that it states, and its EXIF block. What is
+# merely odd is left for the decoder to refuse; a second header never is, since decoders differ in which they
+# believe.
+
+
+def _sift_jpeg(data: bytes) -> Sifted:
+    """Without comments and APP segments, but for JFIF and Adobe, which say how colours are stored."""
+    view, kept, exif = memoryview(data), [memoryview(b"\xff\xd8")], b""
+    position, scans = 2, 0
+    size = None
+    for _ in range(MAX_PARTS):
+        match = _JPEG_MARKER.search(data, position)
+        if match is None:
+            break
+        marker, start = match[1][0], match.end() - 2
+        if marker == 0xD9:
+            kept.append(view[start : start + 2])
+            break
+        (length,) = struct.unpack_from(">H", data, start + 2)
+        position = start + 2 + length
+        if marker == 0xDA:
+            scans += 1
+            following = _JPEG_MARKER.search(data, position)
+            position = len(data) if following is None else following.start()
+        elif marker == 0xE1 and data.startswith(b"Exif\0\0", start + 4):
+            exif = exif or data[start + 10 : position]
+        if marker in _JPEG_ODD_FRAMES:
+            # Arithmetic, lossless, hierarchical: no browser shows these, so their decoders are little tried.
+            raise not_read("a JPEG that is not Huffman-coded: save it as PNG or ordinary JPEG")
+        if marker in _JPEG_FRAMES:
+            if size is not None:
+                raise twice("JPEG", "frame headers")
+            height, width = struct.unpack_from(">HH", data, start + 5)
+            size = (width, height)
+        if scans > _MAX_SCANS:
+            raise not_read(f"a JPEG of more than {_MAX_SCANS} scans: save it anew")
+        if marker in _JPEG_KEPT:
+            kept.append(view[start:position])
+    else:
+        raise too_many_parts()
+    if size is None:
+        raise ValueError("no frame in it")
+    return Sifted("JPEG", b"".join(kept), size, exif)
+
+
+def _sift_png(data: bytes) -> Sifted:
+    """Header, palette, transparency and picture; no other chunk, so no animation."""
+    if data[8:16] != b"\0\0\0\x0dIHDR":
+        raise ValueError("no header at its beginning")
+    view, kept, exif = memoryview(data), [memoryview(data)[:8]], b""
+    position, single = 8, set()
+    for _ in range(MAX_PARTS):
+        if position + 8 > len(data):
+            break
+        length, chunk = struct.unpack_from(">I4s", data, position)
+        start, position = position, position + 12 + length
+        if chunk in _PNG_SINGLE:
+            if chunk in single:
+                raise twice("PNG", _PNG_SINGLE[chunk])
+            single.add(chunk)
+        if chunk in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
+            kept.append(view[start:position])
+        elif chunk == b"tRNS":
+            kept.append(_sift_transparency(data, view[start:position]))
+        elif chunk == b"eXIf":
+            exif = exif or data[start + 8 : position - 4]
+        if chunk == b"IEND":
+            break
+    else:
+        raise too_many_parts()
+    return Sifted("PNG", b"".join(kept), struct.unpack_from(">II", data, 16), exif)
+
+
+def _sift_transparency(data: bytes, chunk: memoryview) -> memoryview:
+    """The tRNS chunk in the levels that Pillow looks for, which are those of 8 bits in grey of 2 and 4.
+
+    Of 16-bit colour no chunk is left: 8 bits cannot tell the transparent colour from its neighbours.
+    """
+    depth, colours = struct.unpack_from(">BB", data, 24)
+    if colours == 0 and depth in (2, 4) and len(chunk) == 14:
+        level = int.from_bytes(chunk[8:10]) * 255 // (2**depth - 1)
+        body = b"tRNS" + struct.pack(">H", min(level, 65_535))
+        return memoryview(struct.pack(">I", 2) + body + struct.pack(">I", zlib.crc32(body)))
+    return memoryview(b"") if (colours, depth) == (2, 16) else chunk
+
+
+def _sift_webp(data: bytes) -> Sifted:
+    """The first frame, and its canvas, which the decoder makes on opening."""
+    view, kept, exif = memoryview(data), [memoryview(b"WEBP")], b""
+    end = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
+    canvas = frame = None
+    for chunk, body, stop in _riff_chunks(data, 12, end):
+        if chunk == b"EXIF":
+            exif = exif or data[body:stop]
+        elif chunk in (b"VP8X", b"ANIM", b"ANMF", b"ALPH", b"VP8 ", b"VP8L") and frame is None:
+            kept.append(view[body - 8 : stop + (stop - body) % 2])
+            if chunk == b"VP8X":
+                if canvas is not None:
+                    raise twice("WEBP", "canvases")
+                canvas = _size_of_24_bits(data, body + 4)
+                _check_size(*canvas)
+            elif chunk == b"ANMF":
+                frame = _size_of_24_bits(data, body + 6)
+                for inner, start, _ in _riff_chunks(data, body + 16, stop):
+                    size = _webp_picture_size(data, inner, start)
+                    if size not in (None, frame):
+                        raise two_sizes("WEBP", frame, size)
+            else:
+                frame = _webp_picture_size(data, chunk, body)
+                if canvas is not None and frame not in (None, canvas):
+                    raise two_sizes("WEBP", canvas, frame)
+    size = canvas or frame
+    if size is None or frame is None:
+        raise ValueError("no picture in it")
+    sifted = b"".join(kept)
+    return Sifted("WEBP", b"RIFF" + struct.pack("<I", len(sifted)) + sifted, size, exif)
+
+
+def _riff_chunks(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """The name of each chunk, and where its body begins and ends."""
+    for _ in range(MAX_PARTS):
+        if position + 8 > end:
+            return
+        chunk, length = struct.unpack_from("<4sI", data, position)
+        yield chunk, position + 8, min(position + 8 + length, end)
+        position += 8 + length + length % 2
+    raise too_many_parts()
+
+
+def _size_of_24_bits(data: bytes, position: int) -> tuple[int, int]:
+    bits = int.from_bytes(data[position : position + 6], "little")
+    return 1 + (bits & 0xFFFFFF), 1 + (bits >> 24)
+
+
+def _webp_picture_size(data: bytes, chunk: bytes, body: int) -> tuple[int, int] | None:
+    """What a chunk of coded pixels states; None of other chunks."""
+    if chunk == b"VP8 ":
+        bits = int.from_bytes(data[body + 6 : body + 10], "little")
+        return bits & 0x3FFF, bits >> 16 & 0x3FFF
+    if chunk == b"VP8L":
+        bits = int.from_bytes(data[body + 1 : body + 5], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    return None
+
+
+def _sift_gif(data: bytes) -> Sifted:
+    """Without comments and other extensions before the first picture, but for the one of transparency.
+
+    Its size is that of its screen or of its first picture, whichever reaches further, as Pillow has it.
+    """
+    start = position = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)  # behind the screen's palette
+    control, inside = b"", False
+    for _ in range(MAX_PARTS):
+        lead = data[position]
+        if inside or lead == 0:  # sub-blocks of an extension, the last of them empty
+            position += 1 + lead
+            inside = lead > 0
+        elif lead == 0x21:
+            if data[position + 1 : position + 3] == b"\xf9\x04":
+                control = data[position : position + 7] + b"\0"
+            position += 2
+            inside = True
+        elif lead == 0x2C:
+            screen = struct.unpack_from("<HH", data, 6)
+            left, top, width, height = struct.unpack_from("<HHHH", data, position + 1)
+            size = (max(screen[0], left + width), max(screen[1], top + height))
+            return Sifted("GIF", b"".join((data[:start], control, memoryview(data)[position:])), size)
+        else:
+            raise ValueError("no picture in it")
+    raise too_many_parts()
+
+
+def _sift_bmp(data: bytes) -> Sifted:
+    """All of it: no metadata is read. Run lengths are refused, which Pillow decodes in Python, in minutes."""
+    (header_size,) = struct.unpack_from("<I", data, 14)
+    if header_size < 40:
+        return Sifted("BMP", data, struct.unpack_from("<HH", data, 18))
+    width, height, compression = struct.unpack_from("<Ii4xI", data, 18)
+    if compression in (1, 2):
+        raise not_read("a run-length coded BMP: save it as PNG")
+    return Sifted("BMP", data, (width, abs(height)))  # below 0: from the top down
+
+
+def _sift_tiff(data: bytes) -> Sifted:
+    """The same bytes under a new directory, which has the tags of the first picture's pixels only."""
+    order, entries = _entries(data)
+    kept: list[bytes] = []  # entries
+    values: dict[int, tuple[int, ...]] = {}
+    outside = 0  # bytes of values that do not fit into their entries
+    for tag in sorted(entries.keys() & (_TIFF_NUMBERS | _TIFF_LISTS)):
+        place = entries[tag]
+        kind, count = struct.unpack_from(order + "HI", data, place + 2)
+        if kind not in _TIFF_TYPES or count == 0 or (tag in _TIFF_NUMBERS and count > 1):
+            raise ValueError(f"TIFF tag {tag} with {count} values of type {kind}")
+        if count > MAX_PARTS:
+            raise too_many_parts()
+        values_form = f"{order}{count}{_TIFF_TYPES[kind]}"
+        if struct.calcsize(values_form) <= 4:
+            start = place + 8
+        else:
+            (start,) = struct.unpack_from(order + "I", data, place + 8)
+            outside += struct.calcsize(values_form)
+        values[tag] = struct.unpack_from(values_form, data, start)
+        kept += struct.unpack_from("12s", data, place)
+    compression = values.get(_COMPRESSION, (1,))[0]
+    strips = values.get(_STRIP_OFFSETS, ()) + values.get(_TILE_OFFSETS, ())
+    lengths = values.get(_STRIP_LENGTHS, ()) + values.get(_TILE_LENGTHS, ())
+    if compression not in _TIFF_COMPRESSIONS:
+        raise not_read(f"a TIFF of compression {compression}: save it with LZW or Deflate")
+    if values.get(_PHOTOMETRIC) == (6,) and compression == 1 and values.get(_SUBSAMPLING) != (1, 1):
+        raise not_read("a TIFF of uncompressed, subsampled YCbCr: save it as RGB")
+    if len(strips) != len(lengths) or outside + sum(lengths) > len(data):
+        raise ValueError("strips that overlap")
+    if any(start + length > len(data) for start, length in zip(strips, lengths, strict=True)):
+        raise ValueError("strips outside of the file")
+    if values.get(_SAMPLES, (1,))[0] > 6:
+        raise ValueError("more than 6 samples a pixel")
+    width, height = values[_WIDTH][0], values[_HEIGHT][0]
+    # A strip has the rows that are stated, but no more than the image.
+    part = (width, min(height, values.get(_ROWS, (height,))[0]))
+    if _TILE_OFFSETS in values:
+        part = (values[_TILE_WIDTH][0], values[_TILE_HEIGHT][0])
+    if part[0] * part[1] > MAX_PIXELS:
+        raise ValueError("tiles larger than images may be")
+    if compression == _TIFF_JPEG:
+        for start, length in zip(strips, lengths, strict=True):
+            coded = _sift_jpeg(data[start : start + length]).size
+            if coded[0] > part[0] or coded[1] > -(-part[1] // 16) * 16:  # whole blocks are coded
+                raise two_sizes("TIFF", part, coded)
+    directory = struct.pack(order + "H", len(kept)) + b"".join(kept) + bytes(4)
+    place = len(data) + len(data) % 2
+    parts = (data[:4], struct.pack(order + "I", place), memoryview(data)[8:], bytes(len(data) % 2), directory)
+    return Sifted("TIFF", b"".join(parts), (width, height), data, pixels=part[0] * part[1])
+
+
+def _entries(block: bytes) -> tuple[str, dict[int, int]]:
+    """Of the first directory of a TIFF, which an EXIF block is too: the byte order, and where each tag is."""
+    order = ">" if block.startswith(b"MM") else "<"
+    (start,) = struct.unpack_from(order + "I", block, 4)
+    (count,) = struct.unpack_from(order + "H", block, start)
+    # Of a tag that is there twice, the first counts.
+    places = reversed(range(start + 2, start + 2 + 12 * count, 12))
+    return order, {struct.unpack_from(order + "H", block, place)[0]: place for place in places}
+
+
+def _orientation(exif: bytes) -> int:
+    """The EXIF orientation, 1 to 8; 1 where there is none, or anything about it is odd."""
+    exif = exif.removeprefix(b"Exif\0\0")
+    try:
+        order, entries = _entries(exif)
+        kind, value = struct.unpack_from(order + "2xH4xH", exif, entries[_ORIENTATION])
+    except (struct.error, KeyError):
+        return 1
+    return int(value) if kind == 3 else 1
+
+
+def _sift_avif(data: bytes) -> Sifted:
+    """The first picture and its transparency; its own boxes say how it is turned."""
+    if not features.check("avif"):
+        raise not_read("an AVIF, which this build of Pillow does not read: save it as PNG or JPEG")
+    picture, size, pixels = first_picture(data, "AVIF")
+    return Sifted("AVIF", picture, size, pixels=pixels)
+
+
+def _sift_heic(data: bytes) -> Sifted:
+    """The same, which its decoder turns by itself."""
+    with needs_extra("reading HEIC", "heic"):
+        import pillow_heif  # noqa: F401 - without it, that is the first thing to say
+    picture, size, pixels = first_picture(data, "HEIC")
+    return Sifted("HEIF", picture, size, pixels=pixels)
+
+
+_SIFTERS: dict[str, Callable[[bytes], Sifted]] = {
+    "JPEG": _sift_jpeg,
+    "PNG": _sift_png,
+    "WEBP": _sift_webp,
+    "GIF": _sift_gif,
+    "BMP": _sift_bmp,
+    "TIFF": _sift_tiff,
+    "AVIF": _sift_avif,
+    "HEIF": _sift_heic,
+}

@@ -1,0 +1,53 @@
+"""Coded data: what both codings have in common."""
+
+from sfumato.images.refusals import MAX_PARTS, too_many_parts, two_sizes
+
+# An encoder codes whole blocks, of which HEVC's largest have this side.
+BLOCK = 64
+
+# Of what is coded, less is cut off: hardware codes pictures of 64 pixels as some of 160.
+CUT = 256
+
+
+class Bits:
+    """Reads bits, one after another. State: the position."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._position = data, 0
+
+    def number(self, width: int) -> int:
+        """A number of so many bits. Raises ValueError where they are not there."""
+        start, self._position = self._position, self._position + width
+        if self._position > 8 * len(self._data):
+            raise ValueError("a header that is too short")
+        last = (self._position + 7) // 8
+        value = int.from_bytes(self._data[start // 8 : last])
+        return value >> (8 * last - self._position) & ((1 << width) - 1)
+
+    def golomb(self) -> int:
+        """An unsigned Exp-Golomb number, ue(v) of H.265, 9.2."""
+        zeros = 0
+        while not self.number(1):
+            zeros += 1
+            if zeros > 32:
+                raise ValueError("a number of more than 32 bits")
+        return (1 << zeros) - 1 + self.number(zeros)
+
+
+class Units:
+    """How many units of coded data a file has, in all its items. State: their number."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def another(self) -> None:
+        """Count one. Raises ImageError where there are more than MAX_PARTS."""
+        self._count += 1
+        if self._count > MAX_PARTS:
+            raise too_many_parts()
+
+
+def check_sizes(stated: tuple[int, int], coded: tuple[int, int], most: int, coding: str) -> None:
+    """Whether a coded size is the stated one, or by less than so many pixels larger."""
+    if any(not side <= inside < side + most for side, inside in zip(stated, coded, strict=True)):
+        raise two_sizes(coding, stated, coded)

@@ -1,0 +1,132 @@
+"""The first picture of a file, from the items that it needs."""
+
+import struct
+from typing import NamedTuple
+
+from sfumato.images.heif.av1 import sift_av1
+from sfumato.images.heif.boxes import Item, file_of, items_of, size_of
+from sfumato.images.heif.coded import Units
+from sfumato.images.heif.hevc import sift_hevc
+from sfumato.images.refusals import MAX_PARTS, not_read, too_many_parts, twice, two_sizes
+
+_ALPHA = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0", b"urn:mpeg:hevc:2015:auxid:1\0")
+
+# What is kept of an item: size, channels, set-up of its decoder, colours, how it is turned and cut, what for.
+_KEPT = frozenset({b"ispe", b"pixi", b"av1C", b"hvcC", b"colr", b"irot", b"imir", b"clap", b"auxC"})
+
+
+class Picture(NamedTuple):
+    """The first picture of a file.
+
+    Attributes:
+        data: a file of it alone.
+        size: (width, height) in pixels: of a HEIC as it is turned and cut by its boxes, of an AVIF as stored.
+        pixels: how many are coded, in all tiles, of all layers, with transparency.
+    """
+
+    data: bytes
+    size: tuple[int, int]
+    pixels: int
+
+
+def first_picture(data: bytes, coding: str) -> Picture:
+    """The primary picture of a file, as a file.
+
+    Args:
+        data: the bytes of a HEIC or AVIF.
+        coding: "HEIC" (HEVC, items "hvc1") or "AVIF" (AV1, items "av01").
+
+    Raises:
+        ImageError: two of a box of which there is one, two sizes of a picture, or one of another coding.
+        ValueError, IndexError, KeyError, struct.error: the file is damaged.
+    """
+    primary, items = items_of(data)
+    kept = _needed(primary, items)
+    if sum(end - start for number in kept for start, end in items[number].extents) > len(data):
+        raise ValueError("items that overlap")
+    pixels, written, units = 0, [], Units()
+    for number in kept:
+        item = items[number]
+        coded = b"".join(data[start:end] for start, end in item.extents)
+        if item.kind == b"grid":
+            _check_grid(coded, item, items, coding)
+        elif item.kind == (b"hvc1" if coding == "HEIC" else b"av01"):
+            coded, area = (sift_hevc if coding == "HEIC" else sift_av1)(coded, item, units)
+            pixels += area
+        else:
+            raise not_read(
+                f"a picture coded as {item.kind.decode('ascii', 'replace')!r} in a file named {coding}: save "
+                "it as PNG or JPEG"
+            )
+        written.append(coded)
+    size = size_of(items[primary])
+    if coding == "HEIC":
+        for name, body, _ in items[primary].properties:
+            if name == b"clap":
+                width, over_width, height, over_height = struct.unpack_from(">4I", body)
+                size = (round(width / over_width), round(height / over_height))
+            elif name == b"irot" and body[0] & 1:
+                size = (size[1], size[0])
+    return Picture(file_of(coding, kept, items, written), size, pixels)
+
+
+def _needed(primary: int, items: dict[int, Item]) -> list[int]:
+    """The numbers of the items that make a picture: itself, its transparency, and the tiles of both."""
+    auxiliary: dict[int, list[int]] = {}
+    for number, item in items.items():
+        for name, targets in item.references:
+            if name == b"auxl" and any(
+                body[4:] in _ALPHA for kind, body, _ in item.properties if kind == b"auxC"
+            ):
+                for target in targets:
+                    auxiliary.setdefault(target, []).append(number)
+    needed = {primary: None}  # in order
+    queue = [primary]
+    for number in queue:  # which grows
+        parts = list(auxiliary.get(number, ()))
+        for name, targets in items[number].references:
+            parts += targets if name == b"dimg" else ()
+        queue += (part for part in dict.fromkeys(parts) if part not in needed)
+        needed |= dict.fromkeys(parts)
+        if len(queue) > MAX_PARTS:
+            raise too_many_parts()
+    for number in queue:
+        _choose_properties(items[number])
+    return queue
+
+
+def _choose_properties(item: Item) -> None:
+    """Those that are kept, without profiles of colours, which are not applied."""
+    kept: list[tuple[bytes, bytes, bool]] = []
+    for name, body, essential in item.properties:
+        if name == b"colr" and body[:4] != b"nclx":
+            continue
+        if name in _KEPT:
+            if any(name == other for other, _, _ in kept):
+                raise twice("HEIF", f"properties {name.decode()!r} of a picture")
+            kept.append((name, body, essential))
+        elif essential and name not in (b"free", b"skip"):  # which are room for something
+            raise not_read(f"a picture with the property {name!r}: save it as PNG or JPEG")
+    item.properties = kept
+
+
+def _check_grid(coded: bytes, grid: Item, items: dict[int, Item], coding: str) -> None:
+    """Whether a grid has the size that its box states, and tiles of one size that cover it, none beside."""
+    rows, columns = coded[2] + 1, coded[3] + 1
+    size = struct.unpack_from(">2I" if coded[1] & 1 else ">2H", coded, 4)
+    if size != size_of(grid):
+        raise two_sizes(coding, size_of(grid), size)
+    tiles = [number for name, targets in grid.references if name == b"dimg" for number in targets]
+    sizes = {size_of(items[number]) for number in tiles}
+    if (
+        not len(set(tiles)) == len(tiles) == rows * columns
+        or len(sizes) != 1
+        or any(items[n].kind == b"grid" for n in tiles)
+    ):
+        raise ValueError(f"a grid of {rows}x{columns} with {len(tiles)} tiles of {len(sizes)} sizes")
+    ((width, height),) = sizes
+    if (
+        not (columns - 1) * width < size[0] <= columns * width
+        or not (rows - 1) * height < size[1] <= rows * height
+    ):
+        raise two_sizes(coding, size, (columns * width, rows * height))

@@ -1,0 +1,1 @@
+"""Networks that turn images into features, and their public weights."""

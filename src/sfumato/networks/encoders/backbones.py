@@ -1,0 +1,144 @@
+"""AlexNet, VGG-16 and SqueezeNet 1.1 up to their last convolution: the stages that LPIPS compares images by.
+
+Layers are named as torchvision names them, whose published weights fit. Like all networks here they take
+floats in [0, 1]; what they subtract and divide by is inside.
+"""
+
+import os
+from collections.abc import Collection, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.errors import DataError
+from sfumato.networks.encoders.squeeze_net import Fire
+from sfumato.networks.weights import load_weights
+
+_TERMS = "of torchvision (github.com/pytorch/vision, BSD; trained on the photographs of ImageNet)"
+ALEXNET_SOURCE = f"AlexNet's weights are alexnet-owt-7be5be79.pth {_TERMS}"
+VGG16_SOURCE = f"VGG-16's weights are vgg16-397923af.pth {_TERMS}"
+SQUEEZENET_SOURCE = f"SqueezeNet 1.1's weights are squeezenet1_1-b8a52dc0.pth {_TERMS}"
+
+# Of ImageNet's photographs in [0, 1]. LPIPS subtracts (-0.030, -0.088, -0.188) from images in [-1, 1] and
+# divides by (0.458, 0.448, 0.450), which is the same: 2x - 1 + 0.030 = 2 (x - 0.485).
+_MEAN = (0.485, 0.456, 0.406)
+_DEVIATION = (0.229, 0.224, 0.225)
+
+
+class AlexNet(nn.Module):
+    """Five convolutions. Source: Krizhevsky 2014 (one tower), which torchvision follows.
+
+    (N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels behind each convolution, rectified.
+    State: its weights.
+    """
+
+    widths = (64, 192, 384, 256, 256)
+    least = 31  # H and W, in pixels: below, a pool has nothing to read
+    _taken = (1, 4, 7, 9, 11)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *(nn.Conv2d(3, 64, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU()),
+            *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU()),
+            *(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU()),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "AlexNet":
+        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        return load_weights(cls, path, source=ALEXNET_SOURCE, unused=_classifier(1, 4, 6))
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Maps of the stages. Raises DataError for grey images, and for those that are too small."""
+        return _stages(self.features, images, self._taken, self.least)
+
+
+class VGG16(nn.Module):
+    """Thirteen 3x3 convolutions. Source: Simonyan & Zisserman 2015, Table 1, column D.
+
+    (N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels before each pool and at the end, rectified.
+    State: its weights.
+    """
+
+    widths = (64, 128, 256, 512, 512)
+    least = 16
+    _taken = (3, 8, 15, 22, 29)
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = 3
+        for width, convolutions in zip(self.widths, (2, 2, 3, 3, 3), strict=True):
+            if layers:
+                layers.append(nn.MaxPool2d(2))
+            for _ in range(convolutions):
+                layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+                channels = width
+        self.features = nn.Sequential(*layers)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "VGG16":
+        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        return load_weights(cls, path, source=VGG16_SOURCE, unused=_classifier(0, 3, 6))
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Maps of the stages. Raises DataError for grey images, and for those that are too small."""
+        return _stages(self.features, images, self._taken, self.least)
+
+
+class SqueezeNet11(nn.Module):
+    """Fire modules, with earlier pools and fewer channels at first than version 1.0, networks.SqueezeNet.
+
+    Source: Iandola et al. 2016, and the authors' version 1.1, which torchvision follows.
+
+    (N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels before each pool and behind each of the
+    last four modules, rectified. State: its weights.
+    """
+
+    widths = (64, 128, 256, 384, 384, 512, 512)
+    least = 17
+    _taken = (1, 4, 7, 9, 10, 11, 12)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *(nn.Conv2d(3, 64, 3, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, ceil_mode=True)),
+            *(Fire(64, 16), Fire(128, 16), nn.MaxPool2d(3, 2, ceil_mode=True)),
+            *(Fire(128, 32), Fire(256, 32), nn.MaxPool2d(3, 2, ceil_mode=True)),
+            *(Fire(256, 48), Fire(384, 48), Fire(384, 64), Fire(512, 64)),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "SqueezeNet11":
+        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        return load_weights(cls, path, source=SQUEEZENET_SOURCE, unused=_classifier(1))
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Maps of the stages. Raises DataError for grey images, and for those that are too small."""
+        return _stages(self.features, images, self._taken, self.least)
+
+
+def _stages(layers: Iterable[nn.Module], images: Tensor, taken: Collection[int], least: int) -> list[Tensor]:
+    if images.shape[1] != 3 or min(images.shape[2:]) < least:
+        raise DataError(
+            f"images of {tuple(images.shape[1:])}: this network reads (3, H, W) from {least}x{least}: "
+            "enlarge smaller images, and repeat the channel of grey ones"
+        )
+    mean, deviation = (
+        torch.tensor(each, device=images.device)[:, None, None] for each in (_MEAN, _DEVIATION)
+    )
+    maps = (images - mean) / deviation
+    stages = []
+    for place, layer in enumerate(layers):
+        maps = layer(maps)
+        if place in taken:
+            stages.append(maps)
+    return stages
+
+
+def _classifier(*layers: int) -> list[str]:
+    """Names of the published weights behind the last stage."""
+    return [f"classifier.{layer}.{kind}" for layer in layers for kind in ("weight", "bias")]

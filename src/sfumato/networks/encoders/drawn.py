@@ -1,0 +1,58 @@
+"""The Conv-4 that the library ships, which has learned from drawn worlds, as an encoder.
+
+Trainings begin with its weights (learn.start); here it stays as it is. Its maps are averaged over a grid of
+3x3, and square roots are taken, so that few large values do not decide all (of histograms: Arandjelović &
+Zisserman 2012). Size, grid and roots were chosen on validation classes of Caltech-101.
+"""
+
+import os
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.errors import ArtefactError
+from sfumato.networks.encoders.conv4 import Conv4
+
+SHIPPED = Path(__file__).with_name("drawn_conv4.safetensors")
+WIDTH = 64
+DIMENSION = 9 * WIDTH
+
+
+class DrawnEncoder(nn.Module):
+    """(N, 3, H, W) float in [0, 1] -> (N, 576) float32; H and W of at least 16. State: its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = Conv4(3, width=WIDTH)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "DrawnEncoder":
+        """The encoder with the weights of a start. Raises ArtefactError as `read` does."""
+        encoder = cls()
+        encoder.network.load_state_dict(read(path))
+        return encoder.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed float images."""
+        return functional.adaptive_avg_pool2d(self.network.blocks(images), 3).flatten(1).sqrt()
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The weights of a start, as float32. Raises ArtefactError for a file of no such Conv-4."""
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ArtefactError(
+            f"{path}: cannot be read ({error}): name a file of `studies/drawn_start.py`"
+        ) from error
+    expected = Conv4(3, width=WIDTH).state_dict()
+    if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in expected.items()}:
+        raise ArtefactError(f"{path}: no weights of a Conv-4 of {WIDTH} filters that reads three channels")
+    weights = {k: v.to(expected[k].dtype) for k, v in tensors.items()}
+    if not all(torch.isfinite(each).all() for each in weights.values()):
+        raise ArtefactError(f"{path}: has numbers that are NaN or infinite: train it again")
+    return weights

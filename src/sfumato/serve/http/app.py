@@ -1,0 +1,114 @@
+"""The HTTP API: enrol and classify what was protected before it came here.
+
+No image is kept and none is logged, nor is any key or label. Nothing is asked of another host.
+"""
+
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import sfumato
+from sfumato.base import connections
+from sfumato.base.telemetry import Traces
+from sfumato.errors import needs_extra
+from sfumato.serve.config import ServiceConfig
+from sfumato.serve.http import bodies, description, problems
+from sfumato.serve.http.routes import RESOURCES, health
+from sfumato.serve.http.routes.direct import Direct
+from sfumato.serve.http.watch import Watched
+from sfumato.serve.models import Served
+from sfumato.serve.service import Service, in_thread
+from sfumato.serve.store import Store
+
+with needs_extra("the server", "serve"):
+    from fastapi import FastAPI
+    from fastapi.middleware.cors import CORSMiddleware
+    from fastapi.staticfiles import StaticFiles
+
+__all__ = ["ServiceConfig", "create", "page_of_package", "run"]
+
+
+def page_of_package() -> Path | None:
+    """The folder of the page that the package holds; None where it was built without."""
+    folder = Path(__file__).parents[1] / "page"
+    return folder if (folder / "index.html").is_file() else None
+
+
+def create(
+    store: Store,
+    models: Sequence[Served],
+    config: ServiceConfig | None = None,
+    *,
+    traces: Traces | None = None,
+) -> FastAPI:
+    """The application. It closes neither the store nor anything else that it was given.
+
+    Args:
+        store: keys, classifiers, embeddings.
+        models: what it runs, each under a name of its own.
+        config: see ServiceConfig.
+        traces: where a span of each request goes; see sfumato.base.telemetry.begin. None: nowhere.
+
+    Raises:
+        ConfigError: no model, or two of one name.
+    """
+    config = config or ServiceConfig()
+    service = Service.begin(store, models, config)
+    for model in models:
+        bodies.warm(model)
+    routers = [*(resource.router for resource in RESOURCES), description.router]
+    if config.metrics_key is not None:
+        routers.append(health.counts)
+    app = FastAPI(
+        title="sfumato",
+        summary="Few-shot classification of images that were protected before they left their device.",
+        version=sfumato.__version__,
+        # Not by include_router, by which every request would look at its routes twice.
+        routes=[route for router in routers for route in router.routes],
+        exception_handlers=problems.HANDLERS,
+        lifespan=_finishing,
+        docs_url=None,  # its pages ask other hosts for scripts: see description
+        redoc_url=None,
+        # Its own spans have addresses, which hold labels.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.state.service = service
+    app.add_middleware(Direct)
+    app.add_middleware(Watched, counted=service.metrics, traces=traces)
+    if config.allow_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.allow_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["x-api-key", "content-type", "if-none-match"],
+            expose_headers=["ETag", "Retry-After", "X-Request-Id"],
+        )
+    if config.web is not None:
+        app.mount("/", StaticFiles(directory=config.web, html=True))
+    return app
+
+
+@asynccontextmanager
+async def _finishing(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    await in_thread(app.state.service.engine.close)
+
+
+def run(
+    app: FastAPI,
+    listener: socket.socket,
+    config: ServiceConfig | None = None,
+    *,
+    certificate: str | os.PathLike[str] | None = None,
+    private_key: str | os.PathLike[str] | None = None,
+) -> None:
+    """Serve until stopped, and finish what was accepted; over TLS with a certificate and its key.
+
+    Raises:
+        ConfigError: a certificate without its key, or one that cannot be used; or more connections than there
+            are file descriptors.
+    """
+    limits = (config or ServiceConfig()).limits
+    connections.serve(app, listener, limits=limits, certificate=certificate, private_key=private_key)

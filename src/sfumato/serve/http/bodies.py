@@ -1,0 +1,223 @@
+"""The bodies of requests: short, quick and few enough, and releases as a model demands them."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sfumato import wire
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import DataError, needs_extra
+from sfumato.serve import tripwire
+from sfumato.serve.config import ServiceConfig
+from sfumato.serve.http.problems import Problem, first
+from sfumato.serve.models import Demand, Served
+from sfumato.serve.room import Share, no_room
+from sfumato.serve.service import Service, in_thread
+from sfumato.wire import labelled
+
+with needs_extra("the server", "serve"):
+    from fastapi import Request
+    from pydantic import BaseModel, ValidationError
+    from starlette.types import Message
+
+PNG = "image/png"
+
+_MOST_JSON = 10_000  # bytes
+_NEEDED = {
+    False: f"a body of type {wire.MEDIA_TYPE}, or {PNG} with ?spec=, is needed",
+    True: f"a body of type {labelled.MEDIA_TYPE} is needed",
+}
+_SMALL = 25_000  # values of originals: they are read before a thread would have begun, such as one of 84x84x3
+_HELD = 6  # bytes for each value of an image: read, checked, and as the float32 that a network takes
+
+_Message = TypeVar("_Message", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Received:
+    """What a body held, checked, and what the model takes of it.
+
+    Attributes:
+        model, release, demand: as their names say.
+        inputs: what the model takes.
+        labels: what the body said of each image, where it did.
+    """
+
+    model: Served
+    release: wire.AnyRelease
+    demand: Demand
+    inputs: np.ndarray
+    labels: list[labelled.Labelled] | None = None
+
+
+async def received(
+    service: Service,
+    request: Request,
+    share: Share,
+    *,
+    tenant: str,
+    classifier: str,
+    spec: str | None = None,
+    with_labels: bool = False,
+) -> Received:
+    """The body of a request, if it is a release that the model of a classifier takes.
+
+    Args:
+        service: whose models and limits.
+        request: whose body.
+        share: which holds the bytes, until the request is answered.
+        tenant, classifier: for which.
+        spec: of a PNG, how it was protected.
+        with_labels: whether it says a label and an id of each image, see sfumato.wire.labelled.
+
+    Raises:
+        Problem: 400, 408, 409, 413, 415 or 422, with what to do.
+        NotFoundError: the tenant has no such classifier.
+        DataError: no release; NotProtectedError where the guard refuses it.
+        BusyError: there is no room for it.
+    """
+    service.engine.check()
+    headers = _headers(request)
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        raise Problem(415, "a compressed body: send it as it is")
+    kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+    if kind not in ((labelled.MEDIA_TYPE,) if with_labels else (wire.MEDIA_TYPE, PNG)):
+        raise Problem(415, _NEEDED[with_labels])
+    name = await service.model_name(tenant, classifier)
+    model, config = service.models.get(name), service.config
+    if model is None:
+        raise Problem(409, f"the classifier is for the model {name}, which this server does not run")
+    data = await body(request, share, most=config.most_bytes, seconds=config.body_seconds)
+    labels = None
+    if with_labels:
+        labels, data = labelled.split(data)
+    images = 1 if kind == PNG else min(wire.header(data).count, config.most_images)
+    values = images * math.prod(model.shape)
+    share.take(_HELD * values)
+    if kind != PNG and values <= _SMALL:
+        return _read(data, kind, spec, labels, model, config)
+    return await in_thread(_read, data, kind, spec, labels, model, config)
+
+
+def of_json(message: type[BaseModel]) -> dict[str, Any]:
+    """That a route takes this message as JSON, for the description of the API."""
+    content = {"application/json": {"schema": message.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+async def wanted(message: type[_Message], request: Request, service: Service) -> _Message:
+    """The message in the body of a request. Raises Problem 422 for anything else; and as `body` does."""
+    with service.room.share() as share:
+        data = await body(request, share, most=_MOST_JSON, seconds=service.config.body_seconds)
+    try:
+        return message.model_validate_json(data)
+    except ValidationError as error:
+        raise Problem(422, first(error.errors())) from None
+
+
+async def body(request: Request, share: Share, *, most: int, seconds: float) -> bytes:
+    """The body of a request, if it is short and quick enough, and there is room for it.
+
+    Args:
+        request: whose body.
+        share: which holds the bytes.
+        most: bytes.
+        seconds: within which all of it must have come.
+    """
+    too_long = Problem(413, f"a body of more than {most} bytes: send fewer images at once")
+    announced = _headers(request).get(b"content-length", b"0").decode("latin-1")
+    if not announced.isdecimal() or len(announced) > 15 or int(announced) > most:
+        raise too_long
+    share.take(int(announced))
+    data = bytearray()
+
+    def add(message: Message) -> bool:
+        """Whether there is more to come."""
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "the connection ended within the body")
+        part = message.get("body", b"")
+        if len(data) + len(part) > most:
+            raise too_long
+        if share.bytes < len(data) + len(part):  # its length was not announced
+            share.take(len(data) + len(part) - share.bytes)
+        data.extend(part)
+        return bool(message.get("more_body", False))
+
+    try:
+        first = _Begun(request.receive())
+        more = not first.ended or add(first.result)  # most bodies are there already: no clock is set for them
+        if more:
+            async with asyncio.timeout(seconds) as share.coming:
+                if not first.ended:
+                    more = add(await first)
+                while more:  # as request.stream does, in half the time
+                    more = add(await request.receive())
+        return bytes(data)
+    except TimeoutError:
+        if share.lost:
+            raise no_room() from None
+        raise Problem(408, f"the body took longer than {seconds:g} s: send it faster, or in parts") from None
+    finally:
+        share.coming = None
+        data.clear()  # a refusal holds this frame until it is sent
+
+
+def _headers(request: Request) -> dict[bytes, bytes]:
+    """The headers of a request, of those of one name the first; starlette looks through all for each."""
+    return dict(reversed(request.scope["headers"]))
+
+
+class _Begun:
+    """What is run at once, up to where it waits, and to its end when it is awaited. State: how far it is."""
+
+    def __init__(self, awaitable: Awaitable[Message]) -> None:
+        self._steps = awaitable.__await__()
+        self.ended = False
+        self.result: Message = {}
+        try:
+            self._waits_for = next(self._steps)
+        except StopIteration as end:
+            self.ended, self.result = True, end.value
+
+    def __await__(self) -> Generator[Any, Any, Message]:
+        try:
+            yield self._waits_for
+        except BaseException:  # the request is over
+            self._steps.close()
+            raise
+        return (yield from self._steps)
+
+
+def _read(
+    data: bytes,
+    kind: str,
+    spec: str | None,
+    labels: list[labelled.Labelled] | None,
+    model: Served,
+    config: ServiceConfig,
+) -> Received:
+    release: wire.AnyRelease
+    if kind == PNG:
+        if spec is None:
+            raise Problem(422, "a PNG does not say how it was protected: add ?spec=")
+        demand = tripwire.demand_named(model, spec)
+        release = tripwire.read_png(data, model, demand)
+    else:
+        demand = tripwire.demand_of(model, wire.header(data))
+        release = wire.decode(data, most_images=config.most_images, most_pixels=config.most_pixels)
+    if labels is not None and len(labels) != len(release.array):
+        raise DataError(f"{len(labels)} labels for {len(release.array)} images: send one for each")
+    tripwire.check(release, demand)
+    return Received(model, release, demand, model.prepare(release, demand), labels)
+
+
+def warm(model: Served) -> None:
+    """Do once what the first request of a model would wait for: the tables of the guard."""
+    for demand in model.demands:
+        if demand.protection is not None and demand.made_of is None and demand.protection.draws_noise:
+            image = np.zeros((1, *model.shape), np.uint8)
+            tripwire.check(demand.protection.release(image, seeded_noise(0)), demand)

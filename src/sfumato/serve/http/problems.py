@@ -1,0 +1,129 @@
+"""What goes wrong, over HTTP: RFC 9457, with a detail that says what to do."""
+
+import logging
+import math
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from sfumato.base import logs
+from sfumato.errors import BusyError, ConfigError, DataError, SfumatoError, needs_extra
+from sfumato.serve.store import ConflictError, NotFoundError, QuotaError, StoreError
+from sfumato.serve.tripwire import NotProtectedError
+from sfumato.wire.messages import ProblemDetails
+
+with needs_extra("the server", "serve"):
+    from fastapi import FastAPI, Request, Response
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import JSONResponse
+    from starlette.exceptions import HTTPException
+    from starlette.routing import Match, Route
+    from starlette.types import Scope
+
+MEDIA_TYPE = "application/problem+json"
+
+_DETAILS = {MEDIA_TYPE: {"schema": ProblemDetails.model_json_schema()}}
+RESPONSES: dict[int | str, dict[str, Any]] = {  # of every route, for the description of the API
+    "4XX": {"description": "What to do is in `detail`.", "content": _DETAILS},
+    "503": {"description": "Send it again later.", "content": _DETAILS},
+}
+_OF_FILES = frozenset({"GET", "HEAD", "OPTIONS"})
+UNEXPECTED = "this failed, and it is not your fault: tell the operator of the server"
+
+log = logging.getLogger("sfumato.serve")
+
+
+class Problem(Exception):  # noqa: N818 - the name is RFC 9457's
+    """An answer that is not a success; `detail` says what to do."""
+
+    def __init__(self, status: int, detail: str, *, wait: float | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.wait = status, detail, wait
+
+
+def answer(status: int, detail: str, *, wait: float | None = None) -> Response:
+    """A problem as a response; `wait`: seconds, after which it is worth trying again."""
+    body = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail)
+    headers = {} if wait is None else {"Retry-After": str(max(1, math.ceil(wait)))}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'ApiKey realm="sfumato"'
+    return JSONResponse(body.model_dump(), status, headers, media_type=MEDIA_TYPE)
+
+
+def of_error(error: SfumatoError) -> Response:
+    """What an error of ours is over HTTP."""
+    match error:
+        case BusyError():
+            return answer(503, str(error), wait=error.seconds)
+        case NotFoundError():
+            return answer(404, "you have no such object: list those you have")
+        case ConflictError():
+            return answer(409, str(error))
+        case QuotaError():
+            return answer(403, str(error))
+        case DataError() | ConfigError():
+            return answer(422, str(error))
+    if isinstance(error, StoreError):
+        logs.event(log, logging.ERROR, "the store failed", store=str(error))
+        why = "the database cannot be used now"
+        if error.full:
+            why = "the disk of the service is full, and nothing was changed: its operator has to make room"
+        return answer(503, f"{why}: send this again later", wait=60 if error.full else 5)
+    logs.event(log, logging.ERROR, "a request failed", error=type(error).__name__)
+    return answer(500, UNEXPECTED)
+
+
+def first(errors: Sequence[Any]) -> str:
+    """The first problem of a pydantic error, without what was sent."""
+    where = ".".join(map(str, errors[0]["loc"])) or "body"
+    return f"{where}: {errors[0]['msg']}"
+
+
+async def of_problem(request: Request, problem: Problem) -> Response:
+    """What a problem is over HTTP."""
+    return answer(problem.status, problem.detail, wait=problem.wait)
+
+
+async def of_ours(request: Request, error: SfumatoError) -> Response:
+    """What an error of ours is over HTTP; bodies that were evidently not protected are counted."""
+    if isinstance(error, NotProtectedError):
+        request.app.state.service.metrics.not_protected()
+    return of_error(error)
+
+
+async def _of_parameter(request: Request, error: RequestValidationError) -> Response:
+    return answer(422, first(error.errors()))
+
+
+async def _of_address(request: Request, error: HTTPException) -> Response:
+    if error.status_code not in (404, 405):
+        return answer(error.status_code, str(error.detail))
+    # The folder of a page says 404 of an address of the API, too, that is asked by another method.
+    methods = _allowed(request.app, request.scope)
+    if error.status_code == 404 and not methods:
+        return answer(404, "there is nothing at this address: see /docs")
+    allow = {"Allow": ", ".join(sorted(methods or _OF_FILES))}
+    if request.method == "OPTIONS":
+        return Response(status_code=204, headers=allow)
+    refusal = answer(405, f"this address does not take that method, only {allow['Allow']}: see /docs")
+    refusal.headers.update(allow)
+    return refusal
+
+
+def _allowed(app: FastAPI, scope: Scope) -> set[str]:
+    """The methods by which an address may be asked; none where there is nothing, or a folder's file."""
+    methods: set[str] = set()
+    for route in app.routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    if "GET" in methods:
+        methods.add("HEAD")
+    return methods | {"OPTIONS"} if methods else methods
+
+
+HANDLERS: dict[int | type[Exception], Any] = {
+    Problem: of_problem,
+    SfumatoError: of_ours,
+    RequestValidationError: _of_parameter,
+    HTTPException: _of_address,
+}

@@ -1,0 +1,66 @@
+"""Plain questions, which are asked thousands of times a second, without the framework between.
+
+FastAPI resolves the route, the dependencies and the parameters of every request anew, which takes longer than
+an answer of a small model. A plain question, whose few parameters are as most are, is understood here; every
+other one is left to FastAPI, with all its refusals. Both end in the same function, by the same check of the
+key.
+"""
+
+import re
+from typing import Any
+
+from sfumato.errors import SfumatoError, needs_extra
+from sfumato.serve.http import problems
+from sfumato.serve.http.access import HEADER, Needs
+from sfumato.serve.http.problems import Problem
+from sfumato.serve.http.routes import answers
+from sfumato.serve.http.routes.parameters import ID
+from sfumato.serve.service import Service
+
+with needs_extra("the server", "serve"):
+    from fastapi import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+_TOP = re.compile(rb"top=([1-9][0-9]?|100)")
+_PATH = re.compile(answers.PATH.replace("{classifier}", f"({ID.strip('^$')})"))
+
+
+class Direct:
+    """The application, before which plain questions are answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._reads = Needs("read")
+        (self._route,) = answers.router.routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        question = plain(scope)
+        if question is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = self._route
+        request = Request(scope, receive)
+        service: Service = request.app.state.service
+        try:
+            key = await self._reads(service, request.headers.get(HEADER))
+            response = await answers.classify(key, service, request=request, **question)
+        except Problem as problem:
+            response = await problems.of_problem(request, problem)
+        except SfumatoError as error:
+            response = await problems.of_ours(request, error)
+        await response(scope, receive, send)
+
+
+def plain(scope: Scope) -> dict[str, Any] | None:
+    """What a plain question asks for: a classifier, and maybe how many classes; None of others."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    path = _PATH.fullmatch(scope["path"])
+    if path is None or scope.get("root_path"):
+        return None
+    query = scope["query_string"]
+    if not query:
+        return {"classifier": path[1]}
+    top = _TOP.fullmatch(query)
+    return None if top is None else {"classifier": path[1], "top": int(top[1])}

@@ -1,0 +1,48 @@
+"""All answers of a classifier at once, for devices that send no query."""
+
+from typing import Annotated
+
+from sfumato.errors import needs_extra
+from sfumato.serve.answer_tables import has_table
+from sfumato.serve.http import problems
+from sfumato.serve.http.access import Reader
+from sfumato.serve.http.problems import Problem
+from sfumato.serve.http.routes.parameters import Id
+from sfumato.serve.service import Serving, in_thread
+from sfumato.wire.tables import MEDIA_TYPE, MOST_BITS, tag_of
+
+with needs_extra("the server", "serve"):
+    from fastapi import APIRouter, Header, Response
+
+router = APIRouter(responses=problems.RESPONSES)
+
+
+@router.get("/v1/classifiers/{classifier}/table", response_class=Response)
+async def answer_table(
+    key: Reader, service: Serving, classifier: Id, if_none_match: Annotated[str | None, Header()] = None
+) -> Response:
+    """Give the answers of a classifier to all codes, signed: a device looks its own up, and sends no query.
+
+    Of a code of at most 16 bits without noise; the format is that of sfumato.wire.tables. The role `read` is
+    enough: the same answers can be asked for one by one. 304 if the classifier is still as `If-None-Match`
+    says.
+
+    Errors: 404 if you have no such classifier; 409 if it has no class, if its model is not served, or if that
+    makes no such codes.
+    """
+    name = await service.model_name(key.tenant, classifier)
+    model = service.models.get(name)
+    if model is None:
+        raise Problem(409, f"the classifier is for the model {name}, which this server does not run")
+    if not has_table(model):
+        raise Problem(
+            409, f"the model {name} has no answer table: a code of at most {MOST_BITS} bits has one"
+        )
+    info = await in_thread(service.store.classifier, key.tenant, classifier)
+    made_of = model.demands[0].made_of
+    if made_of is not None and if_none_match == tag_of(info.version, made_of):
+        return Response(status_code=304)
+    table = await in_thread(service.tables.made, key.tenant, info, model)
+    if table is None:
+        raise Problem(409, "the classifier has no class: enrol examples first")
+    return Response(table.content, media_type=MEDIA_TYPE, headers={"etag": table.version_tag})

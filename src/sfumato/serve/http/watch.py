@@ -1,0 +1,121 @@
+"""Around every request: headers, counts, a line in the log, and no traceback, which may show a label."""
+
+import logging
+import time
+from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
+
+from sfumato.base import logs
+from sfumato.base.telemetry import Traces
+from sfumato.errors import needs_extra
+from sfumato.serve.http import problems
+from sfumato.serve.http.problems import log
+from sfumato.serve.metrics import Metrics
+
+with needs_extra("the server", "serve"):
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_HEADERS = {
+    # The page computes masks and features by WebAssembly, and shows images that it made itself.
+    "content-security-policy": "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; "
+    "img-src 'self' blob: data:; media-src 'self' blob:; worker-src 'self' blob:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; object-src 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(self), geolocation=(), microphone=()",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+_ENCODED = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+_LASTING = (
+    b"public, max-age=31536000, immutable"  # parts of the page: their names change with what is in them
+)
+_METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS"})
+_UNREADABLE = (
+    "the address has bytes that are not UTF-8, such as %ff: write each letter in UTF-8, such as é as %C3%A9"
+)
+
+
+def _readable(scope: Scope) -> bool:
+    """Whether an address is UTF-8: others would be read with a replacement for each byte, and be equal."""
+    try:
+        for part in (scope.get("raw_path") or b"", scope["query_string"]):
+            (unquote_to_bytes(part) if b"%" in part else part).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _here(location: bytes) -> bytes:
+    """A redirect without scheme and host: behind a proxy that ends TLS it would lead to http."""
+    parts = urlsplit(location.decode("latin-1"))
+    # As one path from the root: two slashes at its beginning would name another host.
+    return urlunsplit(("", "", "/" + parts.path.lstrip("/"), parts.query, parts.fragment)).encode("latin-1")
+
+
+class Watched:
+    """Around everything: headers, counts, one line in the log, and no traceback, which may show a label."""
+
+    def __init__(self, app: ASGIApp, *, counted: Metrics, traces: Traces | None = None) -> None:
+        self._app = app
+        self._traces = traces
+        self._counted = counted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, whatever happens inside."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with logs.request() as noted:
+            await self._answer(scope, receive, send, noted)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, noted: logs.Noted) -> None:
+        start, status = time.perf_counter(), 0
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        if method == "HEAD":  # what GET would answer, without its body
+            scope = {**scope, "method": "GET"}
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if method == "HEAD" and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                given = [
+                    (name, _here(value) if name == b"location" else value)
+                    for name, value in message["headers"]
+                ]
+                headers = [*given, *_ENCODED, (b"x-request-id", noted.id.encode())]
+                if all(name != b"cache-control" for name, _ in message["headers"]):
+                    lasting = status == 200 and scope["path"].startswith("/assets/")
+                    headers.append((b"cache-control", _LASTING if lasting else b"no-store"))
+                message["headers"] = headers
+            await send(message)
+
+        try:
+            if _readable(scope):
+                await self._app(scope, receive, answer)
+            else:
+                await problems.answer(422, _UNREADABLE)(scope, receive, answer)
+        except Exception as error:  # the last resort: of what nobody expected, the kind and the place
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
+            line = (
+                "" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
+            )
+            name = type(error).__name__
+            logs.event(log, logging.ERROR, "a request failed", error=name, place=line)
+            if not status:
+                await problems.answer(500, problems.UNEXPECTED)(scope, receive, answer)
+        seconds = time.perf_counter() - start
+        route = getattr(scope.get("route"), "path", None) or "other"
+        self._counted.answered(method, route, status, seconds)
+        logs.event(
+            *(log, logging.INFO, "a request was answered"),
+            method=method,
+            route=route,
+            status=status,
+            seconds=round(seconds, 4),
+        )
+        if self._traces is not None:
+            self._traces.request(*(method, route, status), seconds=seconds, id=noted.id, facts=noted.facts)

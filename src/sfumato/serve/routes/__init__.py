@@ -1,6 +1,0 @@
-"""The resources of the API: each module has the routes of one, in its `router`."""
-
-from sfumato.serve.routes import answers, classes, classifiers, examples, health, keys, models, tables, tenant
-
-# The first one is looked for first: answers are asked for most.
-RESOURCES = (answers, models, classifiers, classes, examples, tables, tenant, keys, health)

@@ -1,0 +1,213 @@
+"""Engines: tasks in this process, in processes of this machine, and on a real Ray cluster of two nodes.
+
+What they are for is tested where it is used: tests/protect/test_engines.py, tests/study/test_engines.py.
+"""
+
+import os
+import socket
+import sys
+import threading
+import time
+from functools import partial
+from operator import truediv
+from pathlib import Path
+
+import pytest
+import torch
+
+from sfumato.base import engines
+from sfumato.base.engines import EngineConfig
+from sfumato.errors import BudgetExceededError, ConfigError, SfumatoError
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+SECONDS = 120  # a task that needs longer hangs
+
+
+def double(number):
+    return 2 * number
+
+
+def where():
+    return os.getpid(), torch.get_num_threads(), Path.cwd()
+
+
+def until_there(path, marker):
+    """Say that it began, and end once a file is there."""
+    (marker / f"{os.getpid()}").touch()
+    until = time.monotonic() + SECONDS
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    return os.getpid()
+
+
+def added(held, number):
+    held().append(number)
+    return held().count(number)
+
+
+def of_held(held, method, *args):
+    return getattr(held(), method)(*args)
+
+
+class Strict:
+    """Refuses everything."""
+
+    def charge(self):
+        raise BudgetExceededError("nothing is left")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "rey"}, "engine 'rey': did you mean 'ray'"),
+        ({"workers": 0}, "workers=0: at least 1"),
+        ({"cpus": 0}, "cpus=0: at least 1, for each task"),
+        ({"name": "ray", "gpus": -1.0}, "gpus=-1: at least 0"),
+        ({"gpus": 1.0}, "gpus=1.0: only for the engine ray"),
+        ({"address": "10.0.0.1:6379"}, "address=10.0.0.1:6379: only for the engine ray"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        EngineConfig(**settings)
+
+
+# This process, and processes of this machine
+
+
+def test_one_local_worker_is_this_process_with_its_threads():
+    with engines.engine(EngineConfig(workers=1)) as tasks:
+        assert tasks.workers == 1
+        assert tasks.submit(where).result() == where()
+
+
+def test_in_this_process_an_error_comes_with_the_future():
+    with engines.engine(EngineConfig(workers=1)) as tasks:
+        failed = tasks.submit(truediv, 1, 0)
+        with pytest.raises(ZeroDivisionError):
+            failed.result()
+
+
+def test_local_workers_are_other_processes_with_a_thread_for_each_core_of_a_task():
+    with engines.engine(EngineConfig(workers=2)) as tasks:
+        assert tasks.workers == 2
+        assert tasks.submit(os.getpid).result(SECONDS) != os.getpid()
+        assert tasks.submit(torch.get_num_threads).result(SECONDS) == 1
+        with pytest.raises(ZeroDivisionError):
+            tasks.submit(truediv, 1, 0).result(SECONDS)
+
+
+def test_local_tasks_make_what_is_held_themselves():
+    for workers in (1, 2):
+        with engines.engine(EngineConfig(workers=workers)) as tasks:
+            assert tasks.held(list) is list
+
+
+def test_a_local_worker_that_is_lost_is_an_error_of_ours():
+    with (
+        engines.engine(EngineConfig(workers=2)) as tasks,
+        pytest.raises(SfumatoError, match="a worker process was killed"),
+        engines.lost_workers(),
+    ):
+        tasks.submit(os._exit, 1).result(SECONDS)
+
+
+# A Ray cluster
+
+
+@pytest.fixture(scope="module")
+def on_ray(ray_cluster):
+    """An engine on the cluster, which can have functions of this module, and gives up a task soon."""
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "_LOST_WORKERS", 1)
+        with engines.engine(EngineConfig(name="ray", address=ray_cluster.address)) as tasks:
+            yield tasks
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def test_a_task_on_ray_gives_what_it_gives_here(on_ray):
+    assert on_ray.workers == 2
+    assert [future.result(SECONDS) for future in [on_ray.submit(double, i) for i in range(8)]] == [
+        double(i) for i in range(8)
+    ]
+
+
+def test_tasks_on_ray_run_at_once_in_other_processes_of_one_thread_and_in_this_folder(on_ray, tmp_path):
+    both = [on_ray.submit(until_there, tmp_path / "go", tmp_path) for _ in range(2)]
+    until = time.monotonic() + SECONDS
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    processes = {future.result(SECONDS) for future in both}
+    assert len(processes) == 2
+    assert os.getpid() not in processes
+    process, threads, folder = on_ray.submit(where).result(SECONDS)
+    assert (process in processes, threads, folder) == (True, 1, Path.cwd())
+
+
+def test_an_error_of_a_task_on_ray_arrives_as_it_is(on_ray):
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        on_ray.submit(truediv, 1, 0).result(SECONDS)
+
+
+def test_what_is_held_on_ray_is_one_object_for_all_tasks(on_ray):
+    held = on_ray.held(list)
+    for future in [on_ray.submit(added, held, "x") for _ in range(6)]:
+        future.result(SECONDS)
+    assert held().count("x") == 6  # also for who holds it
+
+
+def test_an_error_of_what_is_held_arrives_as_it_is(on_ray):
+    held = on_ray.held(partial(Strict))
+    with pytest.raises(BudgetExceededError, match="nothing is left"):
+        on_ray.submit(of_held, held, "charge").result(SECONDS)
+
+
+def test_a_task_on_ray_whose_worker_is_killed_is_done_again(on_ray, ray_cluster, tmp_path):
+    future = on_ray.submit(until_there, tmp_path / "go", tmp_path)
+    killed = ray_cluster.kill_worker()
+    (tmp_path / "go").touch()
+    assert future.result(SECONDS) != killed
+
+
+def test_a_task_that_always_loses_its_worker_is_given_up(on_ray):
+    with pytest.raises(SfumatoError, match="a worker process was killed"), engines.lost_workers():
+        on_ray.submit(os._exit, 1).result(SECONDS)
+
+
+def test_a_node_that_joins_is_used_and_one_that_leaves_is_not_missed(on_ray, ray_cluster, tmp_path):
+    future = on_ray.submit(until_there, tmp_path / "go", tmp_path)
+    threading.Timer(0.5, (tmp_path / "go").touch).start()
+    ray_cluster.remove_node()
+    assert future.result(SECONDS)
+    ray_cluster.add_node()
+    until = time.monotonic() + SECONDS
+    while on_ray.workers != 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert on_ray.workers == 2
+
+
+def test_an_address_where_no_cluster_answers_is_said_with_the_cure(on_ray):
+    # Ray waits for long where nobody answers; here it is connected already, which it minds at once.
+    with (
+        pytest.raises(
+            ConfigError, match=r"address='nowhere:1': no Ray cluster answers \(.*`ray start --head`"
+        ),
+        engines.engine(EngineConfig(name="ray", address="nowhere:1")),
+    ):
+        pass
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_at_once():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody listens there
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        with (
+            pytest.raises(ConfigError, match=f"address='{address}': no Ray cluster answers .*refused"),
+            engines.engine(EngineConfig(name="ray", address=address)),
+        ):
+            pass

@@ -1,0 +1,148 @@
+"""Tables: a spreadsheet runs no cell of them, and each comes back as it was; and the files that they name."""
+
+import csv
+import io
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfumato.base.files import below, check_alike, parse_table, read_cell, read_regular, write_rows
+from sfumato.errors import DataError
+
+RUN = ("=", "+", "-", "@", "\t", "\r")
+
+
+def written(*cells: object) -> list[str]:
+    text = io.StringIO(newline="")
+    write_rows(text, [cells])
+    text.seek(0)
+    (row,) = csv.reader(text)
+    return row
+
+
+@pytest.mark.parametrize("start", RUN)
+def test_a_text_that_a_spreadsheet_would_run_is_written_behind_an_apostrophe(start: str):
+    assert written(f"{start}cmd|' /C calc'!A0") == [f"'{start}cmd|' /C calc'!A0"]
+
+
+def test_numbers_and_other_texts_are_written_as_they_are():
+    cells = [-0.5, "-0.5", "+1e-3", "-inf", 7, None, "anna", "a=b", "'tis", "", True]
+    assert written(*cells) == ["-0.5", "-0.5", "+1e-3", "-inf", "7", "", "anna", "a=b", "'tis", "", "True"]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1))
+def test_every_text_comes_back_and_none_that_is_no_number_begins_a_formula(cells: list[str]):
+    found = written(*cells)
+    assert [read_cell(cell) for cell in found] == cells
+    for cell in found:
+        if cell.startswith(RUN):
+            float(cell)
+
+
+@given(st.integers(0, 3), st.sampled_from(RUN), st.text(st.characters(codec="utf-8")))
+def test_apostrophes_before_a_formula_come_back_as_many(count: int, start: str, rest: str):
+    (cell,) = written("'" * count + start + rest)
+    assert read_cell(cell) == "'" * count + start + rest
+
+
+def test_a_table_comes_back_as_it_was_written():
+    text = io.StringIO(newline="")
+    rows = [("=a", "b\nc"), ("-d", "e,f"), ("", "g;h")]
+    write_rows(text, [("file", "@class"), *rows])
+    header, lines = parse_table("t.csv", text.getvalue().encode())
+    assert header == ["file", "@class"]
+    assert [tuple(row.values()) for _, row in lines] == rows
+    assert [line for line, _ in lines] == ["t.csv, line 3", "t.csv, line 4", "t.csv, line 5"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_table_is_read_as_spreadsheets_save_it(encoding: str, separator: str):
+    text = "\r\n".join(
+        separator.join(cells) for cells in ([], ["file", "class"], ["1.png", "Ärger"], ["2.png"])
+    )
+    header, lines = parse_table("t.csv", text.encode(encoding))
+    assert header == ["file", "class"]
+    assert [row for _, row in lines] == [
+        {"file": "1.png", "class": "Ärger"},
+        {"file": "2.png", "class": ""},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "t.csv: is empty: write a header"),
+        (b" \n", "t.csv: is empty: write a header"),
+        (b"file,class,class\n", "t.csv: two columns are called 'class': rename or remove one"),
+        (b"file,class,class \n", "t.csv: two columns are called 'class'"),
+        ("file,zoe\u0308,zo\xeb\n".encode(), "called 'zoe.u0308' and 'zo.xeb', which differ only by spaces"),
+        (
+            "file,class\n".encode("utf-16-le"),
+            "t.csv: cannot be read .*null characters.*: save it as CSV",
+        ),
+        (b"file,class\n1.png,\xc4\n", "t.csv: cannot be read as a CSV in UTF-8 .*: save it as CSV in UTF-8"),
+        (b"file,class\n1.png,Smith, John\n", "t.csv, line 2: 3 values below 2 columns: put a value"),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused_in_a_sentence(content: bytes, message: str):
+    with pytest.raises(DataError, match=message):
+        parse_table("t.csv", content)
+
+
+@pytest.mark.parametrize("other", ["anna ", " anna", "an\u200bna", "anna\xa0", "anna\x00"])
+def test_texts_that_look_alike_are_one_to_a_reader(other: str):
+    with pytest.raises(DataError, match=r"labels are 'anna' and .* differ only by spaces"):
+        check_alike("t.csv", "labels are", ["bela", "anna", other])
+
+
+def test_texts_that_look_different_are_several():
+    check_alike("t.csv", "labels are", ["anna", "Anna", "an na", "ana", "", "\u200d a", "zoe", "zo\xeb"])
+
+
+# Files that strangers name
+
+
+@pytest.mark.parametrize(
+    "name", ["../diary.png", "a/../../diary.png", "/etc/hostname", "link.png", "door/diary.png"]
+)
+def test_a_table_names_no_file_outside_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    (tmp_path / "set" / "a").mkdir(parents=True)
+    (tmp_path / "diary.png").touch()
+    (tmp_path / "set" / "link.png").symlink_to(tmp_path / "diary.png")
+    (tmp_path / "set" / "door").symlink_to("..")
+    with pytest.raises(DataError, match=r"t\.csv, line 2: .*lies outside .*set SFUMATO_OUTSIDE=/") as refused:
+        below(tmp_path / "set", name, "t.csv, line 2")
+    trusted = str(refused.value).partition("SFUMATO_OUTSIDE=")[2]
+    monkeypatch.setenv("SFUMATO_OUTSIDE", f"/nowhere:{trusted}")
+    assert below(tmp_path / "set", name, "t.csv, line 2") == tmp_path / "set" / name
+
+
+def test_a_table_names_files_below_its_folder_however_that_is_written(tmp_path: Path):
+    (tmp_path / "link").symlink_to("set")
+    for name in ("1.png", "a/1.png", "a/../1.png", str(tmp_path / "set" / "1.png"), "gone/1.png"):
+        assert below(tmp_path / "link", name, "t.csv, line 2") == tmp_path / "link" / name
+
+
+def test_a_name_that_no_file_has_is_refused(tmp_path: Path):
+    with pytest.raises(DataError, match=r"t\.csv, line 2: a.x00b is not the name of a file"):
+        below(tmp_path, "a\0b", "t.csv, line 2")
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="no regular file"):
+            read_regular(path, 10)
+
+
+def test_a_file_is_read_up_to_a_size(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"0123456789")
+    assert read_regular(tmp_path / "a", 10) == b"0123456789"
+    with pytest.raises(OSError, match="10 bytes, more than the 9 allowed"):
+        read_regular(tmp_path / "a", 9)

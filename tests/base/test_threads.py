@@ -1,0 +1,31 @@
+"""How many threads there are, with PyTorch and without."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from sfumato.base.threads import thread_count
+
+
+def test_there_are_as_many_threads_as_pytorch_has():
+    assert thread_count() == torch.get_num_threads()
+
+
+def test_without_pytorch_the_environment_says_how_many(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setenv("OMP_NUM_THREADS", "5,2")
+    assert thread_count() == 5
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert thread_count() >= 1
+
+
+def test_a_limit_holds_for_a_pytorch_that_is_imported_later(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    code = (
+        "from sfumato.base.threads import limit_threads, thread_count; "
+        "limit_threads(1); first = thread_count(); "
+        "import torch; assert first == torch.get_num_threads() == thread_count() == 1"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

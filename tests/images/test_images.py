@@ -1,0 +1,1022 @@
+"""The image convention; reading and writing, but for metadata: see test_images_metadata.py."""
+
+import io
+import os
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import mutants
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, JpegImagePlugin, TiffImagePlugin, features
+from torch import Tensor
+
+from sfumato import images
+from sfumato.errors import ConfigError, ImageError, MissingExtraError
+from sfumato.images import decoding
+
+FORMATS = ["PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "HEIF", "AVIF"]
+LOSSLESS = [".png", ".bmp", ".webp"]
+
+
+# The convention
+
+
+def test_all_256_levels_survive_the_way_to_float_and_back():
+    levels = torch.arange(256).to(torch.uint8)
+    assert torch.equal(images.to_uint8(images.to_float(levels)), levels)
+
+
+def test_floats_are_levels_in_256ths_of_one_less():
+    assert images.to_float(torch.tensor([0, 51, 255], dtype=torch.uint8)).tolist() == pytest.approx(
+        [0, 0.2, 1]
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-1, 2, width=32), min_size=1, max_size=20))
+def test_to_uint8_gives_the_nearest_level_and_clamps(values: list[float]):
+    nearest = [min(range(256), key=lambda level: abs(level - 255 * value)) for value in values]
+    got = images.to_uint8(torch.tensor(values))
+    for value, level, expected in zip(values, got.tolist(), nearest, strict=True):
+        # Halfway between two levels, either is the nearest.
+        assert level == expected or abs(abs(255 * value - level) - 0.5) < 1e-3
+
+
+def test_to_float_refuses_images_that_are_float_already():
+    with pytest.raises(ImageError, match=r"uint8, got torch\.float32: convert with to_uint8"):
+        images.to_float(torch.zeros(1, 3, 4, 4))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.zeros(1, 3, 4, 4),
+        torch.zeros(3, 4, 4, dtype=torch.uint8),
+        torch.zeros(1, 2, 4, 4, dtype=torch.uint8),
+        torch.zeros(1, 4, 4, 3, dtype=torch.uint8),
+    ],
+    ids=["float", "one image", "two channels", "channels last"],
+)
+def test_a_batch_that_is_not_n_c_h_w_uint8_is_refused_with_its_shape(batch: Tensor):
+    with pytest.raises(ImageError, match=r"\(N, C, H, W\) uint8 with 1 or 3 channels, got \("):
+        images.check_batch(batch)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_and_colour_batches_are_accepted(channels: int):
+    images.check_batch(torch.zeros(0, channels, 4, 5, dtype=torch.uint8))
+
+
+# Parts of a batch
+
+
+def rows_reversed_and_thinned(part: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(part[:, :, ::-1, ::2]).astype(np.int32) * 3
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 109, 200])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_map_batches_is_the_function_applied_at_once_on_any_number_of_threads(count: int, threads: int):
+    batch = (
+        noise_image(3 * count, 64, 50).view(count, 3, 64, 50) if count else torch.empty(0, 3, 64, 50).byte()
+    )
+    with torch_threads(threads):
+        mapped = images.map_batches(rows_reversed_and_thinned, batch.numpy())
+    assert np.array_equal(mapped, rows_reversed_and_thinned(batch.numpy()))
+
+
+def test_map_batches_works_on_parts():
+    seen: list[int] = []
+
+    def note(part: np.ndarray) -> np.ndarray:
+        seen.append(len(part))
+        return part
+
+    images.map_batches(note, np.zeros((200, 3, 64, 50), np.uint8))
+    assert sum(seen) == 200
+    assert len(seen) > 1
+
+
+# Reading
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_every_format_is_read_in_colour_with_channels_first(tmp_path: Path, format_name: str):
+    tile = Image.new("RGB", (6, 4), (200, 40, 90))
+    path = tmp_path / f"tile.{format_name.lower()}"
+    path.write_bytes(encoded(tile, format_name))
+    pixels = images.read(path)
+    assert pixels.shape == (3, 4, 6)
+    assert pixels.dtype == torch.uint8
+    # Lossy formats store chroma with some rounding.
+    assert (pixels.int() - torch.tensor([200, 40, 90])[:, None, None]).abs().max() <= 4
+
+
+@pytest.mark.parametrize("format_name", ["PNG", "BMP", "TIFF"])
+def test_lossless_formats_are_read_to_the_pixel(format_name: str):
+    pixels = noise_image(3, 9, 7)
+    assert torch.equal(images.read(encoded(as_pillow(pixels), format_name)), pixels)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_every_format_is_read_in_grey(format_name: str):
+    pixels = images.read(encoded(Image.new("L", (6, 4), 77), format_name), channels=1)
+    assert pixels.shape == (1, 4, 6)
+    assert (pixels.int() - 77).abs().max() <= 2
+
+
+def test_grey_of_colour_is_the_luma_of_itu_r_601():
+    pixels = noise_image(3, 16, 16)
+    luma = (torch.tensor([0.299, 0.587, 0.114])[:, None, None] * pixels.float()).sum(0)
+    grey = images.read(images.encode(pixels), channels=1)[0]
+    assert (grey.float() - luma).abs().max() <= 0.51  # half a level of rounding, and Pillow's 16-bit weights
+
+
+def test_colour_of_grey_has_three_equal_channels():
+    grey = noise_image(1, 5, 6)
+    assert torch.equal(images.read(images.encode(grey)), grey.expand(3, 5, 6))
+
+
+def test_a_palette_image_is_read_in_its_colours():
+    picture = Image.new("P", (2, 1))
+    picture.putpalette([10, 20, 30, 200, 100, 50])
+    picture.putdata([0, 1])
+    assert images.read(encoded(picture, "PNG"))[:, 0].T.tolist() == [[10, 20, 30], [200, 100, 50]]
+
+
+def test_a_bilevel_image_is_black_and_white():
+    picture = Image.new("1", (2, 1))
+    picture.putdata([0, 1])
+    assert images.read(encoded(picture, "PNG"), channels=1).flatten().tolist() == [0, 255]
+
+
+def test_cmyk_is_read_as_rgb():
+    ink = encoded(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG")
+    red, green, blue = images.read(ink)[:, 4, 4].tolist()
+    assert red > 200
+    assert max(green, blue) < 60
+
+
+def test_ycck_is_read_as_rgb():
+    """The same planes, now said to be luma, two chromas and black, of inverted inks: see Adobe TN 5116."""
+    stored = (150, 100, 180, 230)  # Y, Cb, Cr, K as a JPEG by Adobe stores them
+    data = encoded(Image.new("CMYK", (8, 8), tuple(255 - level for level in stored)), "JPEG", quality=100)
+    adobe = data.index(b"Adobe") + 11
+    assert data[adobe] == 0
+    luma, blueness, redness, black = stored
+    inks = [
+        luma + 1.402 * (redness - 128),
+        luma - 0.344 * (blueness - 128) - 0.714 * (redness - 128),
+        luma + 1.772 * (blueness - 128),
+    ]
+    pixels = images.read(data[:adobe] + b"\2" + data[adobe + 1 :])[:, 4, 4]
+    # libjpeg makes CMY of YCC as 255 - RGB; stored inverted, they are the light that is left.
+    expected = torch.tensor([(255 - ink) * black / 255 for ink in inks])
+    assert (pixels - expected).abs().max() < 4
+
+
+@pytest.mark.parametrize("format_name", ["PNG", "TIFF"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_16_bit_grey_keeps_its_range(format_name: str, channels: int):
+    """Pillow's own convert("L") would show all that is above 255 of 65,535 as white."""
+    ramp = np.arange(256, dtype=np.uint16).reshape(16, 16) * 257
+    pixels = images.read(encoded(Image.fromarray(ramp), format_name), channels=channels)
+    assert torch.equal(pixels, torch.arange(256).view(1, 16, 16).expand(channels, 16, 16).byte())
+
+
+def test_big_endian_16_bit_grey_keeps_its_range():
+    ramp = (np.arange(256).reshape(16, 16) * 257).astype(">u2")
+    pixels = images.read(encoded(Image.fromarray(ramp), "TIFF"), channels=1)
+    assert torch.equal(pixels, torch.arange(256).view(1, 16, 16).byte())
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_tiff_whose_white_is_zero_is_no_negative(bits: int):
+    """Pillow heeds this up to 8 bits."""
+    samples = np.array([0, 2**bits - 1], dtype=f"<u{bits // 8}").tobytes()
+    data = tiff_file(2, 1, samples, {258: (bits,), 262: (0,)})
+    assert images.read(data, channels=1).flatten().tolist() == [255, 0]
+
+
+def test_a_lab_tiff_is_read_as_rgb():
+    picture = Image.new("LAB", (3, 1))
+    picture.putdata([(255, 128, 128), (0, 128, 128), (137, 208, 195)])  # white, black, a red in sRGB's gamut
+    white, black, red = images.read(encoded(picture, "TIFF"))[:, 0].T.tolist()
+    assert min(white) > 250
+    assert max(black) < 5
+    assert red[0] > 240
+    assert max(red[1:]) < 60
+    assert images.read(encoded(picture, "TIFF"), channels=1).flatten()[:2].tolist() == [255, 0]
+
+
+def test_a_ycbcr_tiff_is_read_as_rgb():
+    picture = Image.new("RGB", (4, 4), (200, 40, 90)).convert("YCbCr")
+    pixels = images.read(encoded(picture, "TIFF"))
+    assert (pixels.int() - torch.tensor([200, 40, 90])[:, None, None]).abs().max() <= 2
+
+
+def test_16_bit_colour_of_a_tiff_keeps_its_range():
+    samples = np.array([0, 32768, 65535, 257, 2570, 25700], dtype="<u2").tobytes()
+    data = tiff_file(2, 1, samples, {258: (16, 16, 16), 262: (2,)})
+    assert images.read(data)[:, 0].T.tolist() == [[0, 128, 255], [1, 10, 100]]
+
+
+@pytest.mark.parametrize("values", [np.float32([[0, 0.5]]), np.int32([[0, 70_000]])], ids=["float", "int32"])
+def test_values_without_a_range_are_refused_with_the_way_out(values: np.ndarray):
+    with pytest.raises(
+        ImageError, match=r"values of mode \w have no stated range: save it with 8 or 16 bits"
+    ):
+        images.read(encoded(Image.fromarray(values), "TIFF"))
+
+
+def test_16_bit_colour_keeps_its_range():
+    body = b"\0" + struct.pack(">6H", 0, 32768, 65535, 257, 2570, 25700)  # two pixels of one row, filter 0
+    pixels = images.read(png_file(2, 1, body, depth=16))
+    assert pixels[:, 0].T.tolist() == [[0, 128, 255], [1, 10, 100]]
+
+
+def test_transparency_is_laid_on_white():
+    picture = Image.new("RGBA", (3, 1))
+    picture.putdata([(10, 20, 30, 255), (10, 20, 30, 0), (0, 0, 0, 51)])  # opaque, clear, a fifth
+    assert images.read(encoded(picture, "PNG"))[:, 0].T.tolist() == [
+        [10, 20, 30],
+        [255, 255, 255],
+        [204, 204, 204],
+    ]
+
+
+def test_transparency_of_grey_is_laid_on_white():
+    picture = Image.new("LA", (2, 1))
+    picture.putdata([(40, 255), (40, 0)])
+    assert images.read(encoded(picture, "PNG"), channels=1).flatten().tolist() == [40, 255]
+
+
+@pytest.mark.parametrize(
+    ("colours", "samples", "expected"),
+    [
+        (1, [40, 200], [[95, 95, 95]]),  # 40 of a possible 200, and 55 of white
+        (2, [40, 0, 200, 200], [[95, 55, 255]]),
+    ],
+    ids=["grey", "colour"],
+)
+def test_premultiplied_transparency_is_laid_on_white(colours: int, samples: list[int], expected: list[Any]):
+    data = tiff_file(1, 1, bytes(samples), {258: (8,) * len(samples), 262: (colours,), 338: (1,)})
+    assert images.read(data)[:, 0].T.tolist() == expected
+
+
+def test_a_transparent_level_of_16_bits_is_that_level_and_not_its_neighbour():
+    """Pillow's own transparency of a 16-bit grey is lost with the low byte."""
+    body = b"\0" + struct.pack(">2H", 0x1234, 0x1235)
+    data = png_file(2, 1, body, depth=16, colours=0, extra={b"tRNS": b"\x12\x34"})
+    assert images.read(data, channels=1).flatten().tolist() == [255, 0x12]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_a_transparent_level_of_a_few_bits_is_laid_on_white(depth: int):
+    """Pillow shows 2 and 4 bits as 8, and would look for the level among those."""
+    clear, top = 1, 2**depth - 1
+    row = 0 << (8 - depth) | clear << (8 - 2 * depth)
+    data = png_file(2, 1, bytes([0, row]), depth=depth, colours=0, extra={b"tRNS": struct.pack(">H", clear)})
+    assert images.read(data, channels=1).flatten().tolist() == [0, 255]
+    opaque = png_file(2, 1, bytes([0, row]), depth=depth, colours=0)
+    assert images.read(opaque, channels=1).flatten().tolist() == [0, 255 // top]
+
+
+def test_a_transparent_16_bit_colour_shows_as_it_is():
+    """Of its 8 bits, Pillow would compare the wrong ones, and make another colour white."""
+    body = b"\0" + struct.pack(">6H", *[0x1234] * 3, *[0x3400] * 3)
+    data = png_file(2, 1, body, depth=16, extra={b"tRNS": struct.pack(">3H", *[0x1234] * 3)})
+    assert images.read(data, channels=1).flatten().tolist() == [0x12, 0x34]
+
+
+@pytest.mark.parametrize("format_name", ["PNG", "GIF"])
+def test_a_transparent_palette_entry_is_laid_on_white(format_name: str):
+    picture = Image.new("P", (2, 1))
+    picture.putpalette([10, 20, 30, 200, 100, 50])
+    picture.putdata([0, 1])
+    data = encoded(picture, format_name, transparency=1)
+    assert images.read(data)[:, 0].T.tolist() == [[10, 20, 30], [255, 255, 255]]
+
+
+@pytest.mark.parametrize("format_name", ["GIF", "PNG", "WEBP", "TIFF", "MPO", "AVIF"])
+def test_of_several_pictures_the_first_is_read(format_name: str):
+    frames = [Image.new("RGB", (32, 32), colour) for colour in ((250, 0, 0), (0, 250, 0))]
+    data = encoded(frames[0], format_name, save_all=True, append_images=frames[1:])
+    assert (images.read(data)[:, 9, 9] - torch.tensor([250.0, 0, 0])).abs().max() < 6
+
+
+# HEIC
+
+
+def test_of_a_heic_with_several_pictures_the_primary_one_is_read():
+    pillow_heif = pytest.importorskip("pillow_heif")
+    container = pillow_heif.HeifFile()
+    for colour in ("red", "lime", "blue"):
+        container.add_from_pillow(Image.new("RGB", (64, 64), colour))
+    buffer = io.BytesIO()
+    container.save(buffer, primary_index=1)
+    red, green, blue = images.read(buffer.getvalue())[:, 9, 9].tolist()
+    assert green > 240
+    assert max(red, blue) < 15
+
+
+def test_the_boxes_of_a_heic_say_how_it_is_turned_and_not_its_exif():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(Image.new("RGB", (64, 128)), "HEIF", exif=exif)
+    assert b"irot" in data
+    assert images.read(data).shape == (3, 64, 128)
+    assert images.read(data.replace(b"irot", b"free")).shape == (3, 128, 64)
+
+
+@pytest.mark.parametrize("brand", [b"heic", b"hevc", b"mif1"])
+def test_a_heic_without_its_plugin_names_the_extra(brand: bytes, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    head = struct.pack(">I4s4s4x4s4s", 24, b"ftyp", brand, b"mif1", b"heic")
+    with pytest.raises(
+        MissingExtraError, match=r"reading HEIC .* pip install -c constraints.txt -e '\.\[heic\]'"
+    ):
+        images.read(head + bytes(100))
+
+
+def test_an_avif_needs_no_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    assert images.read(encoded(Image.new("RGB", (32, 32)), "AVIF")).shape == (3, 32, 32)
+
+
+def test_the_plugin_is_imported_for_a_heic_only_and_changes_nothing_in_pillow(tmp_path: Path):
+    (tmp_path / "a.heic").write_bytes(encoded(Image.new("RGB", (64, 64)), "HEIF"))
+    images.write(tmp_path / "a.png", PHOTO)
+    script = (
+        "import sys; from PIL import Image; from sfumato import images; images.read('a.png');"
+        "assert 'pillow_heif' not in sys.modules; images.read('a.heic');"
+        "assert 'pillow_heif' in sys.modules and 'HEIF' not in Image.OPEN"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+
+
+# Channels
+
+
+GREY = {
+    "1": lambda: encoded(Image.new("1", (4, 4)), "PNG"),
+    "L": lambda: encoded(Image.new("L", (4, 4)), "JPEG"),
+    "LA": lambda: encoded(Image.new("LA", (4, 4)), "PNG"),
+    "16 bits": lambda: encoded(Image.new("I;16", (4, 4)), "PNG"),
+    "16 bits and alpha": lambda: png_file(1, 1, b"\0" + bytes(4), depth=16, colours=4),
+    "grey palette": lambda: encoded(with_palette([10, 10, 10, 200, 200, 200]), "PNG"),
+    "GIF": lambda: encoded(Image.new("L", (4, 4)), "GIF"),
+}
+COLOUR = {
+    "RGB": lambda: encoded(Image.new("RGB", (4, 4)), "PNG"),
+    "RGBA": lambda: encoded(Image.new("RGBA", (4, 4)), "PNG"),
+    "CMYK": lambda: encoded(Image.new("CMYK", (4, 4)), "JPEG"),
+    "coloured palette": lambda: encoded(with_palette([10, 10, 10, 200, 200, 201]), "PNG"),
+}
+
+
+@pytest.mark.parametrize("kind", GREY)
+def test_an_image_that_is_grey_by_its_format_has_one_channel_of_its_own(kind: str):
+    data = GREY[kind]()
+    assert torch.equal(images.read(data, channels=None), images.read(data, channels=1))
+
+
+@pytest.mark.parametrize("kind", COLOUR)
+def test_any_other_image_has_three(kind: str):
+    """However grey its pixels are: the format says, so that a folder of photographs has one shape."""
+    data = COLOUR[kind]()
+    assert torch.equal(images.read(data, channels=None), images.read(data, channels=3))
+
+
+@pytest.mark.parametrize("channels", [0, 2, 4])
+def test_other_numbers_of_channels_are_refused(channels: int):
+    with pytest.raises(ConfigError, match=f"channels is 1, 3 or None for the image's own, got {channels}"):
+        images.read(b"", channels=channels)
+
+
+# Orientation
+
+
+# What EXIF orientations 1 to 8 ask of a viewer, on (H, W) arrays: CIPA DC-008, Tag 0x0112.
+UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    1: lambda stored: stored,
+    2: np.fliplr,
+    3: lambda stored: np.rot90(stored, 2),
+    4: np.flipud,
+    5: np.transpose,
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: np.rot90(stored, 2).T,
+    8: lambda stored: np.rot90(stored, 1),
+}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+@pytest.mark.parametrize("format_name", ["JPEG", "PNG", "TIFF", "WEBP", "HEIF", "AVIF"])
+def test_the_exif_orientation_is_applied(orientation: int, format_name: str):
+    """Once: a HEIC and an AVIF state it in boxes of their own too."""
+    stored = np.arange(6, dtype=np.uint8).reshape(2, 3).repeat(16, 0).repeat(16, 1) * 40
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    better = {} if format_name in ("PNG", "TIFF") else {"quality": 95}
+    data = encoded(Image.fromarray(stored), format_name, exif=exif, **better)
+    upright = UPRIGHT[orientation](stored)
+    pixels = images.read(data, channels=1)[0]
+    assert pixels.shape == upright.shape
+    assert (pixels.int() - torch.from_numpy(upright.astype(int))).abs().max() < 20  # JPEG; tiles differ by 40
+
+
+@pytest.mark.parametrize(
+    "exif",
+    [
+        b"",
+        b"II",
+        b"II*\0\xff\xff\xff\xff",
+        b"MM\0*\0\0\0\x08\xff\xff",
+        b"\0" * 40,
+        b"II*\0\x08\0\0\0\1\0\x12\1",
+    ],
+)
+def test_an_exif_block_that_cannot_be_read_means_upright(exif: bytes):
+    assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=b"Exif\0\0" + exif)).shape == (3, 4, 6)
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 65535])
+def test_an_orientation_that_does_not_exist_means_upright(orientation: int):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=exif)).shape == (3, 4, 6)
+
+
+def test_bytes_and_path_give_the_same_pixels(tmp_path: Path):
+    data = images.encode(noise_image(3, 5, 6))
+    (tmp_path / "a.png").write_bytes(data)
+    assert torch.equal(images.read(data), images.read(tmp_path / "a.png"))
+    assert torch.equal(images.read(data), images.read(str(tmp_path / "a.png")))
+
+
+def test_the_suffix_does_not_decide_what_a_file_is(tmp_path: Path):
+    (tmp_path / "a.jpg").write_bytes(images.encode(noise_image(3, 5, 6), "PNG"))
+    assert torch.equal(images.read(tmp_path / "a.jpg"), noise_image(3, 5, 6))
+
+
+@pytest.mark.parametrize(("height", "width"), [(20, 30), (30, 20), (20, 20), (21, 30), (6, 30)])
+def test_size_gives_the_centre_square(height: int, width: int):
+    """A picture that shows each pixel's own place keeps showing it, in a square around its centre."""
+    x, y = torch.arange(width).expand(height, width), torch.arange(height)[:, None].expand(height, width)
+    pixels = images.read(images.encode((torch.stack([x, y, y]) * 8).byte()), size=10)
+    side = min(height, width)
+    steps = (torch.arange(10) + 0.5) * side / 10 - 0.5
+    expected_x, expected_y = (width - side) / 2 + steps, (height - side) / 2 + steps
+    assert pixels.shape == (3, 10, 10)
+    inner = slice(2, -2)  # at the border of the image the resampling filter is cut
+    assert (pixels[0] / 8 - expected_x)[:, inner].abs().max() < 0.25
+    assert (pixels[1] / 8 - expected_y[:, None])[inner].abs().max() < 0.25
+
+
+def test_size_keeps_the_pixels_of_a_square_of_that_size():
+    pixels = noise_image(3, 8, 8)
+    assert torch.equal(images.read(images.encode(pixels), size=8), pixels)
+
+
+def test_size_enlarges_a_small_image():
+    assert images.read(images.encode(noise_image(3, 4, 7)), size=32).shape == (3, 32, 32)
+
+
+# Files that are refused
+
+PHOTO = torch.arange(3 * 40 * 40).view(3, 40, 40).mul(37).remainder(251).byte()
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_file_cut_anywhere_is_refused_or_whole(format_name: str):
+    """Whole: only a trailer is missing, and no pixel. Never a part of an image, never another error."""
+    whole = encoded(as_pillow(PHOTO), format_name)
+    pixels = images.read(whole)
+    for end in range(0, len(whole), 1 + len(whole) // 150):
+        with suppress(ImageError):
+            assert torch.equal(images.read(whole[:end]), pixels), f"cut at {end} of {len(whole)}"
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_truncated_file_is_named_as_damaged(tmp_path: Path, format_name: str):
+    whole = encoded(as_pillow(PHOTO), format_name)
+    path = tmp_path / "cut.png"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ImageError, match=r"cut\.png: (a damaged image|not an image that can be read) \(\w"):
+        images.read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"dear diary, this is text\n" * 9, "not an image that can be read"),
+        (b"", "not an image that can be read"),
+        (b"\x89PNG\r\n\x1a\n", "not an image that can be read|a damaged image"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image that can be read"),
+    ],
+    ids=["text", "empty", "signature only", "svg"],
+)
+def test_a_file_that_is_no_image_is_named(tmp_path: Path, content: bytes, problem: str):
+    path = tmp_path / "holiday.png"
+    path.write_bytes(content)
+    with pytest.raises(ImageError, match=rf"holiday\.png: ({problem}) \(\w"):
+        images.read(path)
+
+
+@pytest.mark.parametrize("start", [b"II+\0", b"MM\0+"])
+def test_a_big_tiff_is_refused_by_its_name(start: bytes):
+    with pytest.raises(ImageError, match="a BigTIFF: save it as an ordinary TIFF"):
+        images.read(start + bytes(20))
+
+
+@pytest.mark.parametrize("format_name", ["PPM", "EPS", "ICO", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "PDF"])
+def test_no_other_decoder_of_pillow_sees_a_file(format_name: str, monkeypatch: pytest.MonkeyPatch):
+    data = encoded(Image.new("RGB", (32, 32)), format_name)
+    monkeypatch.setattr(Image, "open", None)
+    with pytest.raises(ImageError, match=r"not an image that can be read \(JPEG, PNG, .* are\): save it as"):
+        images.read(data)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_file_is_shown_to_the_decoder_of_its_first_bytes_only(
+    format_name: str, monkeypatch: pytest.MonkeyPatch
+):
+    data, asked, original = encoded(as_pillow(PHOTO), format_name), [], Image.open
+
+    def noting(file: io.BytesIO, formats: tuple[str, ...]) -> Image.Image:
+        asked.append(formats)
+        return original(file, formats=formats)
+
+    monkeypatch.setattr(Image, "open", noting)
+    images.read(data)
+    assert asked == ([] if format_name == "HEIF" else [(format_name,)])
+
+
+def test_the_cause_of_a_refusal_has_neither_names_nor_numbers(tmp_path: Path):
+    (tmp_path / "holiday.png").write_bytes(png_file(9000, 9000, b""))
+    (tmp_path / "text.png").write_bytes(b"text")
+    (tmp_path / "cut.png").write_bytes(images.encode(PHOTO)[:-30])
+    causes = []
+    for name in ("holiday.png", "text.png", "cut.png"):
+        with pytest.raises(ImageError) as refused:
+            images.read(tmp_path / name)
+        causes.append(refused.value.cause)
+    assert causes == ["more pixels than allowed", "not an image that can be read", "a damaged image"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    with pytest.raises(ImageError, match=r"gone\.png: cannot be read \(No such file"):
+        images.read(tmp_path / "gone.png")
+
+
+def test_a_directory_is_named(tmp_path: Path):
+    (tmp_path / "album.png").mkdir()
+    with pytest.raises(ImageError, match=r"album\.png: cannot be read \(Is a directory"):
+        images.read(tmp_path / "album.png")
+
+
+def test_bytes_that_are_no_image_are_called_bytes():
+    with pytest.raises(ImageError, match=r"^<bytes>: not an image"):
+        images.read(b"text")
+
+
+def test_an_image_of_just_as_many_pixels_as_allowed_is_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 40 * 40)
+    assert torch.equal(images.read(images.encode(PHOTO)), PHOTO)
+
+
+def test_an_image_of_more_pixels_than_allowed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 40 * 40 - 1)
+    images.write(tmp_path / "large.png", PHOTO)
+    with pytest.raises(ImageError, match=r"large\.png: 40x40 pixels, more than the 1599 allowed: resize"):
+        images.read(tmp_path / "large.png")
+
+
+@pytest.mark.parametrize("side", [8001, 10_000, 20_000])
+def test_a_small_file_that_declares_a_huge_image_is_refused_unopened(tmp_path: Path, side: int):
+    """Pillow has limits of its own, a warning and an error, above ours: they must not show."""
+    (tmp_path / "bomb.png").write_bytes(png_file(side, side, b""))
+    with pytest.raises(ImageError, match=r"bomb\.png: .*pixels"):
+        images.read(tmp_path / "bomb.png")
+
+
+def test_a_file_of_more_bytes_than_allowed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(images.reading, "MAX_BYTES", 100)
+    (tmp_path / "long.png").write_bytes(bytes(101))
+    with pytest.raises(ImageError, match=r"long\.png: 101 bytes, more than the 100 allowed"):
+        images.read(tmp_path / "long.png")
+    with pytest.raises(ImageError, match=r"<bytes>: 101 bytes, more than the 100 allowed"):
+        images.read(bytes(101))
+
+
+def test_exif_that_cannot_be_rewritten_raises_nothing_but_image_error():
+    """ImageWidth as text, beside an orientation: a reader that rewrites the EXIF block fails in struct."""
+    entries = struct.pack(">HHI4s", 0x0100, 2, 4, b"abc\0") + struct.pack(">HHIHH", 0x0112, 3, 1, 6, 0)
+    exif = b"Exif\0\0MM\0*\0\0\0\x08" + struct.pack(">H", 2) + entries + bytes(4)
+    with suppress(ImageError):
+        assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=exif)).shape == (3, 6, 4)
+
+
+@settings(deadline=None)
+@given(place=st.integers(0, 10**6), value=st.integers(0, 255))
+def test_a_wrong_byte_in_the_header_raises_nothing_but_image_error(place: int, value: int):
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a description"
+    data = bytearray(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=exif))
+    data[place % 160] = value
+    with suppress(ImageError):
+        images.read(bytes(data))
+
+
+def test_damaged_metadata_is_read_over_in_silence_on_many_threads(capfd: pytest.CaptureFixture[str]):
+    """Pillow itself warns of each of these, and here warnings are errors."""
+    exif = b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<HHHII", 2, 0x010E, 2, 10**6, 10**6)
+    mpo = b"\xff\xe2" + struct.pack(">H", 12) + b"MPF\0II*\0\0\0"
+    jpeg, photo = encoded(as_pillow(PHOTO), "JPEG", exif=exif), encoded(as_pillow(PHOTO), "JPEG")
+    frames = {"save_all": True, "append_images": [as_pillow(255 - PHOTO)]}
+    apng = encoded(as_pillow(PHOTO), "PNG", **frames).replace(b"acTL\0\0\0\2", b"acTL\0\0\0\0")
+    tags = TiffImagePlugin.ImageFileDirectory_v2()
+    tags[270] = "a description"
+    tiff = encoded(as_pillow(PHOTO), "TIFF", tiffinfo=tags)
+    place = tiff.index(struct.pack("<HH", 270, 2)) + 4
+    tiff = tiff[:place] + struct.pack("<II", 10**6, 10**6) + tiff[place + 8 :]
+    files = [jpeg, photo[:2] + mpo + photo[2:], apng, tiff] * 5
+    expected = [images.read(photo), images.read(photo), PHOTO, PHOTO] * 5
+    with ThreadPoolExecutor(4) as pool:
+        assert all(map(torch.equal, pool.map(images.read, files), expected))
+    assert capfd.readouterr() == ("", "")
+
+
+# Files made to take a decoder long, or much memory
+
+
+PARTS = "more than 65536 parts: save it anew"
+
+# A name -> the file, and what its refusal says; None where the picture is read all the same.
+SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
+    "JPEG of many scans": (lambda: scans(8000, 8000, 200), "more than 32 scans: save it anew"),
+    "JPEG of many segments": (lambda: with_bytes("JPEG", 2, b"\xff\xfe\0\2" * 10**7), PARTS),
+    "JPEG of fill bytes": (lambda: with_bytes("JPEG", 2, b"\xff" * 5 * 10**7), None),
+    "JPEG of junk": (lambda: with_bytes("JPEG", 2, b"\xff" + bytes(5 * 10**7)), None),
+    "PNG of many chunks": (lambda: with_bytes("PNG", 33, png_chunk(b"IDAT", b"") * 4 * 10**6), PARTS),
+    "PNG of zipped text": (lambda: with_bytes("PNG", 33, png_chunk(b"zTXt", b"k\0\0" + ZEROS) * 90), None),
+    "PNG of a zipped profile": (lambda: with_bytes("PNG", 33, png_chunk(b"iCCP", b"k\0\0" + ZEROS)), None),
+    "PNG of more rows than are said": (lambda: png_file(8, 8, bytes(10**8)), None),
+    "PNG of many rows": (lambda: png_file(1, 70_000, b""), "a side of more than the 65535 allowed"),
+    "GIF of a huge screen": (lambda: small("GIF")[:6] + b"\xff" * 4 + small("GIF")[10:], "pixels"),
+    "GIF of many comments": (lambda: with_gif_block(b"!\xfe" + b"\1a" * 10**7 + b"\0"), PARTS),
+    "GIF of nothing": (lambda: with_gif_block(bytes(5 * 10**7)), PARTS),
+    "WebP of a huge canvas": (
+        lambda: with_bytes("WEBP", 12, b"VP8X\x0a\0\0\0" + bytes(4) + b"\xff\xff\0" * 2),
+        "65536x65536 pixels, more than",
+    ),
+    "WebP of many chunks": (
+        lambda: b"RIFF\xff\xff\xff\2" + small("WEBP")[8:] + b"junk\0\0\0\0" * 6 * 10**6,
+        PARTS,
+    ),
+    "TIFF of many tags": (lambda: many_tags(small("TIFF")), None),
+    "TIFF of many strips": (lambda: tiff_file(1, 60_000, bytes(10), {273: (8,) * 70_000}), PARTS),
+    "TIFF of overlapping strips": (
+        lambda: tiff_file(1, 9000, bytes(10**6), {259: (5,), 273: (8,) * 9000, 279: (10**6,) * 9000}),
+        "strips that overlap",
+    ),
+    "TIFF of huge tiles": (
+        lambda: tiff_file(8, 8, bytes(64), {322: (65_520,), 323: (65_520,), 324: (8,), 325: (64,)}),
+        "tiles larger than images may be",
+    ),
+    "TIFF of a JPEG of many scans": (
+        lambda: tiff_file(800, 800, scans(800, 800, 99), {259: (7,)}),
+        "more than 32 scans",
+    ),
+    "TIFF of a codec with its own memory": (
+        lambda: tiff_file(8, 8, bytes(64), {259: (34925,)}),
+        "compression 34925: save it with LZW or Deflate",
+    ),
+    "BMP of run lengths": (
+        lambda: bmp_file(8000, 8000, compression=1),
+        "run-length coded BMP: save it as PNG",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_no_file_takes_long(name: str):
+    make, refusal = SLOW[name]
+    data = make()
+    started = time.process_time()
+    if refusal is None:
+        images.read(data)
+    else:
+        with pytest.raises(ImageError, match=refusal):
+            images.read(data)
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    "frame", [0xC3, 0xC9, 0xCA], ids=["lossless", "arithmetic", "arithmetic progressive"]
+)
+def test_a_jpeg_that_no_browser_shows_is_refused(frame: int):
+    data = small("JPEG").replace(b"\xff\xc0", bytes([0xFF, frame]))
+    with pytest.raises(ImageError, match="not Huffman-coded: save it as PNG or ordinary JPEG"):
+        images.read(data)
+
+
+def test_a_jpeg_of_the_usual_number_of_scans_is_read():
+    assert images.read(encoded(as_pillow(PHOTO), "JPEG", progressive=True)).shape == PHOTO.shape
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_mutants_are_read_or_refused(part: int):
+    """The short form of tests/endurance/mutants.py: no other exception, no warning, and none over 2 s."""
+    for index in range(100 * part, 100 * (part + 1)):
+        format_name, data = mutants.mutant(1234, index)
+        started = time.process_time()
+        assert not mutants.outcome(data).startswith("FAILED"), f"mutant {index}, once a {format_name}"
+        assert time.process_time() - started < 2
+
+
+# Writing
+
+
+@pytest.mark.parametrize("suffix", LOSSLESS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_what_is_written_reads_back_to_the_pixel(tmp_path: Path, suffix: str, channels: int):
+    pixels = noise_image(channels, 11, 6)
+    images.write(tmp_path / f"a{suffix}", pixels)
+    assert torch.equal(images.read(tmp_path / f"a{suffix}", channels=channels), pixels)
+
+
+def test_an_image_with_strides_is_written_as_it_looks():
+    pixels = noise_image(3, 12, 12)[:, ::2, 1::3]
+    assert torch.equal(images.read(images.encode(pixels)), pixels)
+
+
+def test_a_suffix_that_is_not_written_is_refused_with_those_that_are(tmp_path: Path):
+    with pytest.raises(
+        ImageError, match=r"a\.gif: cannot write '\.gif': use one of \.bmp, \.jpeg, \.jpg, \.png"
+    ):
+        images.write(tmp_path / "a.gif", PHOTO)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["GIF", "png", "TIFF"])
+def test_a_format_that_is_not_written_is_refused_with_those_that_are(name: str):
+    with pytest.raises(ImageError, match=rf"cannot write '{name}': .*Known: BMP, JPEG, PNG, WEBP"):
+        images.encode(PHOTO, name)
+
+
+def test_a_jpeg_has_quality_95_and_full_chroma():
+    with Image.open(io.BytesIO(images.encode(PHOTO, "JPEG"))) as opened:
+        tables, sampling = opened.quantization, JpegImagePlugin.get_sampling(opened)
+    with Image.open(io.BytesIO(encoded(as_pillow(PHOTO), "JPEG", quality=95))) as reference:
+        assert tables == reference.quantization
+    assert sampling == 0  # 4:4:4
+
+
+def test_a_jpeg_of_another_quality_has_full_chroma_too():
+    low, high = (images.encode(PHOTO, "JPEG", quality=quality) for quality in (30, 100))
+    assert len(low) < len(high)
+    with Image.open(io.BytesIO(low)) as opened:
+        assert JpegImagePlugin.get_sampling(opened) == 0
+
+
+def test_a_webp_is_lossy_only_when_a_quality_is_asked_for(tmp_path: Path):
+    images.write(tmp_path / "a.webp", PHOTO, quality=50)
+    assert (tmp_path / "a.webp").read_bytes() == images.encode(PHOTO, "WEBP", quality=50)
+    assert not torch.equal(images.read(tmp_path / "a.webp"), PHOTO)
+    assert torch.equal(images.read(images.encode(PHOTO, "WEBP")), PHOTO)
+
+
+@pytest.mark.parametrize(("format_name", "quality"), [("PNG", 90), ("BMP", 1), ("JPEG", 0), ("WEBP", 101)])
+def test_a_quality_that_cannot_be_had_is_refused(format_name: str, quality: int):
+    with pytest.raises(ConfigError, match=f"1 to 100, for JPEG or WEBP, got {quality} for {format_name}"):
+        images.encode(PHOTO, format_name, quality=quality)
+
+
+@pytest.mark.parametrize("format_name", ["PNG", "JPEG", "WEBP", "BMP"])
+def test_the_same_pixels_give_the_same_bytes(format_name: str):
+    first = images.encode(PHOTO, format_name)
+    assert images.encode(PHOTO.clone(), format_name) == first
+    strided = PHOTO.repeat_interleave(2, dim=2)[:, :, ::2]
+    assert images.encode(strided, format_name) == first
+
+
+# Digests
+
+
+@pytest.mark.parametrize("format_name", ["PNG", "BMP", "WEBP"])
+def test_a_picture_has_one_digest_in_whatever_file_it_came(format_name: str):
+    assert images.digest(images.read(images.encode(PHOTO, format_name))) == images.digest(PHOTO)
+
+
+def test_a_digest_is_of_the_pixels_in_order_and_not_of_their_place_in_memory():
+    assert images.digest(PHOTO.permute(0, 2, 1).contiguous().permute(0, 2, 1)) == images.digest(PHOTO)
+
+
+def test_pictures_that_differ_in_a_pixel_or_in_shape_have_different_digests():
+    other = PHOTO.clone()
+    other[2, 39, 39] += 1
+    flat = torch.zeros(1, 1, 12, dtype=torch.uint8)
+    pictures = [PHOTO, other, PHOTO[:1], flat, flat.view(1, 12, 1), flat.view(1, 3, 4), flat.view(3, 1, 4)]
+    assert len({images.digest(picture) for picture in pictures}) == len(pictures)
+
+
+def test_only_an_image_at_rest_has_a_digest():
+    with pytest.raises(ImageError, match="uint8"):
+        images.digest(PHOTO.float())
+
+
+def test_an_upper_case_suffix_is_written(tmp_path: Path):
+    images.write(tmp_path / "A.PNG", PHOTO)
+    assert torch.equal(images.read(tmp_path / "A.PNG"), PHOTO)
+
+
+def test_a_float_image_is_not_written(tmp_path: Path):
+    with pytest.raises(ImageError, match="uint8"):
+        images.write(tmp_path / "a.png", PHOTO.float() / 255)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_writing_replaces_a_file(tmp_path: Path):
+    images.write(tmp_path / "a.png", PHOTO)
+    images.write(tmp_path / "a.png", 255 - PHOTO)
+    assert torch.equal(images.read(tmp_path / "a.png"), 255 - PHOTO)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    images.write(tmp_path / "a.png", PHOTO)
+    monkeypatch.setattr(Path, "write_bytes", half_a_write)
+    with pytest.raises(ImageError, match=r"a\.png: cannot be written \(No space left"):
+        images.write(tmp_path / "a.png", 255 - PHOTO)
+    assert torch.equal(images.read(tmp_path / "a.png"), PHOTO)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_write_onto_a_directory_leaves_nothing_beside_it(tmp_path: Path):
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(ImageError, match=r"a\.png: cannot be written"):
+        images.write(tmp_path / "a.png", PHOTO)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+# Helpers
+
+
+def noise_image(channels: int, height: int, width: int) -> Tensor:
+    generator = torch.Generator().manual_seed(height * width)
+    return torch.randint(0, 256, (channels, height, width), generator=generator).to(torch.uint8)
+
+
+def as_pillow(pixels: Tensor) -> Image.Image:
+    return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+
+
+def with_palette(levels: list[int]) -> Image.Image:
+    picture = Image.new("P", (2, 1))
+    picture.putpalette(levels)
+    picture.putdata([0, 1])
+    return picture
+
+
+def encoded(picture: Image.Image, format_name: str, **settings: Any) -> bytes:
+    if format_name == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow reads no AVIF")
+    buffer = io.BytesIO()
+    if format_name == "HEIF":
+        pillow_heif = pytest.importorskip("pillow_heif")
+        if "exif" in settings:
+            settings["exif"] = settings["exif"].tobytes()
+        pillow_heif.from_pillow(picture).save(buffer, **settings)
+    else:
+        picture.save(buffer, format_name, **settings)
+    return buffer.getvalue()
+
+
+ZEROS = zlib.compress(bytes(10**7))
+
+
+def png_chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png_file(
+    width: int,
+    height: int,
+    rows: bytes,
+    *,
+    depth: int = 8,
+    colours: int = 2,
+    extra: dict[bytes, bytes] | None = None,
+) -> bytes:
+    """A PNG by hand, of RGB if not said otherwise, whose header may declare more than its rows hold."""
+    header = struct.pack(">IIBBBBB", width, height, depth, colours, 0, 0, 0)
+    chunks = {b"IHDR": header, **(extra or {}), b"IDAT": zlib.compress(rows), b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks.items())
+
+
+def tiff_file(width: int, height: int, samples: bytes, tags: dict[int, tuple[int, ...]]) -> bytes:
+    """A little-endian TIFF by hand: one uncompressed strip of grey, if the tags do not say otherwise."""
+    usual = {256: (width,), 257: (height,), 258: (8,), 259: (1,), 262: (1,), 278: (height,)}
+    if 322 not in tags:
+        usual |= {273: (8,), 279: (len(samples),)}
+    values = usual | tags
+    values[277] = (len(values[258]),)
+    at = 8 + len(samples) + len(samples) % 2
+    entries, outside = b"", b""
+    for tag, numbers in sorted(values.items()):
+        body = struct.pack(f"<{len(numbers)}I", *numbers)
+        where = body if len(numbers) == 1 else struct.pack("<I", at + 2 + 12 * len(values) + 4 + len(outside))
+        outside += body if len(numbers) > 1 else b""
+        entries += struct.pack("<HHI", tag, 4, len(numbers)) + where
+    directory = struct.pack("<H", len(values)) + entries + bytes(4) + outside
+    return b"II*\0" + struct.pack("<I", at) + samples.ljust(at - 8, b"\0") + directory
+
+
+def bmp_file(width: int, height: int, *, compression: int) -> bytes:
+    """The header of a BMP with 8 bits a pixel."""
+    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, compression, 0, 0, 0, 0, 0)
+    return struct.pack("<2sIHHI", b"BM", 0, 0, 0, 54 + 1024) + info + bytes(1024)
+
+
+def small(format_name: str) -> bytes:
+    return encoded(as_pillow(PHOTO), format_name)
+
+
+def with_bytes(format_name: str, place: int, more: bytes) -> bytes:
+    data = small(format_name)
+    return data[:place] + more + data[place:]
+
+
+def with_gif_block(block: bytes) -> bytes:
+    """A GIF with a block before its first picture."""
+    return with_bytes("GIF", 13 + (6 << (small("GIF")[10] & 7)), block)
+
+
+def many_tags(data: bytes) -> bytes:
+    """A TIFF with all the private tags there are: Pillow reads all of them, three times."""
+    (start,) = struct.unpack_from("<I", data, 4)
+    (count,) = struct.unpack_from("<H", data, start)
+    entries = data[start + 2 : start + 2 + 12 * count]
+    entries += b"".join(struct.pack("<HHII", tag, 4, 1, 0) for tag in range(40_000, 65_000))
+    directory = struct.pack("<H", len(entries) // 12) + entries + bytes(4)
+    return data[:4] + struct.pack("<I", len(data)) + data[8:] + directory
+
+
+def scans(width: int, height: int, count: int) -> bytes:
+    """A grey progressive JPEG by hand, which refines nothing, again and again."""
+
+    def segment(marker: int, body: bytes) -> bytes:
+        return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
+
+    blocks = -(-width // 8) * -(-height // 8)
+    one_code = b"\1" + bytes(15)
+    start = segment(0xDB, b"\0" + b"\1" * 64) + segment(
+        0xC2, struct.pack(">BHH", 8, height, width) + b"\1\1\x11\0"
+    )
+    tables = segment(0xC4, b"\0" + one_code + b"\0") + segment(0xC4, b"\x10" + one_code + b"\xe0")
+    first = segment(0xDA, b"\1\1\0\0\0\1") + bytes(-(-blocks // 8))
+    # A bit for the code of "run of empty blocks", and 14 for its length: 16,384 and so many more.
+    bits = "".join(
+        "0" + format(min(blocks - at, 32_767) - 16_384, "014b") for at in range(0, blocks - 16_383, 32_767)
+    )
+    bits += "1" * (-len(bits) % 8)
+    body = bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8)).replace(b"\xff", b"\xff\0")
+    return (
+        b"\xff\xd8"
+        + start
+        + tables
+        + first
+        + count * (segment(0xDA, b"\1\1\0\1\x3f\x10") + body)
+        + b"\xff\xd9"
+    )
+
+
+def half_a_write(path: Path, data: bytes) -> int:
+    with path.open("wb") as opened:
+        opened.write(data[: len(data) // 2])
+    raise OSError(28, "No space left on device", os.fspath(path))
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
