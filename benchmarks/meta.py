@@ -22,8 +22,9 @@ from sfumato import protect
 from sfumato.base.precision import resolve
 from sfumato.data.worlds.glyphs import glyphs
 from sfumato.learn import meta
-from sfumato.learn.adaptation import Inner, Learner, Tasks, contributions, fastest, tasks_of
+from sfumato.learn.adaptation import Learner, contributions, fastest
 from sfumato.learn.meta import MetaConfig, Private
+from sfumato.learn.tasks import Inner, Tasks, tasks_of
 from sfumato.networks import Convolutional, FullyConnected, Strided
 
 TASKS, MANY, RATE = 16, 256, 0.4

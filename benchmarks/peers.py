@@ -44,7 +44,8 @@ from sfumato.base import memory
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler
 from sfumato.learn import few_shot
-from sfumato.learn.adaptation import Inner, Learner, Tasks, contributions, tasks_of
+from sfumato.learn.adaptation import Learner, contributions
+from sfumato.learn.tasks import Inner, Tasks, tasks_of
 from sfumato.networks import Conv4, Convolutional, LeNet
 from sfumato.protect import parse
 from sfumato.protect.gradients import clip_and_noise

@@ -290,7 +290,8 @@ def _embed(_: Path) -> Job:
 
 
 def _meta(precision: str) -> Callable[[Path], Job]:
-    from sfumato.learn.adaptation import Inner, Learner, contributions, tasks_of
+    from sfumato.learn.adaptation import Learner, contributions
+    from sfumato.learn.tasks import Inner, tasks_of
     from sfumato.networks import Convolutional
 
     def make(_: Path) -> Job:

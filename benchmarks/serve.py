@@ -37,7 +37,7 @@ from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.vectors import BitsRelease
-from sfumato.serve import models
+from sfumato.serve import graphs
 from sfumato.serve.engine import Engine
 from sfumato.serve.http.app import ServiceConfig
 from sfumato.serve.store import Store
@@ -268,7 +268,7 @@ def encoder_alone(path: Path, seconds: float) -> float:
 
 
 def forward(path: str, seconds: float) -> float:
-    served = models.fastest(path)
+    served = graphs.fastest(path)
     side = served.shape[1]
     decoded = wire.decode(Sort("", side, TINY.config).body(*range(32)), most_images=32, most_pixels=10**9)
     inputs = served.prepare(decoded, served.demands[0])

@@ -20,7 +20,7 @@ from sfumato.protect import parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.serve import models
 from sfumato.serve.http.app import create
-from sfumato.serve.models import Served
+from sfumato.serve.served import Served
 from sfumato.serve.store import Store
 from sfumato.wire import tables
 from sfumato.wire.tables import AnswerTable

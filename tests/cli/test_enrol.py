@@ -19,7 +19,7 @@ from sfumato.device.client import look_up
 from sfumato.device.ledger import Ledger
 from sfumato.protect import parse
 from sfumato.serve import models
-from sfumato.serve.models import Served
+from sfumato.serve.served import Served
 from sfumato.serve.store import Store
 
 SPEC = "dp-pix:cell=4,epsilon=3"

@@ -148,7 +148,7 @@ def test_it_answers_until_it_is_stopped_and_logs_json_without_a_label(artefact: 
         store.create_tenant("museum")
         _, secret = store.create_key("museum", role="write", name="camera")
     program = (
-        "import sys; from sfumato.serve import models; models.fastest = models.load; "
+        "import sys; from sfumato.serve import models; graphs.fastest = models.load; "
         "from sfumato.cli import main; sys.argv = ['sfumato', *sys.argv[1:]]; main()"
     )
     with subprocess.Popen(

@@ -7,17 +7,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from sfumato.errors import ConfigError
-from sfumato.learn.adaptation import (
-    ALGORITHMS,
-    WAYS,
-    Inner,
-    Learner,
-    Tasks,
-    adapt,
-    contributions,
-    fastest,
-    tasks_of,
-)
+from sfumato.learn.adaptation import WAYS, Learner, adapt, contributions, fastest
+from sfumato.learn.tasks import ALGORITHMS, Inner, Tasks, tasks_of
 from sfumato.networks import Convolutional, FullyConnected, Strided
 
 WAY, SHOT, QUERIES = 3, 2, 2

@@ -11,9 +11,10 @@ from sfumato.dp import accounting
 from sfumato.dp.accounting import Stretch
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import meta
-from sfumato.learn.adaptation import Frame, Inner, Learner, Tasks, adapt, contributions, inner_gradients
+from sfumato.learn.adaptation import Learner, adapt, contributions, inner_gradients
 from sfumato.learn.meta import InnerNoise, MetaConfig
 from sfumato.learn.meta.inner_noise import AdaClip, MetaClip, Quantile, Seen
+from sfumato.learn.tasks import Frame, Inner, Tasks
 from sfumato.networks import FullyConnected
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import parse

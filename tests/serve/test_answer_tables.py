@@ -18,7 +18,7 @@ from sfumato.learn.code_prototypes import Spread
 from sfumato.protect.code import Code
 from sfumato.serve import models
 from sfumato.serve.http.app import create
-from sfumato.serve.models import Served
+from sfumato.serve.served import Served
 from sfumato.serve.store import Example, Store
 from sfumato.wire import tables
 

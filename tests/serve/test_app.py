@@ -32,7 +32,7 @@ from sfumato.serve.engine import Engine
 from sfumato.serve.hiding import Hiding
 from sfumato.serve.http.app import ServiceConfig, create
 from sfumato.serve.http.routes import direct
-from sfumato.serve.models import Served
+from sfumato.serve.served import Served
 from sfumato.serve.store import Example, Key, Store, StoreError, classifiers, keys
 from sfumato.wire import labelled
 from sfumato.wire.messages import EnrolledExamples

@@ -10,7 +10,7 @@ import torch
 from fastapi import FastAPI
 
 from sfumato.serve.http.app import create
-from sfumato.serve.models import Demand, Served
+from sfumato.serve.served import Demand, Served
 from sfumato.serve.store import Store
 
 

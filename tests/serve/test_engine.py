@@ -13,7 +13,7 @@ import pytest
 
 from sfumato.errors import ArtefactError, BusyError, ConfigError
 from sfumato.serve.engine import Engine
-from sfumato.serve.models import Served
+from sfumato.serve.served import Served
 
 
 class Double:

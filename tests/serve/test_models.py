@@ -23,7 +23,7 @@ from sfumato.protect.code import Code
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
 from sfumato.serve import exported, graphs, models, trained
-from sfumato.serve.models import Served
+from sfumato.serve.served import Served
 
 CONFIG = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
 
@@ -117,7 +117,7 @@ def test_the_fastest_is_one_of_the_two_and_is_named(tmp_path: Path, monkeypatch:
     file = exported.bytes_of(served)
     for graph, by in ((file, "ONNX Runtime"), (None, "PyTorch")):
         monkeypatch.setattr(graphs, "faster", lambda *_, graph=graph: graph)
-        found = models.fastest(path)
+        found = graphs.fastest(path)
         assert (found.by, found.name, found.digest) == (by, "m", artefact_digest(str(path)))
 
 
@@ -167,7 +167,7 @@ def test_a_feature_is_its_own_embedding(tmp_path: Path):
     assert (demand.spec, demand.made_of) == ("feature:artefact=f.safetensors", artefact_digest(str(path)))
     release = FeatureRelease(torch.randn(2, 5, generator=torch.Generator().manual_seed(0)), demand.spec)
     assert np.array_equal(served.run(served.prepare(release, demand)), release.array)
-    assert models.fastest(path).by == served.by
+    assert graphs.fastest(path).by == served.by
 
 
 def code(values: torch.Tensor, spec: str) -> BitsRelease | FeatureRelease:

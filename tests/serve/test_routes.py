@@ -15,7 +15,7 @@ from sfumato.serve.http import access, problems
 from sfumato.serve.http.access import Needs, admit
 from sfumato.serve.http.problems import Problem
 from sfumato.serve.http.routes import RESOURCES, classes, classifiers, health, models, tenant
-from sfumato.serve.models import Demand, Served
+from sfumato.serve.served import Demand, Served
 from sfumato.serve.service import Service
 from sfumato.serve.store import Example, Key, NotFoundError, Store
 

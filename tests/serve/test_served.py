@@ -23,14 +23,13 @@ from sfumato.device.client import AsyncClient
 from sfumato.device.jobs.releasing import charged_release
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.learn.calibration import measured_refusal
-from sfumato.learn.code_prototypes import calibrated
+from sfumato.learn.calibration import calibrated, measured_refusal
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import models
 from sfumato.serve.http.app import create
-from sfumato.serve.models import Served
+from sfumato.serve.served import Served
 from sfumato.serve.store import Store
 from sfumato.study.learners.few_shot import served_vectors
 

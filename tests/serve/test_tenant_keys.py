@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from sfumato.serve.http.app import create
-from sfumato.serve.models import Demand, Served
+from sfumato.serve.served import Demand, Served
 from sfumato.serve.store import Key, Store
 
 Ask = Callable[..., httpx.Response]

@@ -17,7 +17,7 @@ from sfumato.protect.mask import Mask, untrained_masker
 from sfumato.protect.recognition import first_image
 from sfumato.protect.spec import portable
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
-from sfumato.serve.models import Demand, Served
+from sfumato.serve.served import Demand, Served
 from sfumato.serve.tripwire import NotProtectedError, check, demand_of, read_png
 
 NOISY = [

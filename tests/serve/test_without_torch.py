@@ -47,7 +47,7 @@ async def asked(app, requests):
 
 paths, url, requests = json.loads(sys.stdin.read())
 with Store(url) as store:
-    app = create(store, [models.fastest(path) for path in paths])
+    app = create(store, [graphs.fastest(path) for path in paths])
     print(json.dumps(asyncio.run(asked(app, requests))))
 assert sys.modules["torch"] is sys.modules["onnx"] is None
 """

@@ -134,9 +134,10 @@ def _for_service(
 ) -> None:
     """Export a model that `sfumato serve` runs without PyTorch."""
     from sfumato.serve import exported, models
+    from sfumato.serve.served import EXPORTED
 
     # The name without its suffix is the model's for clients: it stays that of the artefact.
-    destination = destination or artefact.with_suffix(models.EXPORTED)
+    destination = destination or artefact.with_suffix(EXPORTED)
     check_new(destination, force=force)
     served = models.load(artefact, reference=reference)
     images = _noise(served.shape) if check is None else _images(check, "test", served.shape)

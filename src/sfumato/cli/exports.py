@@ -1,16 +1,14 @@
 """The file beside a code by which a browser makes it, and which `sfumato serve` hands out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-from sfumato.cli.show import note
 
 _CHECKED = 8  # images of noise
 _MOST = 32 << 20  # bytes of an artefact: browsers do not wait for more
 
 
-def export_codes(artefacts: Iterable[Path]) -> None:
-    """Export the device side of each code beside its artefact; says so where it cannot be done.
+def export_codes(artefacts: Iterable[Path]) -> Iterator[str]:
+    """Export the device side of each code beside its artefact; yields why, if it cannot be done.
 
     A code that was exported before is left.
 
@@ -26,11 +24,11 @@ def export_codes(artefacts: Iterable[Path]) -> None:
         try:
             _export(artefact, destination)
         except MissingExtraError:
-            note(f"for the web page, install the extra edge, and run `sfumato export {artefact}`")
+            yield (f"for the web page, install the extra edge, and run `sfumato export {artefact}`")
             return
         except SfumatoError as error:
             destination.unlink(missing_ok=True)  # of an earlier code
-            note(f"{artefact}: no .onnx file for the web page ({error})")
+            yield (f"{artefact}: no .onnx file for the web page ({error})")
 
 
 def _is_newer(file: Path, other: Path) -> bool:

@@ -88,7 +88,7 @@ def serve(
 
     from sfumato.base import logs, telemetry
     from sfumato.base.listening import address_of, listen, until_stopped
-    from sfumato.serve import models
+    from sfumato.serve import graphs
     from sfumato.serve.http import app as service
     from sfumato.serve.store import Store
 
@@ -109,7 +109,7 @@ def serve(
     loaded = []
     for each in artefacts:
         name, _, path = each.rpartition("=") if not Path(each).exists() else (None, "", each)
-        model = models.fastest(path, name=name or None, reference=reference)
+        model = graphs.fastest(path, name=name or None, reference=reference)
         loaded.append(model)
         specs = ", ".join(demand.spec for demand in model.demands)
         shape = "x".join(map(str, model.shape))

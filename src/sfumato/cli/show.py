@@ -191,7 +191,10 @@ def run_study(
         progress.update(cells, description="writing the report")
         path = report.write(directory)
         progress.update(cells, description="exporting codes for browsers")
-        export_codes(use.codes(directory, *report.load(directory), artefacts=prepared.config.artefacts))
+        for reason in export_codes(
+            use.codes(directory, *report.load(directory), artefacts=prepared.config.artefacts)
+        ):
+            note(reason)
     artefacts = None if prepared.config.artefacts is None else Path(prepared.config.artefacts)
     if as_json:
         study, records = report.load(directory)

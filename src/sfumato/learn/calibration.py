@@ -5,14 +5,19 @@ have.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from sfumato.base.proportions import of_groups
-from sfumato.learn.code_prototypes import CodePrototypes
+from sfumato.learn.code_prototypes import CodePrototypes, measured_spread
 from sfumato.learn.gallery import gallery_of_support
 from sfumato.learn.refusal import Interval, Rate, Refusal, is_useful, threshold_of
+from sfumato.protect.code import Code
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CLASSES = (2, 5, 10, 20, 40)  # enrolled, of the rates on a card
 SHOTS = (1, 5, 20, 90)
@@ -21,6 +26,30 @@ _MOST_CLASSES = 60  # that are measured
 _QUERIES = 10  # of a class, at most
 _SUPPORTS = 40  # of a class, on average
 _TRIALS = 4  # that a class counts for at most: its images are alike, as by an intraclass correlation of 1/6
+
+
+def calibrated(
+    clean: "Tensor", noisy: "Tensor", classes: "Tensor", *, way: int, shot: int, code: Code
+) -> dict[str, Any]:
+    """What a card tells of prototypes, measured on validation images: see CodePrototypes.
+
+    Args:
+        clean: (n, D) codes without noise; bits as 1 and -1.
+        noisy: (n, D) the same with the noise of `code`.
+        classes: (n,) int64 of each.
+        way, shot: see measured_refusal.
+        code: flip, norm and noise of training, and bits or numbers.
+    """
+    spread = measured_spread(clean, classes, bits=code.bits is not None)
+    made = CodePrototypes(code.bits, clean.shape[1], spread)
+    embeddings = made.embed(noisy, code).numpy().astype(np.float32)
+    weights = np.full(len(embeddings), made.weight(code))
+    refusal, reason = measured_refusal(
+        embeddings, classes.numpy(), way=way, shot=shot, weights=weights, codes=made
+    )
+    known = None if refusal is None else refusal.card()
+    noise = {"flip": code.flip, "norm": code.norm, "noise": code.noise}
+    return {"spread": asdict(spread), "refusal": known, "no_refusal": reason, **noise}
 
 
 def measured_refusal(

@@ -26,9 +26,9 @@ from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.augmentation import augmented
+from sfumato.learn.calibration import calibrated
 from sfumato.learn.cards import kind_of, published
 from sfumato.learn.classes import classes_of
-from sfumato.learn.code_prototypes import calibrated
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input
@@ -489,7 +489,7 @@ class _Judge:
         return episode_accuracies(codes, self._places, shot=self._config.validation_shot).mean().item()
 
     def calibration(self, model: CodeModel) -> dict[str, Any]:
-        """What receivers are told of prototypes; see code_prototypes.calibrated."""
+        """What receivers are told of prototypes; see calibration.calibrated."""
         config = self._config
         code = Code("encoder", config.bits, config.numbers, config.flip, None, config.norm, config.noise)
         return calibrated(

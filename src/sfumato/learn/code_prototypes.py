@@ -25,9 +25,9 @@ Prototypes are made of arrays, without PyTorch: a service that compares codes ha
 
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -218,32 +218,6 @@ def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, 
     noise = (known["flip"], known["norm"], known["noise"])
     spread, refusal = Spread(**known["spread"]), Refusal.of_card(known["refusal"])
     return CodePrototypes(bits, dimension, spread, refusal, noise), shape
-
-
-def calibrated(
-    clean: "Tensor", noisy: "Tensor", classes: "Tensor", *, way: int, shot: int, code: Code
-) -> dict[str, Any]:
-    """What a card tells of prototypes, measured on validation images: see CodePrototypes.
-
-    Args:
-        clean: (n, D) codes without noise; bits as 1 and -1.
-        noisy: (n, D) the same with the noise of `code`.
-        classes: (n,) int64 of each.
-        way, shot: see calibration.measured_refusal.
-        code: flip, norm and noise of training, and bits or numbers.
-    """
-    from sfumato.learn.calibration import measured_refusal
-
-    spread = measured_spread(clean, classes, bits=code.bits is not None)
-    made = CodePrototypes(code.bits, clean.shape[1], spread)
-    embeddings = made.embed(noisy, code).numpy().astype(np.float32)
-    weights = np.full(len(embeddings), made.weight(code))
-    refusal, reason = measured_refusal(
-        embeddings, classes.numpy(), way=way, shot=shot, weights=weights, codes=made
-    )
-    known = None if refusal is None else refusal.card()
-    noise = {"flip": code.flip, "norm": code.norm, "noise": code.noise}
-    return {"spread": asdict(spread), "refusal": known, "no_refusal": reason, **noise}
 
 
 def left_of_bits(code: Code, bits: int) -> float:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from sfumato.learn.adaptation import Inner, Tasks
+    from sfumato.learn.tasks import Inner, Tasks
 
 _Note = Callable[[Tensor, Tensor], None]
 _TINY = 1e-12

@@ -7,7 +7,7 @@ import numpy as np
 
 from sfumato.errors import DataError, needs_extra
 from sfumato.serve.gallery import Galleries
-from sfumato.serve.models import Served, code_of
+from sfumato.serve.served import Served, code_of
 from sfumato.serve.store import Store
 from sfumato.wire import tables
 from sfumato.wire.messages import ClassifierInfo

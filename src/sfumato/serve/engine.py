@@ -17,7 +17,7 @@ import numpy as np
 
 from sfumato.base import logs
 from sfumato.errors import ArtefactError, BusyError, ConfigError
-from sfumato.serve.models import Served
+from sfumato.serve.served import Served
 
 _Result = np.ndarray | Exception
 

@@ -26,7 +26,7 @@ from sfumato.learn.refusal import Refusal, RefusalCard
 from sfumato.networks.onnx_graphs import Graph
 from sfumato.protect import parse
 from sfumato.protect.spec import check_portable
-from sfumato.serve.models import EXPORTED, Demand, Served, example, seen
+from sfumato.serve.served import EXPORTED, Demand, Served, example, seen
 
 if TYPE_CHECKING:
     from sfumato.images import Images

@@ -13,16 +13,43 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from sfumato import artefacts
 from sfumato.errors import ArtefactError, MissingExtraError
-
-if TYPE_CHECKING:
-    from sfumato.serve.models import Served
+from sfumato.protect.parameters import artefact_digest
+from sfumato.serve import exported, models
+from sfumato.serve.served import EXPORTED, Served, example
 
 _COMMAND = "from sfumato.serve import graphs; graphs.measure()"
 _LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime")
 _RUNS = 5
+
+
+def fastest(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    reference: str | None = None,
+) -> Served:
+    """As models.load, but PyTorch or ONNX Runtime runs the network: whichever is measured faster here, now.
+
+    Another process exports and measures. Where ONNX Runtime is faster, this one never imports PyTorch, which
+    would be most of its memory and start. Without the extra `edge`, by PyTorch; so is an encoder that is a
+    graph of ONNX itself.
+    """
+    name = models.checked_name(path, name)
+    artefact_digest(os.fspath(path))  # as load does, before anything else is said of a file
+    if Path(path).suffix != EXPORTED and artefacts.read_card(path).get("kind") in models.TRAINED:
+        try:
+            graph = faster(os.fspath(path), reference)
+        except MissingExtraError:
+            graph = None
+        except ArtefactError:
+            models.load(path, name=name, reference=reference)  # it says better what is wrong with the file
+            raise
+        if graph is not None:
+            return exported.of_bytes(graph, path, name)
+    return models.load(path, name=name, reference=reference)
 
 
 def faster(path: str, reference: str | None) -> bytes | None:
@@ -59,8 +86,6 @@ def faster(path: str, reference: str | None) -> bytes | None:
 
 def measure() -> None:
     """In that process: read an artefact, and write its graph where that is faster."""
-    from sfumato.serve import exported, models
-
     path, reference = json.loads(sys.argv[1])
     served = models.load(path, name="model", reference=reference)
     if exported.obstacle(served) is not None:
@@ -70,11 +95,9 @@ def measure() -> None:
         Path(sys.argv[2]).write_bytes(graph)
 
 
-def _is_faster(one: "Served", other: "Served") -> bool:
+def _is_faster(one: Served, other: Served) -> bool:
     """Whether one runs a batch in less time than another."""
-    from sfumato.serve import models
-
-    inputs = models.example(other)
+    inputs = example(other)
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(_RUNS + 1):
         for served, taken in zip((one, other), times, strict=True):

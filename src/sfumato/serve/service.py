@@ -13,8 +13,8 @@ from sfumato.serve.config import ServiceConfig
 from sfumato.serve.engine import Engine
 from sfumato.serve.gallery import Galleries, Together
 from sfumato.serve.metrics import Metrics
-from sfumato.serve.models import Served
 from sfumato.serve.room import Room
+from sfumato.serve.served import Served
 from sfumato.serve.store import Store
 
 with needs_extra("the server", "serve"):

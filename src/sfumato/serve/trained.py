@@ -20,7 +20,7 @@ from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import parse
 from sfumato.protect.spec import portable
-from sfumato.serve.models import Demand, Served, example, seen
+from sfumato.serve.served import Demand, Served, example, seen
 
 MOST_REFERENCE = 512  # reference images that statistics are taken from
 

@@ -16,7 +16,7 @@ from sfumato.protect import Protection
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.release import Release
-from sfumato.serve.models import Demand, Served, code_of
+from sfumato.serve.served import Demand, Served, code_of
 from sfumato.wire import AnyRelease, BitsHeader, FeatureHeader, Header, ImageHeader
 
 FALSE_ALARM = 1e-6  # of one image, by all tests of its noise together

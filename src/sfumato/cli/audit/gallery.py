@@ -136,7 +136,8 @@ def _demanded(
     from sfumato.errors import ConfigError
     from sfumato.protect.spec import portable
     from sfumato.serve.answer_tables import has_table
-    from sfumato.serve.models import code_of, load
+    from sfumato.serve.models import load
+    from sfumato.serve.served import code_of
 
     served = load(model, reference=reference)
     demand = served.demands[0]

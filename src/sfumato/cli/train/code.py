@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.exports import export_codes
+from sfumato.cli.show import note
 from sfumato.cli.train.shared import (
     Encoder,
     Episodes,
@@ -93,5 +94,6 @@ def code(
     channels, height, width = test.images.shape[1:]
     proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
     lines = [f"test: {tested}", beside_guessing(tested), f"proved: {proved}", f"spec: {protection.spec}"]
-    export_codes([given.out])
+    for reason in export_codes([given.out]):
+        note(reason)
     given.tell(model.card, lines, tested=tested, test=asdict(tested), proved=proved, spec=protection.spec)

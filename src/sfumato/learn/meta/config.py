@@ -12,8 +12,8 @@ from torch import nn
 from sfumato.base.precision import resolve
 from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
-from sfumato.learn.adaptation import Inner
 from sfumato.learn.meta.inner_noise import InnerNoise
+from sfumato.learn.tasks import Inner
 from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
@@ -99,7 +99,7 @@ class MetaConfig:
     """How parameters are meta-learned; the defaults are MAML's for Omniglot, fully connected.
 
     Attributes:
-        algorithm, inner_steps, inner_rate, inner_batches: see adaptation.Inner.
+        algorithm, inner_steps, inner_rate, inner_batches: see tasks.Inner.
         test_steps: of learning a task when the model is used.
         way, shot, queries: N, K and Q of a task.
         network: "fully-connected", "convolutional" (MAML's for MiniImageNet), "strided" (for Omniglot) or

@@ -17,15 +17,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
 from sfumato.episodes import Sampler, seed_of
 from sfumato.images import to_float
-from sfumato.learn.adaptation import (
-    Frame,
-    Inner,
-    Tasks,
-    contributions,
-    fastest,
-    inner_gradients,
-    tasks_of,
-)
+from sfumato.learn.adaptation import contributions, fastest, inner_gradients
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.cards import Checkpoint, Count, kind_of
 from sfumato.learn.fit import Progress, check_run, resuming, to_the_end
@@ -34,6 +26,7 @@ from sfumato.learn.meta.inner_noise import TaskNoise
 from sfumato.learn.meta.model import MetaModel, inner_of_use, public_start, untrained
 from sfumato.learn.meta.promises import Promise, fresh_generator
 from sfumato.learn.task_pool import TaskPool, overlapping_pool
+from sfumato.learn.tasks import Frame, Inner, Tasks, tasks_of
 from sfumato.protect import Protection
 from sfumato.protect.release import artefact_of
 

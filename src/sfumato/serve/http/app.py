@@ -18,7 +18,7 @@ from sfumato.serve.http import bodies, description, problems
 from sfumato.serve.http.routes import RESOURCES, health
 from sfumato.serve.http.routes.direct import Direct
 from sfumato.serve.http.watch import Watched
-from sfumato.serve.models import Served
+from sfumato.serve.served import Served
 from sfumato.serve.service import Service, in_thread
 from sfumato.serve.store import Store
 

@@ -14,8 +14,8 @@ from sfumato.errors import DataError, needs_extra
 from sfumato.serve import tripwire
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.http.problems import Problem, first
-from sfumato.serve.models import Demand, Served
 from sfumato.serve.room import Share, no_room
+from sfumato.serve.served import Demand, Served
 from sfumato.serve.service import Service, in_thread
 from sfumato.wire import labelled
 

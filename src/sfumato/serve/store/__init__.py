@@ -13,7 +13,7 @@ were made before: keep those no longer than you may keep what is in them.
 
 from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError, StoreError
 from sfumato.serve.store.examples import Example
-from sfumato.serve.store.keys import Key, Role
+from sfumato.serve.store.rows import Key, Role
 from sfumato.serve.store.search import Neighbour, Prototypes
 from sfumato.serve.store.store import Store
 

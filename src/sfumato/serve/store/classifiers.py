@@ -12,10 +12,10 @@ from sfumato.serve.store.database import Database
 from sfumato.serve.store.errors import NotFoundError
 from sfumato.serve.store.examples import Example
 from sfumato.serve.store.journal import note, note_each
-from sfumato.serve.store.keys import Key
 from sfumato.serve.store.rows import (
     ID,
     WITH_CLASSES,
+    Key,
     check_id,
     check_text,
     for_update,

@@ -9,8 +9,7 @@ import numpy as np
 from sfumato.errors import DataError, needs_extra
 from sfumato.learn.gallery import mean_of, weighted_sum
 from sfumato.serve.store.errors import QuotaError
-from sfumato.serve.store.keys import Key
-from sfumato.serve.store.rows import new_id, now, of
+from sfumato.serve.store.rows import Key, new_id, now, of
 from sfumato.serve.store.schema import classes, examples
 
 with needs_extra("the store", "serve"):

@@ -1,14 +1,11 @@
 """The audit log of a tenant: a row for every change, written in the transaction that makes the change."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from sfumato.errors import needs_extra
-from sfumato.serve.store.rows import now
+from sfumato.serve.store.rows import Key, now
 from sfumato.serve.store.schema import audit
-
-if TYPE_CHECKING:
-    from sfumato.serve.store.keys import Key
 
 with needs_extra("the store", "serve"):
     from sqlalchemy import Connection, insert
@@ -25,7 +22,7 @@ Action = Literal[
 ]
 
 
-def note(connection: Connection, by: "Key", action: Action, count: int = 0, **what: str) -> None:
+def note(connection: Connection, by: Key, action: Action, count: int = 0, **what: str) -> None:
     """Write that a key did something.
 
     Args:
@@ -39,7 +36,7 @@ def note(connection: Connection, by: "Key", action: Action, count: int = 0, **wh
 
 
 def note_each(
-    connection: Connection, by: "Key", action: Action, entries: Sequence[dict[str, Any]], **what: str
+    connection: Connection, by: Key, action: Action, entries: Sequence[dict[str, Any]], **what: str
 ) -> None:
     """Write a row for each entry, which has the columns that are its own; as `note` otherwise."""
     row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, **what}

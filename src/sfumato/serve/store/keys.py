@@ -7,40 +7,23 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.store.database import Database
 from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError
 from sfumato.serve.store.journal import note
-from sfumato.serve.store.rows import ID, check_text, moment, new_id, now
+from sfumato.serve.store.rows import ID, Key, Role, check_text, moment, new_id, now
 from sfumato.serve.store.schema import keys, signing, tenants, windows
 
 with needs_extra("the store", "serve"):
     from sqlalchemy import Double, case, cast, extract, func, insert, literal, select, update
-
-Role = Literal["read", "write", "admin"]
 
 REMEMBERED = 1.0  # seconds, for which a key that was found is known without the database
 
 _MOST_REMEMBERED = 10_000  # keys
 _DRAWS = 100  # of requests by a process, in a window of which it gets all
 _WINDOW = 60.0  # seconds, in which the requests of a key are counted
-
-
-@dataclass(frozen=True)
-class Key:
-    """Who asks, for which tenant, and what they may do; never the secret itself."""
-
-    id: str
-    tenant: str
-    role: Role
-    name: str
-    rate: int | None  # requests a minute
-    quota: int | None  # examples stored at most
-    created: datetime
-    expires: datetime | None  # from when it is worthless
-    revoked: datetime | None
 
 
 @dataclass

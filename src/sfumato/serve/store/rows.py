@@ -4,8 +4,9 @@ import re
 import secrets
 import time
 import unicodedata
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from sfumato.errors import DataError
 from sfumato.serve.store.errors import NotFoundError
@@ -17,6 +18,23 @@ WITH_CLASSES = classifiers.outerjoin(
 )
 
 _LABEL = 200  # characters
+
+Role = Literal["read", "write", "admin"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """Who asks, for which tenant, and what they may do; never the secret itself."""
+
+    id: str
+    tenant: str
+    role: Role
+    name: str
+    rate: int | None  # requests a minute
+    quota: int | None  # examples stored at most
+    created: datetime
+    expires: datetime | None  # from when it is worthless
+    revoked: datetime | None
 
 
 def new_id() -> str:

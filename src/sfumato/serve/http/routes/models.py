@@ -5,7 +5,7 @@ from sfumato.protect.naming import Counted, naming_words
 from sfumato.serve.http import problems
 from sfumato.serve.http.access import Reader
 from sfumato.serve.http.problems import Problem
-from sfumato.serve.models import Demand, Served
+from sfumato.serve.served import Demand, Served
 from sfumato.serve.service import Serving
 from sfumato.wire.messages import ModelInfo
 

@@ -1,0 +1,148 @@
+"""A model as the service runs it: one function from releases to embeddings.
+
+An embedding depends on its own image alone, up to rounding. Networks compute in float32 on every machine, so
+that an image enrolled through one server is recognised through another.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from sfumato.learn.code_prototypes import CodePrototypes
+from sfumato.learn.refusal import Refusal
+from sfumato.protect import Protection
+from sfumato.protect.code import KIND as CODE
+from sfumato.protect.code import Code
+from sfumato.protect.release import Release
+from sfumato.protect.spec import parse_as
+from sfumato.wire import AnyRelease
+
+if TYPE_CHECKING:
+    from torch import nn
+
+EXPORTED = ".onnx"  # the suffix of the files that `sfumato export` writes, see serve.exported
+
+_MEASURED_BATCH = 16
+_MEASURED_PIXELS = 1 << 20  # of a batch, of large images fewer
+
+
+@lru_cache(maxsize=256)
+def code_of(spec: str) -> Code:
+    """The code that a spec names; a device sends the same one again and again. Raises SpecError."""
+    code: Code = parse_as(spec, {CODE: Code})
+    return code
+
+
+Kind = Literal["few-shot", "meta", "private feature", "code"]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A protection that a model was trained for.
+
+    Attributes:
+        spec: as it travels, see sfumato.protect.spec.portable.
+        made_of: the digest of the artefact that the spec names; None where it names none, or nobody knows.
+        protection: None for a private feature or a code, whose noise is the device's choice.
+        weight: of a support image in a prototype, see FewShotModel.weight.
+        kind: of the releases: "pixels", with or without a mask, "numbers" or "bits".
+    """
+
+    spec: str
+    made_of: str | None
+    protection: Protection | None
+    weight: float = 1.0
+    kind: Literal["pixels", "numbers", "bits"] = "pixels"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model under the name that clients know.
+
+    Attributes:
+        name: see above.
+        kind: of the artefact.
+        demands: the protections that it was trained for; one, but for a range.
+        shape: C, H and W of the originals.
+        dimension: D, of an embedding.
+        refusal: when an answer is "none of these"; None where that was never measured. See refusal_of.
+        prepare: a release by one of the demands -> (N, ...) float32, what `run` takes.
+        run: (N, ...) float32 of any releases -> (N, D) float32.
+        network: what `run` computes, for other ways to compute it; None where it computes nothing.
+        by: what computes it.
+        codes: how prototypes are made, of a code; None for means.
+        digest: the SHA-256 of the artefact's file; None where it was not read from one.
+        device_side: of a code, the file of `sfumato export` by which a browser makes it; None without one.
+        cell, positions: how `prepare` makes what a network sees, see seen.
+    """
+
+    name: str
+    kind: Kind
+    demands: tuple[Demand, ...]
+    shape: tuple[int, int, int]
+    dimension: int
+    refusal: Refusal | None
+    prepare: Callable[[AnyRelease, Demand], np.ndarray]
+    run: Callable[[np.ndarray], np.ndarray]
+    network: "nn.Module | None" = None
+    by: str = "PyTorch"
+    codes: CodePrototypes | None = None
+    digest: str | None = None
+    device_side: bytes | None = None
+    cell: int = 1
+    positions: Mapping[str, Sequence[float]] | None = None
+
+    def weight(self, release: AnyRelease, demand: Demand) -> float:
+        """What each image of a release weighs in a prototype."""
+        return demand.weight if self.codes is None else self.codes.weight(code_of(release.spec))
+
+    def refusal_of(self, release: AnyRelease) -> Refusal | None:
+        """When an answer to these queries is "none of these"; None where that was never measured."""
+        return self.refusal if self.codes is None else self.codes.refusal_of(code_of(release.spec))
+
+
+def example(served: Served) -> np.ndarray:
+    """What `run` takes, of a batch of black images."""
+    _, height, width = served.shape
+    batch = min(_MEASURED_BATCH, max(2, _MEASURED_PIXELS // (height * width)))
+    images = np.zeros((batch, *served.shape), np.uint8)
+    return served.prepare(Release(images, served.demands[0].spec, (height, width)), served.demands[0])
+
+
+def seen(cell: int, positions: Mapping[str, Sequence[float]] | None) -> Callable[..., np.ndarray]:
+    """What makes the input of a network of a release by one of its protections: (N, C + K, h, w) float32.
+
+    Args:
+        cell: the side of the squares of pixels whose means the network sees.
+        positions: of each protection, by its spec, the K numbers that the network is told of it, each a
+            plane; None where it is told none.
+    """
+
+    def prepare(release: AnyRelease, demand: Demand) -> np.ndarray:
+        assert isinstance(release, Release)
+        if release.cell == cell:  # the mean of a cell is what travelled
+            images = release.array.astype(np.float32) / np.float32(255)
+        else:
+            images = _means(release.pictures(), cell)
+        if positions is None:
+            return images
+        told = np.array(positions[demand.spec], np.float32)
+        planes = np.broadcast_to(told[None, :, None, None], (len(images), len(told), *images.shape[2:]))
+        return np.concatenate([images, planes], 1)
+
+    return prepare
+
+
+def _means(images: np.ndarray, cell: int) -> np.ndarray:
+    """(N, C, H, W) uint8 -> (N, C, h, w) float32 in [0, 1], the means of cells, cut at the border."""
+    if cell == 1:
+        return images.astype(np.float32) / np.float32(255)
+    height, width = images.shape[2:]
+    tops, lefts = np.arange(0, height, cell), np.arange(0, width, cell)
+    sums = np.add.reduceat(np.add.reduceat(images, tops, 2, np.uint32), lefts, 3, np.uint32)
+    areas = np.diff([*tops, height])[:, None] * np.diff([*lefts, width])
+    found: np.ndarray = (sums / (255 * areas)).astype(np.float32)
+    return found
