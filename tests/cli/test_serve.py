@@ -20,7 +20,7 @@ from sfumato.base.listening import listen
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import Release, parse
-from sfumato.serve import models
+from sfumato.serve import graphs, models
 from sfumato.serve.hiding import Hiding
 from sfumato.serve.http import app as service
 from sfumato.serve.store import Store
@@ -42,7 +42,7 @@ def artefact(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "fastest", models.load)
+    monkeypatch.setattr(graphs, "fastest", models.load)
 
 
 def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch):
@@ -148,7 +148,7 @@ def test_it_answers_until_it_is_stopped_and_logs_json_without_a_label(artefact: 
         store.create_tenant("museum")
         _, secret = store.create_key("museum", role="write", name="camera")
     program = (
-        "import sys; from sfumato.serve import models; graphs.fastest = models.load; "
+        "import sys; from sfumato.serve import graphs, models; graphs.fastest = models.load; "
         "from sfumato.cli import main; sys.argv = ['sfumato', *sys.argv[1:]]; main()"
     )
     with subprocess.Popen(

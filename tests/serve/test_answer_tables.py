@@ -18,7 +18,7 @@ from sfumato.learn.code_prototypes import Spread
 from sfumato.protect.code import Code
 from sfumato.serve import models
 from sfumato.serve.http.app import create
-from sfumato.serve.served import Served
+from sfumato.serve.served import Served, code_of
 from sfumato.serve.store import Example, Store
 from sfumato.wire import tables
 
@@ -118,7 +118,7 @@ def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
     info = store.classifier("museum", made.id)
     table = app.state.service.tables.made("museum", info, served)
     assert served.codes is not None
-    code = models.code_of(served.demands[0].spec)
+    code = code_of(served.demands[0].spec)
     queries = 2 * tables.codes_of(4).astype(np.float32) - 1
     answers = app.state.service.tables._galleries.answer(
         *("museum", made.id, served.codes.embed(queries, code)),

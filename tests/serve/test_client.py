@@ -56,7 +56,7 @@ from sfumato.protect.naming import naming_words
 from sfumato.protect.release import Release
 from sfumato.serve import graphs, models
 from sfumato.serve.http.app import create
-from sfumato.serve.served import Served
+from sfumato.serve.served import Served, code_of
 from sfumato.serve.store import Store, schema
 from sfumato.wire import labelled
 
@@ -990,9 +990,7 @@ def test_codes_are_enrolled_classified_and_forgotten(codes: Cloud, noise: str):
     first, second = device.classify(anna)
     assert (first.label, second.label) == ("anna", "ben")
     # Noise is drawn once.
-    assert first.distance == pytest.approx(
-        distance_of_the_same(models.code_of(own(codes, noise)), 12), rel=1e-5
-    )
+    assert first.distance == pytest.approx(distance_of_the_same(code_of(own(codes, noise)), 12), rel=1e-5)
     assert device.forget("anna") == 1
     assert [guess.label for guess in device.classify(anna)] == ["ben"]
     (example,) = device.enrol("ben", [ben]).examples

@@ -23,7 +23,7 @@ from sfumato.protect.code import Code
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
 from sfumato.serve import exported, graphs, models, trained
-from sfumato.serve.served import Served
+from sfumato.serve.served import Demand, Served, example
 
 CONFIG = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
 
@@ -100,7 +100,7 @@ def test_both_ways_to_compute_give_the_same_embeddings(tmp_path: Path):
     save_few_shot(path, "dp-pix:cell=4,epsilon=1,3")
     served = models.load(path)
     again = exported.of_bytes(exported.bytes_of(served), path, "m")
-    inputs = models.example(served)[:3]
+    inputs = example(served)[:3]
     np.testing.assert_allclose(again.run(inputs), served.run(inputs), rtol=1e-4, atol=1e-5)
 
 
@@ -331,6 +331,6 @@ def test_the_artefact_of_a_spec_is_the_one_beside_the_model_where_it_is_the_righ
             made_of=[digest],
         )
         (demand,) = models.load(path).demands
-        assert demand == models.Demand(
+        assert demand == Demand(
             "mask:artefact=k.safetensors,keep=0.3", digest, parse(f"mask:artefact={artefact},keep=0.3")
         )

@@ -20,6 +20,7 @@ from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import exported, models
 from sfumato.serve.http.app import create
+from sfumato.serve.served import Demand, _means, seen
 from sfumato.serve.store import Store
 
 SPEC = "dp-pix:cell=4,epsilon=3"
@@ -32,7 +33,7 @@ for name in ("torch", "onnx"):
     sys.modules[name] = None
 
 import httpx
-from sfumato.serve import models
+from sfumato.serve import graphs, models
 from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
 
@@ -228,15 +229,15 @@ def test_cells_are_means_of_their_pixels_as_pooling_has_them(cell: int, side: in
     images = pictures(2, 3, side, side + 1)
     floats = images.double() / 255
     expected = torch.nn.functional.avg_pool2d(floats, cell, ceil_mode=True, count_include_pad=False)
-    np.testing.assert_allclose(models._means(images.numpy(), cell), expected.numpy(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(_means(images.numpy(), cell), expected.numpy(), rtol=0, atol=1e-6)
 
 
 def test_a_release_of_the_same_cells_is_what_the_network_sees():
     release = parse("pixelize:cell=4").release(pictures(2, 1, 18, 20), seeded_noise(0))
-    demand = models.Demand("pixelize:cell=4", None, None)
+    demand = Demand("pixelize:cell=4", None, None)
     assert release.cell == 4
     as_it_is, by_pixels = (
-        models.seen(4, None)(each, demand)
+        seen(4, None)(each, demand)
         for each in (release, type(release)(release.pictures(), release.spec, release.size))
     )
     np.testing.assert_allclose(as_it_is, by_pixels, rtol=0, atol=1e-6)

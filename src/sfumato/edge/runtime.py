@@ -6,7 +6,7 @@ Knows nothing of PyTorch, which would be most of the memory of the process that 
 from os import PathLike
 from pathlib import Path
 
-from sfumato.networks.onnx_graphs import Graph
+from sfumato.base.onnx_graphs import Graph
 
 EXTRA = ("running an exported graph", "edge")
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sfumato.base.onnx_graphs import Graph
 from sfumato.errors import ArtefactError
-from sfumato.networks.onnx_graphs import Graph
 
 
 class OnnxNetwork(nn.Module):

@@ -1,6 +1,6 @@
 """A served model as one ONNX file: its network as a graph, and a card with all that a server asks of it.
 
-`inputs`, (N, C + K, h, w) float32 as models.seen makes them -> `embeddings`, (N, D) float32. The card is a
+`inputs`, (N, C + K, h, w) float32 as served.seen makes them -> `embeddings`, (N, D) float32. The card is a
 JSON text in the metadata of the file, with a digest of itself and of the graph. It tells a damaged file from
 the one that was written; it is not a signature. What runs it is ONNX Runtime, without PyTorch.
 """
@@ -20,10 +20,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 import sfumato
 from sfumato import artefacts
 from sfumato.base.files import parse_json, whole
+from sfumato.base.onnx_graphs import Graph
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError, DataError, shortened
 from sfumato.learn.refusal import Refusal, RefusalCard
-from sfumato.networks.onnx_graphs import Graph
 from sfumato.protect import parse
 from sfumato.protect.spec import check_portable
 from sfumato.serve.served import EXPORTED, Demand, Served, example, seen

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from sfumato.base import onnx_graphs
+from sfumato.base.onnx_graphs import Graph
 from sfumato.errors import ArtefactError
-from sfumato.networks import onnx_graphs
-from sfumato.networks.onnx_graphs import Graph
 
 EXTRA = ("a test", "serve")
 node = helper.make_node
