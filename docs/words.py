@@ -91,7 +91,7 @@ COLUMNS = (*IDIOMS, PARTICIPLES)
 
 # Past participles that no rule of spelling gives; "read", "put", "set", "cut" and "run" are verbs as well.
 IRREGULAR = re.compile(
-    "begun|bound|broken|brought|built|chosen|dealt|done|drawn|driven|fallen|found|given|gone|grown|held|hidden|"
+    "begun|broken|brought|built|chosen|dealt|done|drawn|driven|fallen|found|given|gone|grown|held|hidden|"
     "kept|known|laid|led|left|lent|lost|made|meant|met|paid|risen|said|seen|sent|shown|sold|spent|stood|struck|"
     "taken|thought|thrown|told|torn|understood|won|worn|wound|written"
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from results_page.reading import RESULTS, ROOT
-from sfumato.dp.guarantee import SYMBOLS, rounded_up
+from sfumato.dp.guarantee import SYMBOLS, round_up
 from sfumato.study import estimates, frontier, recommend, records, report
 
 # What `sfumato study run` runs: a study that is added has its records collected, too.
@@ -56,7 +56,7 @@ def shared(ours: BySeed, theirs: BySeed) -> list[tuple[Accuracy, Accuracy]]:
 
 def in_short(guarantee: Any) -> str:
     """What is proved of one pixel, and of the whole image."""
-    return f"{SYMBOLS[guarantee.definition]} = {rounded_up(guarantee.value)}; {rounded_up(guarantee.whole_image)}"
+    return f"{SYMBOLS[guarantee.definition]} = {round_up(guarantee.value)}; {round_up(guarantee.whole_image)}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import statistics
 from typing import Any
 
 from results_page.reading import Row, record, records
-from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.guarantee import round_up
 
 NETWORKS = {"lenet": "LeNet", "convnet8-16": "ConvNet8 of width 16", "resnet20": "ResNet-20"}
 DEFENCES = ("none", "pruning", "gaussian", "laplacian", "dp-sgd", "mixup")
@@ -42,7 +42,7 @@ def _defences() -> list[Row]:
     found.sort(key=lambda each: (DEFENCES.index(each.kind), float(each.defence.partition(" ")[2] or 0)))
     for place, each in enumerate(found):
         each["best"] = each.attacks[each.strongest]
-        each["promise"] = "" if each.get("epsilon") is None else rounded_up(each.epsilon)
+        each["promise"] = "" if each.get("epsilon") is None else round_up(each.epsilon)
         for key in ("unaware", "aware"):
             known = key == "aware"
             those = [of for of in each.attacks if (of.adversary != "knows nothing of it") == known]

@@ -6,7 +6,7 @@ from typing import Any
 
 from results_page.reading import Row, records
 from sfumato.device.ledger.budgets import Budget
-from sfumato.dp.audit import rounded_down
+from sfumato.dp.audit import round_down
 from sfumato.dp.guarantee import SYMBOLS
 from sfumato.protect.pixelize import cell_areas, spread
 
@@ -68,7 +68,7 @@ def values() -> dict[str, Any]:
     return {
         "audits": audits(),
         "mechanisms": MECHANISMS,
-        "rounded_down": rounded_down,
+        "round_down": round_down,
         "right_trainings": [each for each in trainings if not each.fault],
         "wrong_trainings": [each for each in trainings if each.fault],
         "one_run": one_run,

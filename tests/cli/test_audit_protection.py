@@ -65,7 +65,7 @@ def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(co
 def test_one_run_is_an_audit_by_so_many_releases(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", "--shape", "1x64x64", "--one-run", "2")
     assert said.code == 0
-    assert answers(said, "told apart")[0].startswith("stated eps = 1; canaries told at eps >= ")
+    assert answers(said, "told apart")[0].startswith("stated eps = 1; canaries told apart at eps >= ")
     assert "2 releases" in said.out
     assert "512 canaries" in said.out
 

@@ -145,8 +145,8 @@ def test_without_sampling_pld_is_just_above_gaussian_dp(noise, steps, delta):
 )
 def test_what_is_composed_by_fft_is_just_above_gaussian_dp(noise, steps, delta):
     # A rate so near to 1 that ε is the same, but the closed form is not used; to the ends of both ranges.
-    composed = epsilon([Stretch(noise, 1 - 1e-9, steps)], delta)
-    assert 0 <= composed / of_gaussian(1.0, delta) - 1 <= 0.01
+    compose = epsilon([Stretch(noise, 1 - 1e-9, steps)], delta)
+    assert 0 <= compose / of_gaussian(1.0, delta) - 1 <= 0.01
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_the_accountant_takes_as_many_steps_as_fit_and_stops_before_the_next():
         accountant.step(1.0, 0.05)
     assert accountant.state == before
     assert accountant.stretches == (Stretch(1.0, 0.05, fit),)
-    assert accountant.spent().pld <= 2.0
+    assert accountant.cost().pld <= 2.0
 
 
 def test_after_a_refusal_a_cheaper_step_may_still_fit():
@@ -471,9 +471,9 @@ def test_what_is_spent_is_said_in_words_that_tell_bounds_from_approximations():
 
 def test_what_is_spent_is_what_the_stretches_cost():
     accountant = Accountant(5.0, DELTA, 240)
-    assert accountant.spent() == Spent(pld=0.0, rdp=0.0, gdp=0.0, delta=DELTA)
+    assert accountant.cost() == Spent(pld=0.0, rdp=0.0, gdp=0.0, delta=DELTA)
     accountant.step(1.0, 1.0)
-    spent = accountant.spent()
+    spent = accountant.cost()
     assert (spent.pld, spent.rdp, spent.gdp) == pytest.approx((4.38, 4.73, 6.01), rel=0.002)
 
 

@@ -288,7 +288,7 @@ def test_a_result_says_what_was_found_and_never_rounds_a_bound_up():
         distinguisher="likelihood ratio", pair="1 pixel near the centre, black against white, on grey",
     )  # fmt: skip
     assert str(result) == (
-        "stated eps = 3; told apart at eps >= 2.71, where 8.46 is the most that can be shown "
+        "stated eps = 3; told apart at eps >= 2.71; these trials can show at most 8.46 "
         "(99% confidence, 100,000 trials, likelihood ratio, 1 pixel near the centre, black against white, "
         "on grey)"
     )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sfumato.dp.audit import audit_naming
-from sfumato.dp.naming import Assumption, Naming, Proof, composed, counting, stated
+from sfumato.dp.naming import Assumption, Naming, Proof, compose, counting, make_statement
 from sfumato.errors import ConfigError
 
 PEOPLE, N = 1_000, 100
@@ -15,7 +15,7 @@ PEOPLE, N = 1_000, 100
 
 def statement(assuming: Assumption, releases: int = N) -> Naming:
     bound = counting(1 / PEOPLE, outputs=2, releases=releases, assuming=assuming)
-    return stated(bound, candidates=PEOPLE, prior=None, releases=releases, assuming=assuming)
+    return make_statement(bound, candidates=PEOPLE, prior=None, releases=releases, assuming=assuming)
 
 
 def draws(people: Tensor, generator: torch.Generator) -> Tensor:
@@ -54,7 +54,7 @@ def bursts(people: Tensor, generator: torch.Generator) -> Tensor:
 def test_independent_draws_keep_within_what_is_proved_of_them():
     found = audit_naming(draws, statement("exchangeable"), outputs=2, trials=6_000)
     assert not found.convicted
-    assert 0.1 * found.stated.chance < found.lower <= found.stated.chance
+    assert 0.1 * found.stated.chance < found.lower <= found.make_statement.chance
 
 
 def test_a_shuffled_batch_keeps_within_its_bound_even_if_it_drifts():
@@ -84,12 +84,12 @@ def test_drift_and_bursts_are_convicted_if_they_are_counted_as_draws(view):
 
 def test_bursts_counted_as_one_draw_each_are_not_convicted():
     proof = Proof(releases=N, outputs=1, leakage=1, draws=10)
-    bound = composed(1 / PEOPLE, [proof], assuming="exchangeable")
-    whole = stated(bound, candidates=PEOPLE, prior=None, releases=N, assuming="exchangeable")
+    bound = compose(1 / PEOPLE, [proof], assuming="exchangeable")
+    whole = make_statement(bound, candidates=PEOPLE, prior=None, releases=N, assuming="exchangeable")
     assert not audit_naming(bursts, whole, outputs=2).convicted
 
 
 def test_a_statement_of_a_prior_has_no_people_to_draw():
-    alone = stated(counting(0.1, outputs=2), candidates=None, prior=0.1, releases=1)
+    alone = make_statement(counting(0.1, outputs=2), candidates=None, prior=0.1, releases=1)
     with pytest.raises(ConfigError, match="an audit draws people"):
         audit_naming(draws, alone, outputs=2)

@@ -448,8 +448,8 @@ def test_adaclip_agrees_with_the_algorithm_written_coordinate_by_coordinate():
         for row in rows.tolist():
             w = [(g - m) / scale for g, m, scale in zip(row, mean, b, strict=True)]
             total = [t + x / max(1.0, math.hypot(*w)) for t, x in zip(total, w, strict=True)]
-        noised = [(t + n) / count for t, n in zip(total, noise((P,), z).tolist(), strict=True)]
-        expected = [scale * w + m for scale, w, m in zip(b, noised, mean, strict=True)]
+        noisy_sum = [(t + n) / count for t, n in zip(total, noise((P,), z).tolist(), strict=True)]
+        expected = [scale * w + m for scale, w, m in zip(b, noisy_sum, mean, strict=True)]
         assert update.tolist() == pytest.approx(expected, rel=1e-6)
         for i in range(P):
             v = min(max((expected[i] - mean[i]) ** 2 - (b[i] * z / count) ** 2, h1), h2)

@@ -663,7 +663,7 @@ def test_a_pixel_protection_of_an_ordinary_image_proves_nothing():
 
 @pytest.mark.parametrize("given_prior", [{}, {"candidates": 3, "prior": 0.1}])
 def test_candidates_and_prior_exclude_each_other(given_prior):
-    with pytest.raises(ConfigError, match="give a number of candidates, or a prior in its place"):
+    with pytest.raises(ConfigError, match="give a number of candidates, or a prior instead"):
         promise("pure", 1.0).naming(**given_prior)
 
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from sfumato.dp.naming import (
     ASSUMED,
     Proof,
-    composed,
+    compose,
     counting,
     exact,
     flipped_bits,
     log_rank,
+    make_statement,
     of_each,
     randomised_response,
     sentences,
-    stated,
 )
 from sfumato.protect.naming import Counted, named, naming_words
 
@@ -275,18 +275,18 @@ def of(releases: int, bits: float, **more) -> Proof:
 
 @pytest.mark.parametrize("assuming", ["none", "shuffled", "exchangeable"])
 def test_factors_of_unlike_releases_multiply(assuming):
-    bound = composed(TINY, [of(20, 1), of(3, 2)], assuming=assuming)
+    bound = compose(TINY, [of(20, 1), of(3, 2)], assuming=assuming)
     parts = [factor(counting, outputs=m, releases=n, assuming=assuming) for m, n in ((2, 20), (4, 3))]
     assert bound.chance / TINY == pytest.approx(math.prod(parts))
 
 
 def test_a_burst_is_one_draw_and_the_rest_of_it_counts_in_full():
-    bound = composed(TINY, [of(12, 1, draws=10)], assuming="exchangeable")
+    bound = compose(TINY, [of(12, 1, draws=10)], assuming="exchangeable")
     ten = factor(counting, outputs=2, releases=10, assuming="exchangeable")
     assert bound.chance / TINY == pytest.approx(ten * 4)
-    assert composed(TINY, [of(12, 1, draws=0)], assuming="exchangeable").chance <= 2**12 * TINY * (1 + 1e-9)
+    assert compose(TINY, [of(12, 1, draws=0)], assuming="exchangeable").chance <= 2**12 * TINY * (1 + 1e-9)
     # Of a shuffled batch it does not matter what is alike in it.
-    assert composed(TINY, [of(12, 1, draws=10)], assuming="shuffled").chance / TINY == pytest.approx(13)
+    assert compose(TINY, [of(12, 1, draws=10)], assuming="shuffled").chance / TINY == pytest.approx(13)
 
 
 @few_tries
@@ -298,14 +298,14 @@ def test_no_adversary_is_above_the_bound_of_bursts(seed, bursts, length):
         [_power(draw.dirichlet(np.full(2**length, 0.1)), bursts) for _ in range(draw.integers(2, 9))]
     )
     proof = of(bursts * length, 1, draws=bursts)
-    no_adversary_is_above(lambda prior: composed(prior, [proof], assuming="exchangeable"), rows, draw)
+    no_adversary_is_above(lambda prior: compose(prior, [proof], assuming="exchangeable"), rows, draw)
 
 
 def test_bursts_counted_as_draws_would_be_broken():
     """A burst of 8 with exactly k of one kind, for each of 9 people: the count is known, and 9 > C(2, 8)."""
     assert exact([1 / 9] * 9, np.eye(9)) == 1
-    assert composed(1 / 9, [of(8, 1)], assuming="exchangeable").chance < 0.5
-    assert composed(1 / 9, [of(8, 1, draws=1)], assuming="exchangeable").chance == 1
+    assert compose(1 / 9, [of(8, 1)], assuming="exchangeable").chance < 0.5
+    assert compose(1 / 9, [of(8, 1, draws=1)], assuming="exchangeable").chance == 1
 
 
 # In words.
@@ -323,7 +323,7 @@ def test_each_statement_has_its_assumption():
 def test_an_assumption_that_proves_no_more_is_not_stated():
     def alike(assuming):
         bound = counting(1e-6, outputs=2, releases=3)
-        return [stated(bound, candidates=10**6, prior=None, releases=3, assuming=assuming)]
+        return [make_statement(bound, candidates=10**6, prior=None, releases=3, assuming=assuming)]
 
     assert sentences(alike, releases=3).count("after 3 releases") == 1
 

@@ -11,13 +11,13 @@ from sfumato.dp.guarantee import Guarantee, proof_of
 from sfumato.dp.naming import (
     Information,
     Proof,
-    composed,
+    compose,
     counting,
     exact,
     gaussian,
     leakage,
+    make_statement,
     pure,
-    stated,
 )
 from sfumato.errors import ConfigError
 
@@ -75,13 +75,13 @@ def test_no_adversary_is_above_the_bound_of_unlike_releases(seed, kinds):
     people = int(draw.integers(1, 9))
     priors = draw.dirichlet(np.full(people, draw.choice([0.3, 1.0, 100.0])))
     best_adversary = exact(list(priors), of_series(series, people, draw))
-    assert best_adversary <= composed(float(priors.max()), proofs).chance
-    assert best_adversary <= composed(list(priors), proofs).chance
+    assert best_adversary <= compose(float(priors.max()), proofs).chance
+    assert best_adversary <= compose(list(priors), proofs).chance
 
 
 def test_codes_of_2_and_3_bits_tell_as_much_as_one_of_5_and_people_on_all_of_it_reach_that():
     proofs = [Proof(releases=1, leakage=2.0), Proof(releases=1, leakage=3.0)]
-    bound = composed(1 / 369, proofs).chance
+    bound = compose(1 / 369, proofs).chance
     assert bound == pytest.approx(32 / 369)
     assert exact([1 / 369] * 369, np.eye(32)[np.arange(369) % 32]) == pytest.approx(bound)
 
@@ -89,67 +89,65 @@ def test_codes_of_2_and_3_bits_tell_as_much_as_one_of_5_and_people_on_all_of_it_
 def test_a_bound_that_left_one_of_two_releases_out_would_be_broken():
     # 8 people, one for each of 2 * 4 outputs: named for certain.
     assert exact([1 / 8] * 8, np.eye(8)) == 1
-    assert composed(1 / 8, [Proof(releases=1, leakage=2.0)]).chance < 0.51
-    assert composed(1 / 8, [Proof(releases=1, leakage=2.0), Proof(releases=1, leakage=1.0)]).chance == 1
+    assert compose(1 / 8, [Proof(releases=1, leakage=2.0)]).chance < 0.51
+    assert compose(1 / 8, [Proof(releases=1, leakage=2.0), Proof(releases=1, leakage=1.0)]).chance == 1
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_releases_alike_have_the_bound_of_their_own_kind(n):
-    assert composed(0.001, [Proof(releases=n, leakage=2.0)]).chance == pytest.approx(
+    assert compose(0.001, [Proof(releases=n, leakage=2.0)]).chance == pytest.approx(
         counting(0.001, outputs=4, releases=n).chance
     )
-    assert composed(0.001, [Proof(releases=n, mu=0.5)]).chance == pytest.approx(
+    assert compose(0.001, [Proof(releases=n, mu=0.5)]).chance == pytest.approx(
         gaussian(0.001, mu=0.5, releases=n).chance
     )
-    assert composed(0.3, [Proof(releases=n, epsilon=0.4)]).chance <= pure(
+    assert compose(0.3, [Proof(releases=n, epsilon=0.4)]).chance <= pure(
         0.3, epsilon=0.4, releases=n
     ).chance * (1 + 1e-6)
 
 
 def test_numbers_from_a_centre_add_up_in_squares():
     proofs = [Proof(releases=2, mu=0.3), Proof(releases=1, mu=0.4)]
-    assert composed(0.01, proofs).chance == pytest.approx(gaussian(0.01, mu=math.sqrt(0.34)).chance)
+    assert compose(0.01, proofs).chance == pytest.approx(gaussian(0.01, mu=math.sqrt(0.34)).chance)
 
 
 def test_a_code_beside_noise_from_a_centre_multiplies_its_bound():
     proofs = [Proof(releases=2, mu=0.3), Proof(releases=1, leakage=1.5)]
-    assert composed(0.001, proofs).chance == pytest.approx(
-        gaussian(0.001, mu=0.3, releases=2).chance * 2**1.5
-    )
+    assert compose(0.001, proofs).chance == pytest.approx(gaussian(0.001, mu=0.3, releases=2).chance * 2**1.5)
 
 
 def test_each_release_counts_by_whichever_of_its_proofs_is_better():
     """A code of 16 bits that hardly differ is held by its noise; one of 1 bit without noise by counting."""
     noisy, counted = Proof(releases=1, leakage=16.0, mu=0.1), Proof(releases=1, leakage=1.0)
-    bound = composed(0.001, [noisy, counted]).chance
+    bound = compose(0.001, [noisy, counted]).chance
     assert bound == pytest.approx(2 * gaussian(0.001, mu=0.1).chance)
 
 
 def test_one_release_of_which_nothing_is_proved_leaves_nothing_proved_of_all():
-    bound = composed(1e-6, [Proof(releases=1, leakage=1.0), Proof(releases=1)])
+    bound = compose(1e-6, [Proof(releases=1, leakage=1.0), Proof(releases=1)])
     assert bound.chance == 1
     assert bound.source == "nothing is proved"
 
 
 def test_without_a_release_the_guess_beforehand_is_left():
-    assert composed(0.01, []) == (0.01, "nothing was released")
-    assert composed([0.25, 0.75], [Proof(releases=0)]) == (0.75, "nothing was released")
+    assert compose(0.01, []) == (0.01, "nothing was released")
+    assert compose([0.25, 0.75], [Proof(releases=0)]) == (0.75, "nothing was released")
 
 
 def test_many_releases_of_many_bits_are_added_up_without_overflow():
-    assert composed(1e-6, [Proof(releases=10**6, leakage=64.0)]).chance == 1
+    assert compose(1e-6, [Proof(releases=10**6, leakage=64.0)]).chance == 1
 
 
 def test_more_releases_never_lower_the_bound():
-    chances = [composed(1e-6, [Proof(releases=n, leakage=3.0, mu=1.0)]).chance for n in range(1, 9)]
+    chances = [compose(1e-6, [Proof(releases=n, leakage=3.0, mu=1.0)]).chance for n in range(1, 9)]
     assert chances == sorted(chances)
 
 
 def test_the_source_names_every_theorem_that_was_used():
-    assert composed(0.01, [Proof(releases=1, leakage=1.0)]).source == (
+    assert compose(0.01, [Proof(releases=1, leakage=1.0)]).source == (
         "maximal leakage, added up: Issa, Wagner & Kamath 2020"
     )
-    both = composed(0.01, [Proof(releases=1, leakage=1.0), Proof(releases=1, mu=0.1)]).source
+    both = compose(0.01, [Proof(releases=1, leakage=1.0), Proof(releases=1, mu=0.1)]).source
     assert both == (
         "maximal leakage, added up: Issa, Wagner & Kamath 2020; "
         "f-DP from a centre: after Hayes, Mahloujifar & Balle 2023, Thm. 2"
@@ -184,8 +182,8 @@ def test_without_any_guarantee_nothing_is_proved():
 
 
 def test_a_few_bits_are_a_statement_like_all_others():
-    bound = composed(1 / 1_000, [Proof(releases=2, leakage=2.0)])
-    statement = stated(bound, candidates=1_000, prior=None, releases=2)
+    bound = compose(1 / 1_000, [Proof(releases=2, leakage=2.0)])
+    statement = make_statement(bound, candidates=1_000, prior=None, releases=2)
     assert statement.chance == pytest.approx(0.016)
 
 
@@ -196,7 +194,7 @@ def test_a_few_bits_are_a_statement_like_all_others():
         (lambda: Proof(releases=1, leakage=-1.0), "leakage=-1: a number of at least 0"),
         (lambda: Proof(releases=1, mu=math.nan), "mu=nan: a number of at least 0"),
         (lambda: Information(outputs=-1.0), "outputs=-1: a number of at least 0"),
-        (lambda: composed(0.0, []), "prior=0: the best guess beforehand"),
+        (lambda: compose(0.0, []), "prior=0: the best guess beforehand"),
     ],
 )
 def test_numbers_out_of_range_are_refused(made, words):
@@ -207,6 +205,6 @@ def test_numbers_out_of_range_are_refused(made, words):
 def test_the_factor_of_a_channel_is_its_bound_over_the_prior():
     channel = np.array([[0.7, 0.3], [0.2, 0.8]])
     bits = math.log2(1.5)
-    assert composed(0.1, [Proof(releases=2, leakage=bits)]).chance == pytest.approx(
+    assert compose(0.1, [Proof(releases=2, leakage=bits)]).chance == pytest.approx(
         leakage(0.1, channel=channel, releases=2).chance
     )

@@ -12,12 +12,12 @@ from scipy.stats import binom
 
 from sfumato.dp.audit.one_run import (
     Guesses,
-    concluded,
+    conclude,
     epsilon_bound,
     guess,
     mu_bound,
     p_value,
-    planned_guesses,
+    plan_guesses,
     refutes_mu,
 )
 from sfumato.errors import ConfigError
@@ -179,7 +179,7 @@ def test_the_bound_on_mu_is_above_the_truth_no_more_often_than_stated(mu):
 def test_a_gaussian_mechanism_is_told_by_its_scores_and_not_above_its_mu():
     generator = torch.Generator().manual_seed(0)
     mu, m, proved = 2.0, 1000, []
-    r = planned_guesses(m, mu=mu, bound=lambda guesses: mu_bound(guesses, confidence=0.95))
+    r = plan_guesses(m, mu=mu, bound=lambda guesses: mu_bound(guesses, confidence=0.95))
     for _ in range(20):
         inserted = torch.rand(m, generator=generator) < 0.5
         scores = torch.randn(m, generator=generator) + mu * (inserted.double() - 0.5)
@@ -198,45 +198,45 @@ def test_the_number_of_guesses_is_the_one_that_is_expected_to_prove_most():
     def bound(guesses):
         return epsilon_bound(guesses, confidence=0.95)
 
-    planned = planned_guesses(20_000, mu=1.5, bound=bound)
+    planned = plan_guesses(20_000, mu=1.5, bound=bound)
     best = bound(guess(scores, inserted, guesses=planned))
     assert planned < 5_000
     assert all(best > bound(guess(scores, inserted, guesses=some)) for some in (50, 10_000, 20_000))
 
 
 def test_where_nothing_is_expected_to_be_proved_half_of_the_canaries_are_guessed():
-    assert planned_guesses(100, mu=0.1, bound=lambda guesses: epsilon_bound(guesses, confidence=0.99)) == 50
+    assert plan_guesses(100, mu=0.1, bound=lambda guesses: epsilon_bound(guesses, confidence=0.99)) == 50
 
 
 # Conclusions
 
 
 def test_a_conclusion_convicts_where_the_bound_is_above_what_is_stated():
-    right = concluded(of(60), definition="pure", stated=1.0)
-    wrong = concluded(of(100), definition="pure", stated=1.0, runs=2)
+    right = conclude(of(60), definition="pure", stated=1.0)
+    wrong = conclude(of(100), definition="pure", stated=1.0, runs=2)
     assert not right.convicted
     assert wrong.convicted
     assert wrong.lower == wrong.most > 3
-    assert str(wrong).startswith("stated eps = 1; canaries told at eps >= 3.0")
+    assert str(wrong).startswith("stated eps = 1; canaries told apart at eps >= 3.0")
     assert str(wrong).endswith("(99% confidence, 2 runs, 100 of 100 guesses right, 100 canaries)")
 
 
 def test_a_conclusion_of_mu_is_a_bound_on_mu():
-    result = concluded(of(95), definition="gaussian", stated=0.1)
+    result = conclude(of(95), definition="gaussian", stated=0.1)
     assert result.lower == mu_bound(of(95), confidence=0.99)
     assert result.convicted
 
 
 def test_a_bound_on_mu_is_one_of_epsilon_too():
-    result = concluded(of(95), definition="gaussian", stated=0.1)
+    result = conclude(of(95), definition="gaussian", stated=0.1)
     mu, epsilon, delta = result.lower, result.epsilon(1e-5), 1e-5
     # Dong, Roth & Su 2022, Corollary 2.13.
     at = NORMAL.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * NORMAL.cdf(-epsilon / mu - mu / 2)
     assert at == pytest.approx(delta, rel=1e-6)
-    pure = concluded(of(95), definition="pure", stated=0.1)
+    pure = conclude(of(95), definition="pure", stated=0.1)
     assert pure.epsilon(1e-5) == pure.lower
 
 
 def test_zcdp_is_refused():
-    with pytest.raises(ConfigError, match=r"audit what it states as \(eps, delta\)"):
-        concluded(of(60), definition="concentrated", stated=1.0)
+    with pytest.raises(ConfigError, match=r"audit its \(eps, delta\)"):
+        conclude(of(60), definition="concentrated", stated=1.0)

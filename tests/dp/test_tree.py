@@ -104,7 +104,7 @@ def test_a_tree_with_too_many_steps_is_refused():
     tree = TreeNoise(4, fresh_gaussian)
     for _ in range(7):  # what fits into its height
         tree((2,), 1.0)
-    with pytest.raises(ConfigError, match="a tree of height 3 has had its steps: begin a new one"):
+    with pytest.raises(ConfigError, match="a tree of height 3 is full: begin a new one"):
         tree((2,), 1.0)
 
 

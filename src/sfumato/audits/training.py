@@ -11,8 +11,8 @@ from typing import Any
 
 from sfumato.audits.findings import Finding, Report, Table
 from sfumato.dp import accounting
-from sfumato.dp.audit import OneRunAudit, rounded_down
-from sfumato.dp.guarantee import SYMBOLS, rounded_up
+from sfumato.dp.audit import OneRunAudit, round_down
+from sfumato.dp.guarantee import SYMBOLS, round_up
 from sfumato.errors import ConfigError
 from sfumato.learn.canaries import audit_canaries
 from sfumato.learn.meta import MetaConfig
@@ -170,7 +170,7 @@ def _of_canaries(name: str, title: str, result: OneRunAudit) -> Finding:
         verdict="leaks" if result.convicted else "bounded",
         sentence=(
             f"{result.guesses.right} of {result.guesses.guesses} guesses at the canaries are right, which "
-            f"proves {symbol} >= {rounded_down(result.lower)}; "
+            f"proves {symbol} >= {round_down(result.lower)}; "
             f"{'only ' if result.convicted else ''}{symbol} = {result.stated:.4g} is stated."
         ),
         table=Table(("question", "answer"), (("canaries", str(result)),)),
@@ -192,9 +192,9 @@ def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
         title="What the card states",
         verdict="bounded" if follows else "leaks",
         sentence=(
-            f"The card states eps = {rounded_up(stated['epsilon'])} at delta = {stated['delta']:g}. "
+            f"The card states eps = {round_up(stated['epsilon'])} at delta = {stated['delta']:g}. "
             f"{card['steps']} steps with its noise of {stated['noise_multiplier']:g} on "
-            f"{stated['rate']:.3g} of the tasks cost {rounded_up(computed)}."
+            f"{stated['rate']:.3g} of the tasks cost {round_up(computed)}."
         ),
         figures={"stated": stated["epsilon"], "computed": computed, "delta": stated["delta"]},
     )
@@ -211,8 +211,8 @@ def _sentence(findings: list[Finding], sampled: OneRunAudit) -> str:
         )
     return (
         "No fault was seen in the training: rely on the eps = "
-        f"{rounded_up(sampled.stated or 0)} that it states, and on no less. An adversary proved "
-        f"{rounded_down(sampled.lower)} of it."
+        f"{round_up(sampled.stated or 0)} that it states, and on no less. An adversary proved "
+        f"{round_down(sampled.lower)} of it."
     )
 
 

@@ -1,1 +1,1 @@
-"""Differential privacy: what is guaranteed, and the noise that it takes."""
+"""Differential privacy: guarantees, and the noise that they take."""

@@ -1,4 +1,4 @@
-"""What a release hides, with its number, its unit and its source: never more than is proved."""
+"""The guarantee of a release: a number with its unit and its source, never more than is proved."""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Guarantee:
         source: where the proof is.
         delta: δ of "approximate"; 0 otherwise.
         centre: the μ between the releases of any image of that shape and ONE reference, such as noise around
-            0, which may be half of that between two images; None where none is proved. It is a μ whatever the
+            0. It may be half of that between two images; None if none is proved. It is a μ whatever the
             definition, and serves `naming` alone.
     """
 
@@ -51,15 +51,15 @@ class Guarantee:
     centre: float | None = None
 
     def to(self, definition: Definition, *, delta: float = 0.0) -> "Guarantee":
-        """The same promise in other terms, by a theorem; what is lost on the way is lost for good.
+        """Converts the guarantee to another definition, by a theorem. A conversion loses for good.
 
         Args:
-            definition: pure goes to all others, "gaussian" to "concentrated" and "approximate",
+            definition: "pure" converts to all others, "gaussian" to "concentrated" and "approximate",
                 "concentrated" to "approximate".
-            delta: δ in (0, 1), for "approximate" alone.
+            delta: δ in (0, 1), for "approximate" only.
 
         Raises:
-            ConfigError: no theorem leads there, or δ is missing or stands where none belongs.
+            ConfigError: no theorem converts to it; δ is missing, or given for another definition.
         """
         if (definition == "approximate") != (delta != 0) or not 0 <= delta < 1:
             raise ConfigError(
@@ -87,8 +87,8 @@ class Guarantee:
     def group(self, pixels: int) -> "Guarantee":
         """The guarantee for images that differ in up to `pixels` pixels, by group privacy.
 
-        k = ceil(pixels / m) steps of m pixels lead from one to the other: ε, μ and the square root of ρ grow
-        k-fold (Dong, Roth & Su 2022, Theorem 2.14; Bun & Steinke 2016, Proposition 1.9). A mechanism
+        k = ceil(pixels / m) steps of m pixels lead from one image to the other: ε, μ and the square root of ρ
+        grow k-fold (Dong, Roth & Su 2022, Theorem 2.14; Bun & Steinke 2016, Proposition 1.9). A mechanism
         often has a better bound of its own: ask Protection.guarantee(shape, pixels=...) first.
         """
         if pixels < 1:
@@ -97,17 +97,16 @@ class Guarantee:
         if self.definition == "approximate" and steps > 1:
             raise ConfigError("(eps, delta) of groups: take group() first and convert after")
         value = self.value * (steps**2 if self.definition == "concentrated" else steps)
-        # Images that differ in so many pixels are still two images of that shape.
+        # Images that differ in many pixels are still two images of that shape.
         return replace(self, value=min(value, max(self.value, self.whole_image)), pixels=pixels)
 
     def naming(
         self, *, candidates: int | None = None, releases: int = 1, prior: naming.Prior | None = None
     ) -> naming.Naming:
-        """The most that anybody's chance can be to name the person who is on the released images.
+        """An upper bound on anybody's chance to name the person on the released images.
 
-        Follows from `whole_image`, the releases of any one image being the reference, or from `centre`:
-        whichever proves more; see sfumato.dp.naming. A protection that knows how many outputs it has may
-        prove more.
+        Follows from `whole_image`, with the releases of any one image as the reference, or from `centre`,
+        whichever proves more; see sfumato.dp.naming. A protection with few outputs may prove more.
 
         Args:
             candidates: N equally likely people; or
@@ -129,15 +128,15 @@ class Guarantee:
                 bound = naming.approximate(best, epsilon=whole, delta=self.delta, releases=releases)
         if self.centre is not None:
             bound = naming.least(bound, naming.gaussian(best, mu=self.centre, releases=releases))
-        return naming.stated(bound, candidates=candidates, prior=prior, releases=releases)
+        return naming.make_statement(bound, candidates=candidates, prior=prior, releases=releases)
 
     def __str__(self) -> str:
         unit = "any 1 pixel" if self.pixels == 1 else f"any {self.pixels} pixels"
-        kind = _NAMES.get(self.definition, f"(eps, delta)-DP at delta = {rounded_up(self.delta)}")
+        kind = _NAMES.get(self.definition, f"(eps, delta)-DP at delta = {round_up(self.delta)}")
         symbol = SYMBOLS[self.definition]
         return (
-            f"hides {unit} at {symbol} = {rounded_up(self.value)} ({kind}); "
-            f"the whole image only at {symbol} = {rounded_up(self.whole_image)}"
+            f"hides {unit} at {symbol} = {round_up(self.value)} ({kind}); "
+            f"the whole image only at {symbol} = {round_up(self.whole_image)}"
         )
 
 
@@ -148,17 +147,17 @@ def proof_of(
     releases: int,
     draws: int | None = None,
 ) -> naming.Proof:
-    """What is proved of n releases in every term that adds up over unlike ones: see naming.composed.
+    """The proved bounds on n releases, in every term that adds up over unlike ones: see naming.compose.
 
-    Of each term the least of all guarantees, converted where a theorem leads there. "approximate" leads
-    nowhere: of it nothing is taken. p(y|x) <= e^ε q(y), so that no more than ε leaks, and no more than there
-    are outputs.
+    Each term is the least over all guarantees, converted if a theorem allows it. "approximate" converts to
+    none of them and adds nothing. p(y|x) <= e^ε q(y), so no more than ε leaks, and no more than there are
+    outputs.
 
     Args:
         guarantees: of one release; for any numbers of pixels, since only `whole_image` and `centre` count.
         information: of one release.
         releases: n >= 0, of any images of one person, each with fresh noise.
-        draws: as Proof has it.
+        draws: see Proof.
 
     Raises:
         ConfigError: releases below 0.
@@ -181,15 +180,15 @@ def proof_of(
 
 
 def _whole_as(guarantee: Guarantee, definition: Definition) -> float:
-    """The number between any two images in other terms; infinite where no theorem leads there."""
+    """The number between any two images under another definition; infinite if no theorem converts to it."""
     try:
         return guarantee.to(definition).whole_image
     except ConfigError:
         return math.inf
 
 
-def rounded_up(value: float) -> str:
-    """Three significant digits, not below the value: a guarantee may be understated, not overstated."""
+def round_up(value: float) -> str:
+    """Rounds up to three significant digits: a guarantee may be understated, not overstated."""
     if not math.isfinite(value):
         return f"{value:g}"
     # The 1e-9 keeps 3.0000000000000004 at 3, far below any digit shown.
@@ -201,7 +200,7 @@ def _pure_to_gaussian(epsilon: float, _: float) -> float:
     """μ = -2 Φ^-1(1 / (1 + e^ε)) = 2 sqrt(2) erf^-1(tanh(ε / 2)).
 
     The trade-off function of ε-DP has straight pieces from (0, 1) over (a, a) to (1, 0), a = 1 / (1 + e^ε);
-    that of μ-GDP is convex, so that it lies below as soon as it passes through (a, a).
+    that of μ-GDP is convex, so it lies below as soon as it passes through (a, a).
     """
     if epsilon < 1:  # near 1/2 the other form would lose the digits of ε
         import mpmath
@@ -221,7 +220,7 @@ def _pure_to_concentrated(epsilon: float, _: float) -> float:
 
 
 def _gaussian_to_concentrated(mu: float, _: float) -> float:
-    """ρ = μ^2 / 2: what μ-GDP allows is a post-processing of N(0, 1) against N(μ, 1)."""
+    """ρ = μ^2 / 2: everything that μ-GDP allows is a post-processing of N(0, 1) against N(μ, 1)."""
     return max(mu * mu / 2, 5e-324 if mu else 0.0)  # a square too small for a double is not 0
 
 
@@ -240,15 +239,15 @@ def _gaussian_to_approximate(mu: float, delta: float) -> float:
 
     if delta_at(0.0) <= delta:
         return 0.0
-    # Beyond the ε of zCDP the δ is small enough; halve what is left until nothing is.
-    low, high = 0.0, _concentrated_to_approximate(_gaussian_to_concentrated(mu, 0), delta)
+    # Beyond the ε of zCDP the δ is small enough; halve the interval until nothing is left.
+    low, high = 0.0, _zcdp_to_approximate(_gaussian_to_concentrated(mu, 0), delta)
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
     return high
 
 
-def _concentrated_to_approximate(rho: float, delta: float) -> float:
+def _zcdp_to_approximate(rho: float, delta: float) -> float:
     """The least ε over 1 < α < e^30 of ρα + ln(1 - 1/α) - ln(δα) / (α - 1).
 
     Source: Canonne, Kamath & Steinke 2020, Corollary 13, solved for ε. Any α gives a valid ε: the search need
@@ -278,7 +277,7 @@ _THEOREMS = {
     ("gaussian", "concentrated"): (_gaussian_to_concentrated, "as zCDP: Bun & Steinke 2016, Prop. 1.6"),
     ("gaussian", "approximate"): (_gaussian_to_approximate, "Dong, Roth & Su 2022, Cor. 2.13"),
     ("concentrated", "approximate"): (
-        _concentrated_to_approximate,
+        _zcdp_to_approximate,
         "Canonne, Kamath & Steinke 2020, Cor. 13",
     ),
 }

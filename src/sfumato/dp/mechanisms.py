@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from sfumato.base.threads import thread_count
 from sfumato.errors import ConfigError
 
-# Draws are made in chunks that stay in the cache; each chunk has a bit stream of its own, so that the
-# result of a seeded source does not depend on how many threads there are.
+# Draws are made in chunks that stay in the cache. Each chunk has its own bit stream, so the result of a
+# seeded source does not depend on the number of threads.
 _CHUNK = 1 << 15
 
 MAX_SCALE = 1 << 55  # noise of that scale fits 64 bits but with probability e^-256
@@ -31,7 +31,7 @@ Bits = Callable[[int], bytes]  # n -> n random bytes
 
 
 class Noise:
-    """A source of exact integer noise. State: where a seeded source stands in its sequence."""
+    """A source of exact integer noise. State: the position of a seeded source in its sequence."""
 
     def __init__(self, stream: Callable[[int, int], Bits]) -> None:
         self._stream = stream  # (call, chunk) -> random bytes
@@ -78,7 +78,7 @@ class Noise:
         )
 
     def rounded_gaussian(self, shape: tuple[int, ...], *, sigma: float, bound: int) -> NDArray[np.int16]:
-        """N(0, sigma^2) rounded to an integer, what lies beyond +-bound moved onto it. -> shape, int16.
+        """N(0, sigma^2) rounded to an integer and clamped to +-bound. -> shape, int16.
 
         Rounding and bounding are post-processing of the Gaussian mechanism, and cost no privacy. A bound
         at which the sum is clamped anyway loses nothing.
@@ -96,9 +96,9 @@ class Noise:
         return self._fill(shape, np.int16, lambda out, bits: _fill_from_table(out, bits, table))
 
     def flips(self, shape: tuple[int, ...], *, probability: Fraction) -> NDArray[np.bool_]:
-        """Which bits to flip, each by itself: 1 with exactly that probability. -> shape, bool.
+        """Which bits to flip, independently: 1 with exactly that probability. -> shape, bool.
 
-        A bit that is flipped so is ε-DP with ε = ln((1 - p) / p) (Warner 1965).
+        Flipping a bit so is ε-DP with ε = ln((1 - p) / p) (Warner 1965).
 
         Args:
             shape: of the result.
@@ -228,8 +228,8 @@ def _digits_of(value: Callable[[Context], Decimal]) -> Callable[[int], int]:
         while True:
             context = Context(prec=precision)
             scaled = context.multiply(value(context), Decimal(2**length))
-            # decimal rounds each step correctly; what few steps with arguments below 2^20 can lose is
-            # less than 12 digits. If that could move the floor, compute again with more.
+            # decimal rounds each step correctly; few steps with arguments below 2^20 can lose less than 12
+            # digits. If that could move the floor, compute again with more.
             error = Decimal(10) ** (scaled.adjusted() - precision + 12)
             # Not scaled - error: an operator would round to the 28 digits of decimal's default context.
             lower = math.floor(context.subtract(scaled, error))
@@ -263,7 +263,7 @@ def _fill_coins(out: np.ndarray, bits: Bits, coin: _Coin) -> None:
 
 
 def _fill_below(out: np.ndarray, bits: Bits, count: int) -> None:
-    """Whole numbers from 0 to count - 1, all equally likely: 32 bits each, drawn again where uneven."""
+    """Whole numbers from 0 to count - 1, equally likely: 32 bits each, redrawn if they would be uneven."""
     most = (1 << 32) // count * count
     open_places = np.arange(out.size)
     while open_places.size:
@@ -302,7 +302,7 @@ def _fill_discrete_gaussian(
 
 def _accept(sizes: np.ndarray, bits: Bits, variance: Fraction, scale: int) -> np.ndarray:
     """Toss a coin of probability exp(-(size - variance / scale)^2 / (2 variance)) for each. -> (n,) bool."""
-    # As float64, for 65,535 + 1 has no place in 16 bits.
+    # As float64, for 65,535 + 1 does not fit 16 bits.
     words = np.frombuffer(bits(2 * sizes.size), np.uint16).astype(np.float64)
     distances = sizes - float(variance / scale)
     # Floating point decides only where it cannot be wrong. A distance d is off by at most
@@ -317,7 +317,7 @@ def _accept(sizes: np.ndarray, bits: Bits, variance: Fraction, scale: int) -> np
     return accepted
 
 
-_OPEN = -(1 << 15)  # stands in a table where a word settles nothing; no bound is as large
+_OPEN = -(1 << 15)  # marks the words of a table that settle nothing; no bound is as large
 
 
 class _Table:
@@ -327,7 +327,7 @@ class _Table:
         self._cumulative = cumulative  # (k, b) -> floor(2^b * P(X <= k)), for k from -bound to bound - 1
         self._bound = bound
         self.thresholds = np.array([cumulative(k, 64) for k in range(-bound, bound)], np.uint64)
-        # A word w stands for [w, w + 1) / 2^16; where a threshold lies in there, it settles nothing.
+        # A word w is the interval [w, w + 1) / 2^16; it settles nothing if a threshold lies inside.
         cuts = self.thresholds >> np.uint64(48)
         self.values = (np.searchsorted(cuts, np.arange(1 << 16), side="right") - bound).astype(np.int16)
         self.values[cuts.astype(np.int64)] = _OPEN
@@ -357,11 +357,11 @@ class _Table:
 
 
 class _Own(threading.local):
-    """What each thread has for itself: the precision of mpmath's own context is shared by all."""
+    """A context of mpmath for each thread: all threads share the precision of mpmath's own."""
 
     @cached_property
     def context(self) -> Any:
-        """For the digits of a normal distribution; imported here, since most noise has no need of it."""
+        """Computes the digits of a normal distribution; imported here, since most noise does not need it."""
         import mpmath
 
         return mpmath.MPContext()

@@ -11,7 +11,7 @@ from sfumato.errors import ConfigError
 
 
 def mean_sensitivity(shot: int, *, clipping_norm: float) -> float:
-    """By how much the mean of K vectors of a norm of at most c moves when one is replaced: 2c / K, L2.
+    """The L2 distance that the mean of K vectors, of norms up to c, moves when one is replaced: 2c / K.
 
     Raises:
         ConfigError: K below 1, or c not above 0.
@@ -22,7 +22,7 @@ def mean_sensitivity(shot: int, *, clipping_norm: float) -> float:
 
 
 def mean_guarantee(shot: int, *, clipping_norm: float, sigma: float) -> Guarantee:
-    """What one release of `noisy_means` promises: mu-GDP with mu = 2c / (K sigma).
+    """The guarantee of one release of `noisy_means`: mu-GDP with mu = 2c / (K sigma).
 
     Neighbours are two sets of K shots of which one differs (Dong, Roth & Su 2022, Theorem 2.7). K is public,
     and so is who is enrolled.
@@ -62,7 +62,7 @@ def sigma_for(shot: int, *, clipping_norm: float, epsilon: float, delta: float) 
 def noisy_means(support: Tensor, *, clipping_norm: float, sigma: float, draw: torch.Generator) -> Tensor:
     """Means of clipped vectors with Gaussian noise. (..., K, D) -> (..., D) float64.
 
-    The noise is of PyTorch's floating-point sampler, with a generator that a study may repeat: for
+    The noise comes from PyTorch's floating-point sampler and a generator that a study may repeat: for
     measurements, not for a release.
     """
     rows = clip_rows(support.double().flatten(0, -2), clipping_norm=clipping_norm)

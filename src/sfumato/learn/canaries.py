@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.accounting.cross_checks import gaussian_mu
-from sfumato.dp.audit.one_run import Guesses, OneRunAudit, concluded, guess, planned_guesses, proves
+from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess, plan_guesses, proves
 from sfumato.dp.guarantee import Definition
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError
@@ -138,7 +138,7 @@ def audit_canaries(
             )
         stated = mu = config.steps**0.5 / private.noise_multiplier
         delta = 0.0
-    each = planned_guesses(
+    each = plan_guesses(
         places * runs,
         mu=mu,
         bound=lambda guesses: proves(guesses, definition, delta=delta, confidence=confidence),
@@ -150,7 +150,7 @@ def audit_canaries(
         inserted = torch.rand(places, generator=coins) < 0.5
         scores = scores_of_run(config, inserted, image=image, seed=seed + number)
         together += guess(scores, inserted, guesses=max(1, each // runs))
-    return concluded(
+    return conclude(
         together,
         definition=definition,
         stated=stated,

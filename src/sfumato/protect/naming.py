@@ -27,7 +27,7 @@ def information(protection: Any) -> naming.Information:
 
     What is counted is the logarithm of its `outputs`, where it has them. Its maximal leakage is the least of
     the factors by which its `bounds` multiply a small prior: each holds for every y and x, p(y|x) <= L·q(y),
-    so that the factors of several releases multiply (see sfumato.dp.naming.composed). Of pixels nothing is
+    so that the factors of several releases multiply (see sfumato.dp.naming.compose). Of pixels nothing is
     counted.
 
     Args:
@@ -102,7 +102,7 @@ def named(
     if guarantee is not None:
         stated = guarantee.naming(candidates=candidates, prior=prior, releases=releases)
         bounds.append(naming.Bound(stated.chance, stated.source))
-    return naming.stated(
+    return naming.make_statement(
         naming.least(*bounds), candidates=candidates, prior=prior, releases=releases, assuming=assuming
     )
 

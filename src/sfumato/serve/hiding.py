@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError, needs_extra
 
 
@@ -45,15 +45,15 @@ class Hiding:
         import torch
 
         from sfumato.dp.clipping import clip_rows, fresh_gaussian
-        from sfumato.dp.clipping.noise import noised
+        from sfumato.dp.clipping.noise import noisy_sum
 
         clipped = clip_rows(torch.from_numpy(embeddings), clipping_norm=self.clipping_norm)
-        hidden = [noised(row[None], self.sigma, fresh_gaussian).numpy() for row in clipped]
+        hidden = [noisy_sum(row[None], self.sigma, fresh_gaussian).numpy() for row in clipped]
         return np.stack(hidden).astype(np.float32) if hidden else embeddings.astype(np.float32)
 
     def __str__(self) -> str:
         return (
-            f"an enrolled example hides which image it is at eps = {rounded_up(self.epsilon)}, "
+            f"an enrolled example hides which image it is at eps = {round_up(self.epsilon)}, "
             f"delta = {self.delta:g}, each time that it is enrolled"
         )
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.guarantee import round_up
 from sfumato.study.estimates import (
     Estimate,
     Inference,
@@ -193,7 +193,7 @@ class _Choice:
         if (proof := self._proved(setting)) is not None:
             return (
                 f"At most {percent(self._bound)} is accepted; it is proved that nobody names more than "
-                f"{rounded_up(100 * proof.at_most)}% of {proof.candidates:,} equally likely people"
+                f"{round_up(100 * proof.at_most)}% of {proof.candidates:,} equally likely people"
                 f"{self._of_unlike_people(setting)}."
             )
         return (
@@ -211,7 +211,7 @@ class _Choice:
         if most <= outputs * probes.folds / len(probes.probes):  # each of them is on as many
             return ""
         words = "of these test images, since some people are on more of them than others"
-        return f", nor more than {rounded_up(100 * most)}% {words}"
+        return f", nor more than {round_up(100 * most)}% {words}"
 
     def needs_its_classes(self, setting: Setting) -> bool:
         """Whether it is an answer to a task whose classes are new: the device must have been sent them."""
@@ -478,7 +478,7 @@ def proved_in_words(proof: proved.Result | None) -> str:
     for naming in [naming for naming in proof.naming if naming.at_most < 1][:1]:
         statements.append(
             f"whoever sees one release names the right one of {naming.candidates:,} equally likely people "
-            f"with a chance of at most {rounded_up(100 * naming.at_most)}%"
+            f"with a chance of at most {round_up(100 * naming.at_most)}%"
         )
     if not statements:
         return "Nothing is proved of it: the risk is what these adversaries found; others may find more."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfumato.dp.guarantee import SYMBOLS, Guarantee, proof_of, rounded_up
+from sfumato.dp.guarantee import SYMBOLS, Guarantee, proof_of, round_up
 from sfumato.dp.naming import (
     ASSUMED,
     BY_STRENGTH,
@@ -14,7 +14,7 @@ from sfumato.dp.naming import (
     Assumption,
     Information,
     Proof,
-    composed,
+    compose,
 )
 from sfumato.errors import BudgetExceededError, ConfigError
 
@@ -184,12 +184,12 @@ class Budget:
         left = max(0.0, self.amount - spent)
         if self.definition == "bits":
             return (
-                f"this release costs {rounded_up(cost)} bits, and {left:.4g} of {self.amount:.4g} are left "
+                f"this release costs {round_up(cost)} bits, and {left:.4g} of {self.amount:.4g} are left "
                 f"for {subject}: release fewer images, choose a code of fewer bits, or raise the budget: "
                 f"`{command(self.larger(spent + cost))}`"
             )
         return (
-            f"this release costs {self._symbol} = {rounded_up(cost)}, and {left:.4g} of {self.amount:.4g} is "
+            f"this release costs {self._symbol} = {round_up(cost)}, and {left:.4g} of {self.amount:.4g} is "
             f"left for {subject} ({self}): ask for more noise, or raise the budget: "
             f"`{command(self.larger(spent + cost))}`"
         )
@@ -210,7 +210,7 @@ class Budget:
     def bits(self, proofs: Sequence[Proof]) -> float:
         """Of naming: log2 of how often more than by guessing the person is named, by all that is proved."""
         named = self._named
-        return math.log2(composed(1 / named.people, proofs, assuming=named.assuming).chance * named.people)
+        return math.log2(compose(1 / named.people, proofs, assuming=named.assuming).chance * named.people)
 
     @property
     def _named(self) -> "_Named":
@@ -233,7 +233,7 @@ class Budget:
             return f"{spent:.4g} of {self.amount:.4g} bits are spent"
         if self.definition == "naming":
             return f"{spent:.4g} of {self.amount:.4g} bits are spent, which name them in at most " + (
-                f"{rounded_up(100 * 2**spent / self._named.people)}% of cases"
+                f"{round_up(100 * 2**spent / self._named.people)}% of cases"
             )
         return f"{self._symbol} = {spent:.4g} of {self.amount:.4g} is spent"
 
@@ -311,9 +311,9 @@ class _Named:
         if chance >= 1:
             raised, what = "none", "nothing would be proved any more about naming them"
         else:
-            raised = f"naming={rounded_up(100 * chance)}%,of={self.people},per={self.period}"
+            raised = f"naming={round_up(100 * chance)}%,of={self.people},per={self.period}"
             raised += f",assuming={self.assuming}"
-            what = f"somebody could name them in {rounded_up(100 * chance)}% of cases"
+            what = f"somebody could name them in {round_up(100 * chance)}% of cases"
         return (
             f"with this release of {subject} {what} ({self}): wait, release fewer images, choose a code of "
             f"fewer bits, or raise the budget: `{command(raised)}`{cure}"

@@ -416,7 +416,7 @@ class Ledger:
     ) -> list[Naming]:
         """What all releases so far prove of naming a person, or who is on all images of a folder.
 
-        Those of near copies count, wherever they lie. Unlike releases are composed (see dp.naming.composed),
+        Those of near copies count, wherever they lie. Unlike releases are composed (see dp.naming.compose),
         from what was known of their protections when they were charged.
 
         Args:
@@ -435,8 +435,8 @@ class Ledger:
             proofs = self._accounts.proofs_in(scope)
         releases = sum(proof.releases for proof in proofs)
         return [
-            naming.stated(
-                naming.composed(naming.prior_of(count, None), proofs, assuming=assuming),
+            naming.make_statement(
+                naming.compose(naming.prior_of(count, None), proofs, assuming=assuming),
                 candidates=count,
                 prior=None,
                 releases=releases,

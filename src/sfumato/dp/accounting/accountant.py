@@ -8,7 +8,7 @@ from typing import Any, Self
 from sfumato.dp.accounting.budgets import steps_within
 from sfumato.dp.accounting.costs import epsilon
 from sfumato.dp.accounting.stretches import MOST_STEPS, Stretch, check_budget, check_delta, setting_of
-from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.guarantee import round_up
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
 
 _STATE_VERSION = 1
@@ -16,7 +16,7 @@ _STATE_VERSION = 1
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run has cost a task so far, by each accountant; in words by str().
+    """The cost of a run to a task so far, by each accountant; in words by str().
 
     Attributes:
         pld: ε, an upper bound: the number to state.
@@ -32,8 +32,8 @@ class Spent:
 
     def __str__(self) -> str:
         return (
-            f"hides any 1 task at eps = {rounded_up(self.pld)} ((eps, delta)-DP at delta = "
-            f"{rounded_up(self.delta)}; PLD, an upper bound); RDP, a looser bound: {rounded_up(self.rdp)}; "
+            f"hides any 1 task at eps = {round_up(self.pld)} ((eps, delta)-DP at delta = "
+            f"{round_up(self.delta)}; PLD, an upper bound); RDP, a looser bound: {round_up(self.rdp)}; "
             f"GDP, an approximation that may be below the truth: {self.gdp:.3g}"
         )
 
@@ -42,7 +42,7 @@ class Accountant:
     """Counts the steps of a run and refuses the one that would pass the budget.
 
     State: the stretches so far, and how many further steps of the last kind are known to fit. Not safe to
-    share between threads. A change of noise or rate costs up to seconds, further steps of that kind
+    share between threads. A change of noise or rate takes up to seconds, a further step of the same kind
     microseconds.
     """
 
@@ -85,8 +85,8 @@ class Accountant:
         self._charge(Stretch(float(noise_multiplier), float(rate), 1))
         self._left -= 1
 
-    def spent(self) -> Spent:
-        """What all steps so far have cost, by each accountant; this takes seconds."""
+    def cost(self) -> Spent:
+        """The cost of all steps so far, by each accountant; this takes seconds."""
         return Spent(
             pld=epsilon(self._stretches, self.delta),
             rdp=epsilon(self._stretches, self.delta, "rdp"),
@@ -96,12 +96,12 @@ class Accountant:
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """The steps so far; such that follow each other and are alike are one stretch."""
+        """The steps so far; consecutive equal steps are one stretch."""
         return tuple(self._stretches)
 
     @property
     def state(self) -> dict[str, Any]:
-        """Everything that `resume` needs, fit for JSON: belongs into every checkpoint of the run."""
+        """Everything that `resume` needs, fit for JSON; every checkpoint of the run keeps it."""
         return {
             "version": _STATE_VERSION,
             "epsilon": self.epsilon,
@@ -112,7 +112,7 @@ class Accountant:
 
     @classmethod
     def resume(cls, state: Mapping[str, Any]) -> Self:
-        """Go on counting where `state` was taken.
+        """Continues to count from `state`.
 
         Raises:
             LedgerError: the state is damaged, of another version, or costs more than its own budget.
@@ -133,11 +133,11 @@ class Accountant:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise LedgerError(
                 f"the accountant's state is damaged ({type(error).__name__}: {error}): resume from an older "
-                "checkpoint; without it what the run has cost is not known"
+                "checkpoint; without it the cost of the run is not known"
             ) from error
         if cost > accountant.epsilon:
             raise LedgerError(
-                f"the accountant's state holds steps that cost eps = {rounded_up(cost)}, more than its "
+                f"the accountant's state holds steps that cost eps = {round_up(cost)}, more than its "
                 f"budget of {accountant.epsilon:g}: it was changed, or is not of this run; resume from "
                 "another checkpoint"
             )
@@ -156,12 +156,12 @@ class Accountant:
         what = f"noise multiplier {step.noise_multiplier:g}, rate {step.rate:g}"
         if not done:
             return (
-                f"the first step alone ({what}) costs eps = {rounded_up(price)} at delta = {self.delta:g}, "
+                f"the first step alone ({what}) costs eps = {round_up(price)} at delta = {self.delta:g}, "
                 f"and the budget is {self.epsilon:g}: nothing was spent; take more noise, a smaller rate or "
                 "a larger budget"
             )
         return (
-            f"step {done + 1} ({what}) would bring the run to eps = {rounded_up(price)} at delta = "
+            f"step {done + 1} ({what}) would bring the run to eps = {round_up(price)} at delta = "
             f"{self.delta:g}, and the budget is {self.epsilon:g}: nothing was spent on it; end the run here, "
             "or calibrate the noise to the steps you need and start again"
         )

@@ -1,4 +1,4 @@
-"""How much noise a budget needs, and for how many steps it has room."""
+"""The noise that a budget needs, and the number of steps that it allows."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,10 +7,10 @@ from dataclasses import replace
 from sfumato.dp.accounting.costs import epsilon
 from sfumato.dp.accounting.cross_checks import gaussian_mu, gdp_square
 from sfumato.dp.accounting.stretches import MOST_STEPS, Stretch, check_budget, check_stretches
-from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError
 
-_LEAST_NOISE, _MOST_NOISE = 0.01, 1000.0  # where `calibrate` looks
+_LEAST_NOISE, _MOST_NOISE = 0.01, 1000.0  # the range that `calibrate` searches
 
 
 def calibrate(
@@ -26,7 +26,7 @@ def calibrate(
         delta: δ, from 1e-9 to below 1.
         rate: q in (0, 1].
         steps: T, from 1 to 10^6.
-        spent: what else the budget has to cover.
+        spent: other steps that the budget has to cover.
 
     Returns:
         σ, from 0.01 to 1000, in units of the clipping norm.
@@ -39,14 +39,14 @@ def calibrate(
     check_stretches([*spent, asked], delta)
     if spent and (cost := epsilon(spent, delta)) >= budget_epsilon:
         raise ConfigError(
-            f"eps = {rounded_up(cost)} at delta = {delta:g} is spent before the first step, of a budget of "
+            f"eps = {round_up(cost)} at delta = {delta:g} is spent before the first step, of a budget of "
             f"{budget_epsilon:g}: spend less on it, or take a larger budget"
         )
 
     def price(index: int) -> float:  # falls with the noise, and so rises with -index
         return epsilon([*spent, replace(asked, noise_multiplier=_four_digits(-index))], delta)
 
-    left = _left(budget_epsilon, delta, spent) or gaussian_mu(budget_epsilon, delta) ** 2 / 100
+    left = _remainder(budget_epsilon, delta, spent) or gaussian_mu(budget_epsilon, delta) ** 2 / 100
     guess = 1 / math.sqrt(math.log1p(left / (steps * rate * rate)))
     last = _index(_MOST_NOISE)
     index = -_last_that_fits(price, budget_epsilon, low=-last - 1, high=1, guess=-_index(guess), stride=50)
@@ -71,19 +71,19 @@ def steps_within(
     rate: float,
     spent: Sequence[Stretch] = (),
 ) -> int:
-    """How many steps more a budget has room for, by PLD.
+    """How many more steps a budget allows, by PLD.
 
-    Promise: so many fit, and one more does not, or would be more than 10^6 in all.
+    Promise: that many fit, and one more does not, or would make more than 10^6 in all.
 
     Args:
-        budget_epsilon: ε > 0 to stay within, what is spent included.
+        budget_epsilon: ε > 0 to stay within, including `spent`.
         delta: δ, from 1e-9 to below 1.
         noise_multiplier: σ of the further steps, in units of the clipping norm.
         rate: q of the further steps, in (0, 1].
-        spent: what was done before.
+        spent: the steps before.
 
     Returns:
-        0 to 10^6, and 0 where the budget is spent already.
+        0 to 10^6; 0 if the budget is spent already.
     """
     check_budget(budget_epsilon)
     step = Stretch(noise_multiplier, rate, 1)
@@ -96,15 +96,15 @@ def steps_within(
     if room < 1 or price(1) > budget_epsilon:
         return 0
     per_step = gdp_square(noise_multiplier, rate)
-    left = _left(budget_epsilon, delta, spent)
+    left = _remainder(budget_epsilon, delta, spent)
     guess = int(min(max(1.0, left / per_step), room)) if per_step else room
     return _last_that_fits(
         price, budget_epsilon, low=1, high=room + 1, guess=guess, stride=max(1, guess // 20)
     )
 
 
-def _left(budget_epsilon: float, delta: float, spent: Sequence[Stretch]) -> float:
-    """What is left of μ^2, about: 0 or more, for first guesses."""
+def _remainder(budget_epsilon: float, delta: float, spent: Sequence[Stretch]) -> float:
+    """The part of μ^2 that is left, approximately: 0 or more, for first guesses."""
     squares = (stretch.steps * gdp_square(stretch.noise_multiplier, stretch.rate) for stretch in spent)
     return max(0.0, gaussian_mu(budget_epsilon, delta) ** 2 - sum(squares))
 
@@ -112,9 +112,9 @@ def _left(budget_epsilon: float, delta: float, spent: Sequence[Stretch]) -> floa
 def _last_that_fits(
     price: Callable[[int], float], budget: float, *, low: int, high: int, guess: int, stride: int
 ) -> int:
-    """The n with price(n) <= budget < price(n + 1); low is taken to fit and high not to, without a look.
+    """The n with price(n) <= budget < price(n + 1). It trusts that low fits and that high does not.
 
-    A price takes up to seconds: the secant of its logarithm needs few of them, halving is for where it fails.
+    A price takes up to seconds: the secant of its logarithm needs few of them; halving is for the rest.
     """
     known: list[tuple[int, float]] = []
     n = guess
@@ -143,7 +143,7 @@ def _four_digits(index: int) -> float:
 
 
 def _index(value: float) -> int:
-    """Of the first number of four digits that is not below the value, from 0.01 on."""
+    """The index of the first number of four digits, from 0.01 on, that is not below the value."""
     value = min(max(value, _LEAST_NOISE), _MOST_NOISE)
     decade = math.floor(math.log10(value) + 1e-12) + 2
     return 9000 * decade + math.ceil(value / 10.0 ** (decade - 5) * (1 - 1e-12)) - 1000

@@ -1,4 +1,4 @@
-"""What stretches of steps cost a task, and an image."""
+"""The cost of stretches of steps to a task, and to an image."""
 
 import math
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ def epsilon(stretches: Sequence[Stretch], delta: float, accountant: AccountantNa
     Prop. 12 ("rdp"); Bu, Dong, Long & Su 2020, Theorem 5 ("gdp": μ^2 = sum of T q^2 (e^(1/σ^2) - 1)). The
     first two as Google's dp-accounting has them.
 
-    Promises: "pld" and "rdp" are upper bounds. "pld" is above the truth by less than 0.1% for the settings
-    of training, and by more where they are extreme: ε above 100, or far below 0.01. "gdp" promises nothing.
+    Promises: "pld" and "rdp" are upper bounds. "pld" is above the truth by less than 0.1% for usual training
+    settings, and by more at the extremes: ε above 100, or far below 0.01. "gdp" promises nothing.
 
     Args:
-        stretches: in any order, for composition knows none; no stretch costs 0.
+        stretches: in any order, since composition has none; no stretch costs 0.
         delta: δ, from 1e-9 to below 1.
         accountant: "pld" to state, "rdp" to check it, "gdp" to compare with papers that state it.
 
     Returns:
-        ε >= 0; infinity without noise, or where the bound is beyond all use (about 10^6).
+        ε >= 0; infinity without noise, or if the bound is beyond all use (about 10^6).
 
     Raises:
         ConfigError: δ is out of range, there are more than 10^6 steps, or no such accountant.
@@ -55,10 +55,10 @@ def image_epsilon(tasks: int, stretches: Sequence[Stretch], delta: float) -> flo
 
     Neighbours are a pool and the one without the image and without all tasks that it occurs in. Of these k
     tasks Binomial(k, q) are drawn into a step, and each moves the sum by C at most: a mixture of Gaussians,
-    which dominates what is released (Choquette-Choo et al. 2024, "Privacy Amplification for Matrix
-    Mechanisms", Corollary 4.7), also for images in fewer tasks. Composed as a PLD, on a coarser grid than for
+    which dominates the release (Choquette-Choo et al. 2024, "Privacy Amplification for Matrix Mechanisms",
+    Corollary 4.7), also for images in fewer tasks. Composed as a PLD, on a coarser grid than for
     `epsilon`: 0.02% above the truth for 1000 steps at rate 0.016, 0.5% for 10,000 at 0.0016.
-    It says nothing of pools where another image takes its place in those tasks.
+    It says nothing about pools in which another image replaces it in those tasks.
 
     Args:
         tasks: k >= 1, a public bound on the number of tasks with the same image.
@@ -69,7 +69,7 @@ def image_epsilon(tasks: int, stretches: Sequence[Stretch], delta: float) -> flo
         ε >= 0; with k = 1 that of `epsilon`.
 
     Raises:
-        ConfigError: k is below 1, or what `epsilon` refuses.
+        ConfigError: k is below 1, or `epsilon` refuses its arguments.
     """
     if not (1 <= tasks < math.inf and tasks == int(tasks)):
         raise ConfigError(f"tasks={tasks}: an image that counts occurs in at least 1 task, a whole number")

@@ -20,23 +20,23 @@ def rdp_epsilon(steps: Steps, delta: float) -> float:
     if any(noise == 0 for noise, _ in steps):
         return math.inf
     accountant = RdpAccountant()
-    with _unconverged_orders_dropped(), np.errstate(over="ignore", under="ignore", divide="ignore"):
+    with _drop_unconverged_orders(), np.errstate(over="ignore", under="ignore", divide="ignore"):
         for (noise, rate), n in steps.items():
             event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
             accountant.compose(event, n)
-        # Each step's divergence is rounded to about 1e-15; a 0 or less would be taken for perfect privacy.
+        # Each step's divergence is rounded to about 1e-15; 0 or less would count as perfect privacy.
         divergences = np.maximum(accountant.rdp, 0) + 1e-14 * sum(steps.values())
         bound, _ = compute_epsilon(accountant.orders, divergences, delta)
     return float(bound)
 
 
 @contextmanager
-def _unconverged_orders_dropped() -> Iterator[None]:
-    """Keep from the user that a fractional order's series did not converge: it is left out.
+def _drop_unconverged_orders() -> Iterator[None]:
+    """Hides the warning that the series of a fractional order did not converge: that order is left out.
 
-    Every order by itself gives a bound, so that leaving one out can only loosen the least of them. Without
-    fractional orders nothing would be logged, but they are what is tight at ε of 5 and more (7.40 by PLD is
-    8.77 with them and 10.2 without).
+    Every order by itself gives a bound, so leaving one out can only loosen the least of them. Without
+    fractional orders nothing would be logged, but they make the bound tight at ε of 5 and more (7.40 by PLD
+    is 8.77 with them and 10.2 without).
     """
     logger = logging.getLogger("absl")
 
@@ -51,7 +51,7 @@ def _unconverged_orders_dropped() -> Iterator[None]:
 
 
 def gdp_epsilon(steps: Steps, delta: float) -> float:
-    """ε by a central limit theorem: it may be below the truth."""
+    """ε by a central limit theorem: may be below the truth."""
     with needs_extra(*EXTRA):
         from dp_accounting import get_epsilon_gaussian
     mu = math.sqrt(sum(n * gdp_square(noise, rate) for (noise, rate), n in steps.items()))
@@ -65,7 +65,7 @@ def gdp_square(noise_multiplier: float, rate: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The μ whose Gaussian mechanism has that ε at δ: where to begin a search."""
+    """The μ whose Gaussian mechanism has that ε at δ: the start of a search."""
     with needs_extra(*EXTRA):
         from dp_accounting import get_sigma_gaussian
     return 1 / float(get_sigma_gaussian(epsilon, delta))

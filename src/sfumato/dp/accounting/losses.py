@@ -12,18 +12,18 @@ from sfumato.errors import needs_extra
 
 EXTRA = "accounting for private training", "private"
 
-_ROUNDING, _ROUNDING_PER_STEP = 1e-12, 3e-16  # kept back from δ, see stretches
+_ROUNDING, _ROUNDING_PER_STEP = 1e-12, 3e-16  # subtracted from δ, see stretches
 
-# The grid of privacy losses. What rounding adds to ε is about steps * interval^2 / 2.
+# The grid of privacy losses. Rounding adds about steps * interval^2 / 2 to ε.
 _LOOSENESS = 1e-4
-_STEP_SIZE, _MIXTURE_SIZE, _TOTAL_SIZE = 150_000, 20_000, 500_000  # points, at most, which is time
+_STEP_SIZE, _MIXTURE_SIZE, _TOTAL_SIZE = 150_000, 20_000, 500_000  # points, at most: they take time
 _FINEST, _COARSEST = 1e-6, 10.0
-_REACH = 10.0  # standard deviations that are kept of the noise: what lies beyond, e^-50, counts as revealed
-_RARE = 1e-25  # a number of tasks that is drawn together more seldom counts as all of them
+_REACH = 10.0  # standard deviations of the noise that are kept: the rest, e^-50, counts as revealed
+_RARE = 1e-25  # a rarer number of tasks drawn together counts as all of them
 
 
 def pld_epsilon(steps: Steps, delta: float, *, tasks: int) -> float:
-    """ε for what is in so many tasks, composed of privacy loss distributions: an upper bound."""
+    """ε, composed of privacy loss distributions, for an image in up to `tasks` tasks: an upper bound."""
     if any(noise == 0 for noise, _ in steps):
         return math.inf
     # Without sampling the steps are one Gaussian of k^2 T / σ^2, exactly.
@@ -77,10 +77,10 @@ def _likely_tasks(rate: float, tasks: int) -> int:
 
 
 def _interval(parts: Mapping[tuple[float, float, int], int]) -> float:
-    """The grid of the privacy losses: fine enough to be tight, coarse enough to be computed. A power of 2.
+    """The grid of the privacy losses: fine enough to be tight, coarse enough to compute. A power of 2.
 
-    Any interval gives a bound: the losses are rounded pessimistically. A fixed one of 1e-4, the library's,
-    would take gigabytes where ε is large, and overstate ε tenfold where single steps reveal next to nothing.
+    Any interval gives a bound: the losses are rounded pessimistically. The library's fixed 1e-4 would take
+    gigabytes if ε is large, and overstate ε tenfold if single steps reveal next to nothing.
     """
     steps = sum(parts.values())
     finest, coarsest = math.sqrt(_LOOSENESS / steps), _FINEST
@@ -90,7 +90,7 @@ def _interval(parts: Mapping[tuple[float, float, int], int]) -> float:
         unsampled = shift * shift / 2 + _REACH * shift  # the largest loss, were the image's tasks all drawn
         chance = min(1.0, tasks * rate)
         widest_here = math.log1p(chance * math.expm1(unsampled)) if unsampled < 700 else unsampled
-        # The mean loss, by convexity; or by the chi-square divergence, where that is less.
+        # The mean loss, by convexity; or by the chi-square divergence, if that is less.
         kl = tasks * rate * (1 - rate + tasks * rate) / (2 * noise * noise)
         if tasks == 1 and shift < 20:
             kl = min(kl, rate * rate * math.expm1(shift * shift))

@@ -1,4 +1,4 @@
-"""Steps that are all alike, and what is asked of them."""
+"""Stretches of equal steps, and their checks."""
 
 import math
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sfumato.errors import ConfigError
 
-# What floating point does to δ in convolutions by FFT was measured against the closed form of the Gaussian
-# mechanism, for 10^3 to 10^6 steps and grids of 1e-2 to 4e-6: at worst 6e-17 a step too little. Five times as
-# much is kept back from δ, which is nothing at δ = 1e-5 and a third of the δ at the ends of the ranges here.
+# The error of floating point in δ, in convolutions by FFT, was measured against the closed form of the
+# Gaussian mechanism, for 10^3 to 10^6 steps and grids of 1e-2 to 4e-6: at worst 6e-17 a step too little. We
+# subtract five times as much from δ: nothing at δ = 1e-5, and a third of δ at the ends of the ranges here.
 MOST_STEPS = 10**6
 SMALLEST_DELTA = 1e-9
 
@@ -17,7 +17,7 @@ Steps = dict[tuple[float, float], int]  # (noise_multiplier, rate) -> steps
 
 @dataclass(frozen=True)
 class Stretch:
-    """Steps that are all alike.
+    """Equal steps.
 
     Attributes:
         noise_multiplier: σ >= 0, the standard deviation of the noise on the sum in units of C. Releases from
@@ -45,17 +45,17 @@ class Stretch:
         if not (1 <= self.steps <= MOST_STEPS and self.steps == int(self.steps)):
             raise ConfigError(
                 f"steps is a whole number from 1 to {MOST_STEPS}, got {self.steps}: leave out a stretch "
-                "without steps; of more the floating-point error is not known to be harmless"
+                "without steps; with more the floating-point error is not known to be harmless"
             )
 
 
 def setting_of(stretch: Stretch) -> tuple[float, float]:
-    """By which stretches are alike: noise multiplier and rate."""
+    """The noise multiplier and the rate of a stretch."""
     return stretch.noise_multiplier, stretch.rate
 
 
 def by_setting(stretches: Sequence[Stretch]) -> Steps:
-    """Add up what is alike, in one order: composition knows none, and its rounding should not either."""
+    """Adds up equal stretches, in one order: composition has none, and its rounding should not either."""
     steps: Steps = {}
     for stretch in stretches:
         steps[setting_of(stretch)] = steps.get(setting_of(stretch), 0) + stretch.steps

@@ -1,18 +1,18 @@
-"""Audits: how well neighbours are told apart by what is released, as a lower bound that is itself proved.
+"""Audits: proved lower bounds on how well releases distinguish neighbours.
 
-An audit sees a mechanism as a black box, so that what it proves holds for the code that ran. It can only
-convict: a bound below the stated value says that no fault was found, not that there is none. `audit` is for
-protections of images, which are cheap to try; `audit_runs` for whole runs, of which each gives one number;
-`one_run` bounds what one run gives away of many canaries in it; `audit_naming` names people from many
-releases, and convicts an assumption that does not hold of them.
+An audit sees a mechanism as a black box, so its proof holds for the code that ran. It can only convict: a
+bound below the stated value means that no fault was found, not that the mechanism has no fault. `audit` is
+for protections of images, which are cheap to try; `audit_runs` for whole runs, each of which gives one
+number; `one_run` bounds how much one run leaks about many canaries in it; `audit_naming` names people from
+many releases, and convicts an assumption that does not hold for them.
 """
 
-from sfumato.dp.audit.evidence import divergence, lower_limit, rounded_down, upper_limit
+from sfumato.dp.audit.evidence import divergence, lower_limit, round_down, upper_limit
 from sfumato.dp.audit.images import AuditConfig, AuditResult, audit
 from sfumato.dp.audit.naming import NamingAudit, audit_naming
 from sfumato.dp.audit.neighbours import Mechanism, neighbours
 from sfumato.dp.audit.one_release import OneReleaseConfig, audit_release
-from sfumato.dp.audit.one_run import Guesses, OneRunAudit, concluded, guess
+from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess
 from sfumato.dp.audit.runs import RunAudit, audit_runs
 
 __all__ = [
@@ -28,11 +28,11 @@ __all__ = [
     "audit_naming",
     "audit_release",
     "audit_runs",
-    "concluded",
+    "conclude",
     "divergence",
     "guess",
     "lower_limit",
     "neighbours",
-    "rounded_down",
+    "round_down",
     "upper_limit",
 ]

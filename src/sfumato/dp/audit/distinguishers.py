@@ -1,11 +1,11 @@
-"""What tells neighbours apart: a score of a release, fitted to trials."""
+"""Distinguishers of neighbours: scores of a release, fitted to trials."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-# How many coordinates of a release are kept: under the changed pixels, elsewhere, correlated with those.
+# How many coordinates of a release to keep: under the changed pixels, elsewhere, correlated with those.
 _UNDER, _ELSEWHERE, _CORRELATED, _LEADS = 32, 16, 16, 8
 _BINS = 16  # of a coordinate's histogram, of about equal mass
 _RIDGE = 1e-3  # added to the variances of standardised coordinates
@@ -13,27 +13,27 @@ _RIDGE = 1e-3  # added to the variances of standardised coordinates
 
 @dataclass(frozen=True)
 class Distinguisher:
-    """A sum over coordinates of a function of the value seen there: higher under x', where it is right."""
+    """A sum over coordinates of a function of the value there: higher under x', if it is right."""
 
     words: str
     coordinates: Tensor  # (K,) from 0 to 3 D - 1
     table: Tensor  # (K, 256) float64
-    alone: bool  # whether it needs the release alone
+    alone: bool  # whether it reads the release alone
 
     def scores(self, seen: Tensor) -> Tensor:
-        """What was seen at the coordinates -> scores. (T, K) uint8 -> (T,)."""
+        """The values at the coordinates -> scores. (T, K) uint8 -> (T,)."""
         total = torch.zeros(len(seen), dtype=torch.float64)
         for values, column in zip(self.table, seen.T, strict=True):
             total += values[column.int()]
         return total
 
 
-def chosen_coordinates(labels: Tensor, seen: Tensor, changed: Tensor) -> Tensor:
-    """The coordinates worth keeping: (T,) labels, (T, 3 D) values, (D,) bool places changed -> (K,) sorted.
+def choose_coordinates(labels: Tensor, seen: Tensor, changed: Tensor) -> Tensor:
+    """Chooses the useful coordinates: (T,) labels, (T, 3 D) values, (D,) bool changed -> (K,) sorted.
 
-    Of the release: those that show the changed pixels, and those elsewhere whose means or variances differ
-    most. Of it and of the grey releases: those whose noise is most correlated with the noise of the first
-    ones, and of the grey releases also the same places.
+    From the release: those that show the changed pixels, and others whose means or variances differ most.
+    From the release and the grey releases: those whose noise is most correlated with the noise of the first
+    ones; from the grey releases also the same coordinates.
     """
     z = seen.float()
     for side in (labels, ~labels):
@@ -46,7 +46,7 @@ def chosen_coordinates(labels: Tensor, seen: Tensor, changed: Tensor) -> Tensor:
             for m in (values, values**2)
         ]
     ).amax(0)  # (D,)
-    # The 1 keeps a changed place that shows no difference before the rest.
+    # The 1 puts a changed coordinate that shows no difference before the rest.
     under = torch.where(changed, differences + 1, 0).argsort(descending=True)[:_UNDER]
     under = under[changed[under]]
     differences[under] = -1
@@ -63,7 +63,7 @@ def chosen_coordinates(labels: Tensor, seen: Tensor, changed: Tensor) -> Tensor:
     return coordinates
 
 
-def fitted_distinguishers(
+def fit_distinguishers(
     labels: Tensor, seen: Tensor, coordinates: Tensor, length: int
 ) -> list[tuple[Tensor, Distinguisher]]:
     """Distinguishers fitted to (T,) labels and (T, K) values, each with the columns it uses, (K,) bool."""
@@ -85,7 +85,7 @@ def _likelihood_ratio(labels: Tensor, seen: Tensor) -> Tensor:
     """ln of the ratio of the two histograms of each coordinate, as if they were independent. -> (K, 256).
 
     Values are merged to about _BINS of equal mass. A coordinate's ratios shrink by the share of their
-    divergence that chance alone would give (James & Stein 1961), so that many idle ones do no harm.
+    divergence that chance alone would give (James & Stein 1961), so many idle coordinates do no harm.
     """
     K = seen.shape[1]
     cells = seen.int() + 256 * torch.arange(K, dtype=torch.int32)
@@ -120,6 +120,6 @@ def _linear(labels: Tensor, seen: Tensor) -> Tensor:
 
 
 def separation(labels: Tensor, scores: Tensor) -> float:
-    """Difference of the means in standard deviations: by few trials, a steadier rank than any bound."""
+    """The difference of the means in standard deviations: with few trials, it ranks better than any bound."""
     low, high = scores[~labels], scores[labels]
     return ((high.mean() - low.mean()) / ((low.var() + high.var()) / 2).sqrt().clamp(min=1e-9)).item()

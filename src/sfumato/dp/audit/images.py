@@ -8,28 +8,28 @@ import torch
 
 from sfumato.dp.audit.distinguishers import (
     Distinguisher,
-    chosen_coordinates,
-    fitted_distinguishers,
+    choose_coordinates,
+    fit_distinguishers,
     separation,
 )
-from sfumato.dp.audit.evidence import Event, Moment, evidence_of, rounded_down
+from sfumato.dp.audit.evidence import Event, Moment, evidence_of, round_down
 from sfumato.dp.audit.neighbours import GREY, Lab, Mechanism, Pair, neighbours
 from sfumato.dp.guarantee import SYMBOLS, Definition, Guarantee
 from sfumato.errors import ConfigError
 
-_FINALISTS = 2  # pairs that are searched thoroughly, after a quick look at all
+_FINALISTS = 2  # pairs to search thoroughly, after a quick look at all
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig:
-    """How much is tried.
+    """The settings of an audit of a protection.
 
     Attributes:
         shape: (C, H, W) of the audited images. A guarantee holds for every shape, and small ones are quick.
         pixels: m, how many pixels the neighbours differ in.
-        trials: how many, in the search and in the proof together.
+        trials: in the search and in the proof together.
         confidence: the bound holds with at least this probability.
-        seed: of the coins that choose between the neighbours. The mechanism's noise is its own affair.
+        seed: of the coins that choose between the neighbours, not of the mechanism's noise.
     """
 
     shape: tuple[int, int, int] = (3, 28, 28)
@@ -52,15 +52,15 @@ class AuditConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """What an audit proved.
+    """The result of an audit of a protection.
 
     Attributes:
-        lower: what the mechanism gives away, at least: in the unit of `stated`, or ε where that is None.
-        confidence: the probability with which that holds.
-        stated: the guarantee that was audited.
-        most: the largest `lower` that so many trials can prove of any mechanism.
-        trials: how many were made.
-        distinguisher: what told the neighbours apart, in words.
+        lower: a lower bound on the leak, in the unit of `stated`, or ε if that is None.
+        confidence: the probability with which it holds.
+        stated: the audited guarantee.
+        most: the largest `lower` that this number of trials can prove, for any mechanism.
+        trials: made in all.
+        distinguisher: the one that distinguished the neighbours, in words.
         pair: the neighbours, in words.
     """
 
@@ -74,41 +74,41 @@ class AuditResult:
 
     @property
     def convicted(self) -> bool:
-        """Whether more is given away than stated. A right mechanism is, with probability 1 - confidence."""
+        """Whether it leaks more than stated. A right one is convicted with probability 1 - confidence."""
         return self.stated is not None and self.lower > self.stated.value
 
     def __str__(self) -> str:
         symbol = SYMBOLS[self.stated.definition] if self.stated else "eps"
         stated = f"stated {symbol} = {self.stated.value:.4g}" if self.stated else "nothing is stated"
         return (
-            f"{stated}; told apart at {symbol} >= {rounded_down(self.lower)}, where "
-            f"{rounded_down(self.most)} is the most that can be shown ({100 * self.confidence:g}% "
+            f"{stated}; told apart at {symbol} >= {round_down(self.lower)}; these trials can show at most "
+            f"{round_down(self.most)} ({100 * self.confidence:g}% "
             f"confidence, {self.trials:,} trials, {self.distinguisher}, {self.pair})"
         )
 
 
 def audit(mechanism: Mechanism, stated: Guarantee | None, config: AuditConfig) -> AuditResult:
-    """Prove a lower bound on what a mechanism gives away between neighbours.
+    """Proves a lower bound on how much a mechanism leaks between neighbours.
 
-    A trial releases x or x', by a coin, next to a grey image, and a grey image in the same place of
-    another call. The grey releases do not depend on the coin, so that a right mechanism gives away no
-    more with them; where noise is reused within a batch or from call to call, they cancel it.
+    A trial releases x or x', by a coin, next to a grey image, and a grey image at the same position of
+    another call. The grey releases do not depend on the coin, so a right mechanism leaks no more with them;
+    if noise is reused within a batch or from call to call, they cancel it.
 
     The first half of the trials searches: pairs of neighbours, distinguishers (a number, the score, from
-    each trial), and what to measure of the score (`Event`, `Moment`). The second half measures that one
-    thing, on fresh trials. What was tried in the search therefore costs no confidence; the two limits that
-    enter the bound share 1 - confidence between them (Bonferroni).
+    each trial), and measurements of the score (`Event`, `Moment`). The second half makes that one
+    measurement, on fresh trials. The search therefore costs no confidence; the two limits that enter the
+    bound share 1 - confidence between them (Bonferroni).
 
     The trials of a right mechanism are independent, as the limits require. Those of a mechanism that
     reuses noise are not, but it is then rightly convicted of that.
 
     Args:
         mechanism: protects a batch, with noise of its own.
-        stated: what it claims for `config.pixels` pixels; None: nothing, and the bound is one of ε.
-        config: how much is tried.
+        stated: its claim for `config.pixels` pixels; None: no claim, and the bound is on ε.
+        config: the settings.
 
     Raises:
-        ConfigError: the guarantee is about another number of pixels, or what is released is not uint8.
+        ConfigError: the guarantee is about another number of pixels, or the releases are not uint8.
     """
     if stated is not None and stated.pixels != config.pixels:
         raise ConfigError(
@@ -142,10 +142,10 @@ def audit(mechanism: Mechanism, stated: Guarantee | None, config: AuditConfig) -
 def _search(
     lab: Lab, config: AuditConfig, definition: Definition, delta: float
 ) -> tuple[Pair, Distinguisher, Event | Moment]:
-    """What tells neighbours apart best, by half of the trials.
+    """The pair and the distinguisher that work best, by half of the trials.
 
     A quick look at all pairs ranks them and chooses coordinates. For the first few, distinguishers are
-    fitted, their evidence is tuned, and all are compared, each on trials of its own: an extreme threshold
+    fitted, their evidence is tuned, and all are compared, each on its own trials: an extreme threshold
     wins by chance easily, but not twice.
     """
     length = math.prod(lab.size)
@@ -155,8 +155,8 @@ def _search(
     looks = []
     for pair in pairs:
         labels, seen = lab.look(pair, quick // 2)
-        coordinates = chosen_coordinates(labels, seen, pair.changed(lab.size))
-        fitted = fitted_distinguishers(labels, seen[:, coordinates], coordinates, length)
+        coordinates = choose_coordinates(labels, seen, pair.changes(lab.size))
+        fitted = fit_distinguishers(labels, seen[:, coordinates], coordinates, length)
         labels, seen = lab.look(pair, quick // 2, coordinates)
         rank = max(separation(labels, distinguisher.scores(seen[:, used])) for used, distinguisher in fitted)
         looks.append((rank, pair, coordinates))
@@ -165,14 +165,14 @@ def _search(
     z = NormalDist().inv_cdf(1 - alpha)
     best: tuple[float, Pair, Distinguisher, Event | Moment] | None = None
     for _, pair, coordinates in looks[:_FINALISTS]:
-        fitted = fitted_distinguishers(*lab.look(pair, long // 2, coordinates), coordinates, length)
+        fitted = fit_distinguishers(*lab.look(pair, long // 2, coordinates), coordinates, length)
         tune, compare = lab.look(pair, long // 4, coordinates), lab.look(pair, long // 4, coordinates)
         for used, distinguisher in fitted:
             scores = [distinguisher.scores(seen[:, used]) for _, seen in (tune, compare)]
             for evidence in evidence_of(definition, delta):
-                tuned = evidence.tuned(tune[0], scores[0], z=z)
+                tuned = evidence.tune(tune[0], scores[0], z=z)
                 bound = tuned.proves(compare[0], scores[1], alpha=alpha)
-                # The grey releases are looked at for a clear gain only: a small one is chance.
+                # The grey releases count only for a clear gain: a small one is chance.
                 bound *= 1.0 if distinguisher.alone else 0.9
                 if best is None or bound > best[0]:
                     best = bound, pair, distinguisher, tuned

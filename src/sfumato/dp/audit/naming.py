@@ -1,4 +1,4 @@
-"""The audit of a statement of naming: people are drawn, and named from what an observer sees of them."""
+"""The audit of a naming statement: draws people, and names them from the view of an observer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,24 +7,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from sfumato.dp.audit.evidence import lower_limit, rounded_down
+from sfumato.dp.audit.evidence import lower_limit, round_down
 from sfumato.dp.naming import Naming
 from sfumato.errors import ConfigError
 
 View = Callable[[Tensor, torch.Generator], Tensor]
 """(T,) int64 people, numbered from 0 -> (T, n) int64 outputs, from 0, in the order that an observer sees."""
 
-_SMALL = 0.01  # of a release, as if every output had been seen so often more
+_SMALL = 0.01  # added to the count of every output
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamingAudit:
-    """What an audit proves of a statement. str() says it.
+    """The result of an audit of a naming statement; str() puts it in words.
 
     Attributes:
         stated: the statement.
-        lower: the chance to name somebody is at least this, with that confidence.
-        adversary: who reaches it.
+        lower: a lower bound on the chance to name somebody, with that confidence.
+        adversary: the one who reaches it.
         confidence: of `lower`.
     """
 
@@ -35,11 +35,11 @@ class NamingAudit:
 
     @property
     def convicted(self) -> bool:
-        """Whether more is proved than the statement allows: what it assumes does not hold of this view."""
+        """Whether more is proved than the statement allows: its assumption does not hold for this view."""
         return self.lower > self.stated.chance
 
     def __str__(self) -> str:
-        share = f"{rounded_down(100 * self.lower)}% (with {self.confidence:.0%} confidence)"
+        share = f"{round_down(100 * self.lower)}% (with {self.confidence:.0%} confidence)"
         return (
             f"an adversary who compares {self.adversary} names people at least {share} of the time, and "
             f"{100 * self.stated.chance:.3g}% is stated ({self.stated.assumption})"
@@ -56,24 +56,24 @@ def audit_naming(
     confidence: float = 0.99,
     seed: int = 0,
 ) -> NamingAudit:
-    """Try to name people more often than is stated, from n releases of each as an observer sees them.
+    """Tries to name people more often than stated, from n releases of each as an observer sees them.
 
     The adversaries know `known` views of every person, and compare their order, their counts, or how likely
     the counts are. The best of them on half of the trials is judged on the other (Clopper & Pearson 1934).
 
     Args:
-        view: what an observer sees, of people whom the statement is about.
+        view: the view of an observer, of people whom the statement is about.
         stated: for a number of candidates.
         outputs: M.
-        known, trials: views of each person, and of people drawn by lot.
+        known, trials: views of each person, and of randomly drawn people.
         confidence: `lower` is below the chance with this probability.
         seed: of people and of the generator that `view` draws from.
 
     Raises:
-        ConfigError: the statement is of no number of people.
+        ConfigError: the statement has no number of candidates.
     """
     if stated.candidates is None:
-        raise ConfigError("an audit draws people: state what is proved among a number of candidates")
+        raise ConfigError("an audit draws people: state a bound among a number of candidates")
     generator, people = torch.Generator().manual_seed(seed), stated.candidates
     everybody = torch.arange(people)
     learned = [_features(view(everybody, generator), outputs) for _ in range(known)]
@@ -94,6 +94,6 @@ def audit_naming(
 
 
 def _features(view: Tensor, outputs: int) -> dict[str, Tensor]:
-    """(T, n) -> how often each output is where, (T, n M), and how often it is at all, (T, M)."""
+    """(T, n) -> how often each output is at each position, (T, n M), and how often it is at all, (T, M)."""
     seen = one_hot(view, outputs).double()
     return {"the order of releases": seen.flatten(1), "counts": seen.mean(1)}

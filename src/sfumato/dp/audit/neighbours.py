@@ -9,8 +9,8 @@ from torch import Tensor
 
 Mechanism = Callable[[Tensor], Tensor]  # (N, C, H, W) uint8 -> (N, C', h, w) uint8
 GREY = 128
-_CALL = 1 << 22  # values in the images of one call of the mechanism, about
-_SMALL_CALL = 8  # trials of a call, for half of them: what is reused in a batch shows from call to call
+_CALL = 1 << 22  # values in the images of one call of the mechanism, approximately
+_SMALL_CALL = 8  # trials of a call, for half of them: noise that a batch shares then differs between calls
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Pair:
     words: str
     images: Tensor  # (2, C, H, W) uint8: x, x'
 
-    def changed(self, size: torch.Size) -> Tensor:
-        """(C' h w,) bool: where a release of that size shows the changed pixels, about."""
+    def changes(self, size: torch.Size) -> Tensor:
+        """(C' h w,) bool: which values of a release of that size show the changed pixels, approximately."""
         rows, columns = (self.images[0] != self.images[1]).any(0).nonzero(as_tuple=True)
         height, width = self.images.shape[2:]
         shown = torch.zeros(size, dtype=torch.bool)
@@ -35,8 +35,8 @@ def neighbours(shape: tuple[int, int, int], pixels: int, *, cell: int) -> list[P
     Args:
         shape: of the images.
         pixels: m.
-        cell: about the side of the cells that a release shows, 1 where there are none: one place of the m
-            pixels fills cell after cell, which moves their sums by the largest L2 norm.
+        cell: the approximate side of the cells of a release, 1 without cells: one choice of the m pixels
+            fills cell after cell, which moves their sums by the largest L2 norm.
     """
     channels, height, width = shape
     pairs: dict[bytes, Pair] = {}
@@ -64,7 +64,7 @@ def _changes(channels: int) -> list[tuple[str, list[tuple[int, int]]]]:
 
 
 def _places(height: int, width: int, pixels: int, cell: int) -> list[tuple[str, Tensor]]:
-    """(words, indices of m pixels): squares, which lie in one cell where they can, and single pixels."""
+    """(words, indices of m pixels): squares, in one cell if possible, and single pixels."""
     rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
 
     def nearest(row: int, column: int) -> Tensor:
@@ -93,10 +93,10 @@ class Lab:
     def look(
         self, pair: Pair, trials: int, coordinates: Tensor | None = None, *, alone: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """(T,) bool, whether x' was released, and (T, 3 D) uint8, what was seen; or (T, K), the coordinates.
+        """(T,) bool, whether x' was released, and (T, 3 D) uint8, all values; or (T, K), the coordinates.
 
-        Seen are the D values of the release; those of the grey image next to it in the batch; and those of a
-        grey image in its place in another call. Alone: the first D, with no grey image released.
+        The values are the D values of the release; those of the grey image next to it in the batch; and those
+        of a grey image at its position in another call. Alone: the first D, without releasing a grey image.
         """
         labels = torch.rand(trials, generator=self.coins) < 0.5
         small, large = labels.tensor_split(2)

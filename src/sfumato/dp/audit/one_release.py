@@ -1,4 +1,4 @@
-"""Audits of protections of images by a few releases: every cell of one is a canary."""
+"""Audits of protections of images by a few releases: every cell of a release is a canary."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sfumato.dp.audit.neighbours import GREY, Mechanism
-from sfumato.dp.audit.one_run import Guesses, OneRunAudit, concluded, guess, planned_guesses, proves
+from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess, plan_guesses, proves
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import ConfigError
 
@@ -16,15 +16,15 @@ _LEAST = 20  # canaries: fewer prove nothing
 
 @dataclass(frozen=True, kw_only=True)
 class OneReleaseConfig:
-    """How much is tried.
+    """The settings of an audit by a few releases.
 
     Attributes:
         shape: (C, H, W) of the audited images. A guarantee holds for every shape; large ones have many cells.
         pixels: m, how many pixels a canary has.
-        releases: how many images are released.
+        releases: of one image each.
         confidence: the bound holds with at least this probability.
-        delta: of the (ε, δ) that zCDP is read as: no bound from one run is known of ρ itself.
-        seed: of the coins. The mechanism's noise is its own affair.
+        delta: of the (ε, δ) that zCDP converts to: no bound on ρ itself is known from one run.
+        seed: of the coins, not of the mechanism's noise.
     """
 
     shape: tuple[int, int, int] = (3, 224, 224)
@@ -44,25 +44,25 @@ class OneReleaseConfig:
 
 
 def audit_release(mechanism: Mechanism, stated: Guarantee | None, config: OneReleaseConfig) -> OneRunAudit:
-    """Prove a lower bound on what a mechanism gives away of m pixels, by a few releases.
+    """Proves a lower bound on how much a mechanism leaks of m pixels, by a few releases.
 
-    A grey image has m pixels of each cell black or white, by a coin each; where m is more than a cell holds,
-    of each group of cells. Whoever guesses the coins guesses many independent bits, each of which the
-    guarantee protects. A canary's score is the mean of what is released in its place, less the median of all;
-    or that of the difference to a grey image released next to it, or in another call, where differences vary
-    less: that is so where noise is reused. The coins are looked at last.
+    A grey image has m pixels of each cell black or white, by a coin each; of each group of cells, if m is
+    more than a cell holds. To guess the coins is to guess many independent bits, each of which the guarantee
+    protects. A canary's score is the mean of the release at its position, minus the median of all; or that of
+    the difference to a grey image released next to it, or in another call, if differences vary less, as they
+    do when noise is reused. The coins are read last.
 
-    Cells at a border that are smaller are left out, and so are neighbours of other kinds: `audit` tries more,
+    Smaller cells at a border are left out, and so are neighbours of other kinds: `audit` tries more,
     with many more releases.
 
     Args:
         mechanism: protects a batch, with noise of its own.
-        stated: what it claims for `config.pixels` pixels; None: nothing, and the bound is one of ε.
-        config: how much is tried.
+        stated: its claim for `config.pixels` pixels; None: no claim, and the bound is on ε.
+        config: the settings.
 
     Raises:
-        ConfigError: the guarantee is about another number of pixels, what is released is not uint8, or there
-            are too few cells.
+        ConfigError: the guarantee is about another number of pixels, the releases are not uint8, or there are
+            too few cells.
     """
     if stated is not None and stated.pixels != config.pixels:
         raise ConfigError(
@@ -86,7 +86,7 @@ def audit_release(mechanism: Mechanism, stated: Guarantee | None, config: OneRel
             f"{len(places)} canaries in a release and {config.releases} releases: fewer than {_LEAST} "
             "canaries prove nothing; take a larger shape, or more releases"
         )
-    each = planned_guesses(
+    each = plan_guesses(
         len(places) * config.releases,
         mu=_about(stated),
         bound=lambda guesses: proves(guesses, definition, delta=delta, confidence=config.confidence),
@@ -101,7 +101,7 @@ def audit_release(mechanism: Mechanism, stated: Guarantee | None, config: OneRel
         )
         scores = _scores(mechanism, image.view_as(grey), grey, places)
         together += guess(scores, white, guesses=max(1, each // config.releases))
-    return concluded(
+    return conclude(
         together,
         definition=definition,
         stated=stated.value if stated else None,
@@ -113,7 +113,7 @@ def audit_release(mechanism: Mechanism, stated: Guarantee | None, config: OneRel
 
 
 def _cells(config: OneReleaseConfig, size: torch.Size) -> Tensor:
-    """(n, k) the pixels of whole cells, k of as many cells together as m pixels need."""
+    """(n, k) the pixels of whole cells: k pixels in as many cells together as m pixels need."""
     height, width = config.shape[1:]
     cell = -(-height // size[0])
     pixels = torch.arange(height * width).view(height, width)
@@ -125,17 +125,17 @@ def _cells(config: OneReleaseConfig, size: torch.Size) -> Tensor:
 
 
 def _scores(mechanism: Mechanism, image: Tensor, grey: Tensor, places: Tensor) -> Tensor:
-    """(n,) above 0 for a canary that seems white; of one release."""
+    """(n,) the scores of one release, above 0 for a canary that seems white."""
     first, again = mechanism(torch.cat([image, grey])), mechanism(torch.cat([grey, grey]))
     own, beside, other = (
-        _shown(values, image.shape, places) for values in (first[0], first[1], again[0])
+        _means_at(values, image.shape, places) for values in (first[0], first[1], again[0])
     )  # (n,) each
     view = min((own, own - beside, own - other), key=lambda values: values.var().item())
     return view - view.median()
 
 
-def _shown(values: Tensor, shape: torch.Size, places: Tensor) -> Tensor:
-    """(C', h, w) values -> (n,) their mean where each canary lies."""
+def _means_at(values: Tensor, shape: torch.Size, places: Tensor) -> Tensor:
+    """(C', h, w) values -> (n,) their means at each canary."""
     height, width = shape[2:]
     rows = places // width * values.shape[1] // height
     columns = places % width * values.shape[2] // width
@@ -143,7 +143,7 @@ def _shown(values: Tensor, shape: torch.Size, places: Tensor) -> Tensor:
 
 
 def _about(stated: Guarantee | None) -> float:
-    """A μ for the number of guesses: it decides how much is proved, and not whether it holds."""
+    """A μ for the number of guesses: it decides how much is proved, and not whether the bound holds."""
     if stated is None:
         return 2.0
     return stated.value if stated.definition == "gaussian" else stated.value / 2

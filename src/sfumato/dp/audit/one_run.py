@@ -1,7 +1,7 @@
 """Bounds from one run: many canaries, each in or out by a fair coin, and how many of them are guessed right.
 
-Where `audit_runs` needs a run for each number, here every canary of one run is a trial. A few runs may be
-taken together: independent runs with canaries of their own are one run with all of them.
+`audit_runs` needs a run for each number; here every canary of one run is a trial. A few runs may be
+taken together: independent runs with their own canaries are one run with all of them.
 """
 
 import math
@@ -12,24 +12,24 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from sfumato.dp.audit.evidence import rounded_down
+from sfumato.dp.audit.evidence import round_down
 from sfumato.dp.guarantee import SYMBOLS, Definition, Guarantee
 from sfumato.errors import ConfigError
 
 _NORMAL = NormalDist()
 _HALVINGS = 40
-_LARGEST = 64.0  # no bound is sought beyond
+_LARGEST = 64.0  # the search for a bound ends here
 _SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guesses:
-    """What an adversary guessed of a run, or of several, without seeing the coins.
+    """The guesses of an adversary about one run, or several, without seeing the coins.
 
     Attributes:
-        canaries: m, how many were in or out by a fair coin.
-        guesses: r, for how many of them a guess was made. It must be chosen before the coins are seen: a
-            number that was chosen because it looks best proves nothing.
+        canaries: m, each in or out by a fair coin.
+        guesses: r, the number of guesses. It must be chosen before the coins are seen: a number chosen
+            because it looks best proves nothing.
         right: v, how many guesses were right.
     """
 
@@ -45,7 +45,7 @@ class Guesses:
             )
 
     def __add__(self, other: "Guesses") -> "Guesses":
-        """Of two independent runs together."""
+        """The guesses of two independent runs together."""
         return Guesses(
             canaries=self.canaries + other.canaries,
             guesses=self.guesses + other.guesses,
@@ -54,19 +54,18 @@ class Guesses:
 
 
 def guess(scores: Tensor, inserted: Tensor, *, guesses: int) -> Guesses:
-    """Guess the canaries whose scores are farthest from 0: in where they are above, out where below.
+    """Guesses the canaries whose scores are farthest from 0: in if above, out if below.
 
-    Ties are broken by the order of canaries, which says nothing of the coins. How many are called in and how
-    many out follows from the scores, as it may: the number of guesses alone must be known before.
+    Ties are broken by the order of canaries, which is independent of the coins. The scores decide how many
+    are guessed in and how many out, as they may: only the number of guesses must be known before.
 
     Args:
-        scores: (m,) of what was released, above 0 for a canary that seems to be in; one that is not a number
-            is guessed last.
+        scores: (m,) from the release, above 0 for a canary that seems to be in; NaN is guessed last.
         inserted: (m,) bool, the coins.
         guesses: r.
 
     Raises:
-        ConfigError: more guesses than canaries, or numbers of scores and coins that differ.
+        ConfigError: more guesses than canaries, or unequal numbers of scores and coins.
     """
     if len(scores) != len(inserted) or not 0 <= guesses <= len(scores):
         raise ConfigError(
@@ -80,10 +79,10 @@ def guess(scores: Tensor, inserted: Tensor, *, guesses: int) -> Guesses:
 
 
 def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
-    """At least the probability of so many right guesses or more, whatever is (ε, δ)-DP in each canary.
+    """An upper bound on the probability of at least v right guesses, if the run is (ε, δ)-DP per canary.
 
     Source: Steinke, Nasr & Jagielski 2023, "Privacy Auditing with One (1) Training Run", its theorem on
-    approximate DP. With X ~ Binomial(r, e^ε / (1 + e^ε)), as of randomised response:
+    approximate DP. With X ~ Binomial(r, e^ε / (1 + e^ε)), as for randomised response:
 
         P(V >= v) <= P(X >= v) + 2 m δ max over i of 1, ..., v of P(v > X >= v - i) / i.
 
@@ -105,10 +104,10 @@ def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
 
 
 def epsilon_bound(guesses: Guesses, *, delta: float = 0.0, confidence: float) -> float:
-    """The largest ε >= 0 that `p_value` refutes at δ; 0 where it refutes none.
+    """The largest ε >= 0 that `p_value` refutes at δ; 0 if it refutes none.
 
-    With a probability of at least `confidence` it is at most the ε of what ran: what is refuted for an ε is
-    refuted for all smaller ones, which promise more.
+    With a probability of at least `confidence` it is at most the ε of the run: whatever refutes an ε refutes
+    all smaller ones, which promise more.
     """
     _check(confidence, delta)
     alpha = 1 - confidence
@@ -116,16 +115,16 @@ def epsilon_bound(guesses: Guesses, *, delta: float = 0.0, confidence: float) ->
 
 
 def refutes_mu(guesses: Guesses, *, mu: float, alpha: float) -> bool:
-    """Whether so many right guesses or more have a probability below alpha, whatever is μ-GDP in each canary.
+    """Whether at least v right guesses have a probability below alpha, if the run is μ-GDP per canary.
 
     Source: Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235, Algorithm 3, for the trade-off curve of
     Gaussians, G(x) = Φ(Φ^-1(1 - x) - μ) (Dong, Roth & Su 2022, Eq. (6)).
 
     Why it holds. p_k is the probability of k right guesses, and R_i = sum over k >= i of k p_k / m that of a
-    random canary to be guessed right while i or more are; H_i, with r - k instead of k, is the same of a
-    wrong guess. Turning the canary's coin makes a right guess a wrong one, so that R_i <= 1 - G(H_{i-1}), and
+    random canary to be guessed right while i or more are; H_i, with r - k instead of k, is the same for a
+    wrong guess. Turning the canary's coin makes a right guess a wrong one, so R_i <= 1 - G(H_{i-1}), and
     H_{i-1} >= Φ(Φ^-1(R_i) - μ). From P(V >= v) = alpha, all of it at v, the least mass at v - 1, v - 2, ...
-    follows; more mass, or mass above v, asks for more below. Where R_0 + H_0, which is r / m times all mass,
+    follows; more mass, or mass above v, needs more below. If R_0 + H_0, which is r / m times all mass,
     exceeds r / m, the probability is below alpha.
     """
     m, r, v = guesses.canaries, guesses.guesses, guesses.right
@@ -135,61 +134,61 @@ def refutes_mu(guesses: Guesses, *, mu: float, alpha: float) -> bool:
             return True
         needed = _NORMAL.cdf(_NORMAL.inv_cdf(right) - mu) if 0 < right < 1 else right
         if needed <= wrong:
-            break  # nothing more is asked for, here and below
+            break  # no mass is needed, here and below
         right += (i - 1) / (r - i + 1) * (needed - wrong)
         wrong = needed
     return right + wrong > r / m * (1 + 1e-12)
 
 
 def mu_bound(guesses: Guesses, *, confidence: float) -> float:
-    """The largest μ that `refutes_mu` refutes; 0 where it refutes none.
+    """The largest μ that `refutes_mu` refutes; 0 if it refutes none.
 
-    It speaks of mechanisms whose trade-off curve is that of Gaussians: it convicts one that states a μ, and
-    says nothing of one that states (ε, δ) alone.
+    It holds for mechanisms with the trade-off curve of Gaussians: it convicts one that states a μ, and says
+    nothing about one that states (ε, δ) alone.
     """
     _check(confidence, 0.0)
     return _largest_refuted(lambda mu: refutes_mu(guesses, mu=mu, alpha=1 - confidence))
 
 
-def planned_guesses(canaries: int, *, mu: float, bound: Callable[[Guesses], float]) -> int:
-    """How many guesses are expected to prove most where a canary moves its score by μ deviations.
+def plan_guesses(canaries: int, *, mu: float, bound: Callable[[Guesses], float]) -> int:
+    """The number of guesses with the largest expected bound, if a canary moves its score by μ deviations.
 
-    A function of what is stated, and not of what ran: so the number may be chosen by it. Many guesses are
-    right less often, and few prove little. Where nothing is expected to be proved it is half of the canaries,
-    which convicts what is far off.
+    It depends on the stated value, not on the run, so it may choose the number. Many guesses are right less
+    often, and few prove little. If no number is expected to prove anything, it is half of the canaries, which
+    convicts a gross fault.
 
     Args:
         canaries: m.
-        mu: what is stated of one canary, or about.
-        bound: what is to be large.
+        mu: the stated μ of one canary, or an approximation.
+        bound: the bound to make large.
     """
     # The distance of a score from the middle, for a thousand canaries with equal chances.
     quantiles = torch.special.ndtri((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)
     distances = (quantiles + mu / 2).abs().sort(descending=True).values
     chances = torch.sigmoid(mu * distances)  # that the guess is right, by the likelihood ratio
 
-    def expected(guesses: int) -> float:
+    def expected_bound(guesses: int) -> float:
         share = chances[: max(1, 1000 * guesses // canaries)].mean().item()
         return bound(Guesses(canaries=canaries, guesses=guesses, right=int(share * guesses)))
 
-    shares = sorted(_SHARES, key=lambda share: abs(share - 0.5))  # of equals, max takes the first
-    return max((max(1, int(share * canaries)) for share in shares), key=expected)
+    shares = sorted(_SHARES, key=lambda share: abs(share - 0.5))  # max takes the first of equal ones
+    return max((max(1, int(share * canaries)) for share in shares), key=expected_bound)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneRunAudit:
-    """What the guesses of one run, or of a few together, proved.
+    """The result of guesses on one run, or on a few together.
 
     Attributes:
-        lower: the ε or μ that is given away, at least.
-        definition: "pure", "approximate" or "gaussian": what is stated, and the unit of `lower`.
-        stated: the ε or μ that was audited; None where nothing is stated.
+        lower: a lower bound on the ε or μ of the run.
+        definition: "pure", "approximate" or "gaussian": the definition of `stated`, and the unit of `lower`.
+        stated: the audited ε or μ; None if nothing is stated.
         delta: δ of "approximate".
         confidence: the probability with which the bound holds.
-        most: the largest `lower` that so many guesses can prove.
+        most: the largest `lower` that this number of guesses can prove.
         guesses: how many were right.
-        runs: how many runs were made.
-        run: what a run is, in a word.
+        runs: made in all.
+        run: the word for a run.
     """
 
     lower: float
@@ -204,11 +203,11 @@ class OneRunAudit:
 
     @property
     def convicted(self) -> bool:
-        """Whether more is given away than stated. A right run is, with probability 1 - confidence."""
+        """Whether it leaks more than stated. A right run is convicted with probability 1 - confidence."""
         return self.stated is not None and self.lower > self.stated
 
     def epsilon(self, delta: float) -> float:
-        """The bound as one of ε: of a μ, what it means at δ where trade-off curves are those of Gaussians."""
+        """The bound as an ε: a μ converts at δ, if trade-off curves are those of Gaussians."""
         if self.definition != "gaussian" or self.lower == 0:
             return self.lower
         bound = Guarantee(
@@ -222,27 +221,27 @@ class OneRunAudit:
         said = "nothing stated" if self.stated is None else f"stated {symbol} = {self.stated:.4g}{at}"
         runs = f"{self.runs} {self.run}{'' if self.runs == 1 else 's'}"
         return (
-            f"{said}; canaries told at {symbol} >= {rounded_down(self.lower)}, where "
-            f"{rounded_down(self.most)} is the most that can be shown ({100 * self.confidence:g}% "
+            f"{said}; canaries told apart at {symbol} >= {round_down(self.lower)}; these guesses can show "
+            f"at most {round_down(self.most)} ({100 * self.confidence:g}% "
             f"confidence, {runs}, {found.right:,} of {found.guesses:,} guesses right, "
             f"{found.canaries:,} canaries)"
         )
 
 
 def proves(guesses: Guesses, definition: Definition, *, delta: float = 0.0, confidence: float) -> float:
-    """A lower bound on the ε or μ of what ran.
+    """A lower bound on the ε or μ of the run.
 
     Raises:
-        ConfigError: zCDP, of which no bound from one run is known here: state it as (ε, δ).
+        ConfigError: zCDP, for which no bound from one run is known here: state it as (ε, δ).
     """
     if definition == "concentrated":
-        raise ConfigError("zCDP: no bound from one run is known; audit what it states as (eps, delta)")
+        raise ConfigError("zCDP: no bound from one run is known; audit its (eps, delta)")
     if definition == "gaussian":
         return mu_bound(guesses, confidence=confidence)
     return epsilon_bound(guesses, delta=delta, confidence=confidence)
 
 
-def concluded(
+def conclude(
     guesses: Guesses,
     *,
     definition: Definition,
@@ -252,7 +251,7 @@ def concluded(
     runs: int = 1,
     run: str = "run",
 ) -> OneRunAudit:
-    """What guesses prove, in the unit of what is stated. Raises ConfigError as `proves` does."""
+    """The audit that follows from guesses, in the stated unit. Raises ConfigError as `proves` does."""
     perfect = Guesses(canaries=guesses.canaries, guesses=guesses.guesses, right=guesses.guesses)
     return OneRunAudit(
         lower=proves(guesses, definition, delta=delta, confidence=confidence),
@@ -277,7 +276,7 @@ def _binomial(trials: int, chance: float) -> Tensor:
 
 
 def _largest_refuted(refuted: Callable[[float], bool]) -> float:
-    """From below, so that what is returned is itself refuted, or 0."""
+    """Searches from below, so that the result is itself refuted, or 0."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0

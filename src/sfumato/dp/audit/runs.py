@@ -1,4 +1,4 @@
-"""Audits of whole runs, of which each gives one number."""
+"""Audits of whole runs, each of which gives one number."""
 
 import math
 from collections.abc import Callable
@@ -8,23 +8,23 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from sfumato.dp.audit.evidence import Event, rounded_down
+from sfumato.dp.audit.evidence import Event, round_down
 from sfumato.errors import ConfigError
 
-_LEAST_RUNS = 100  # even runs that give everything away prove little by fewer
+_LEAST_RUNS = 100  # with fewer, even runs that leak everything prove little
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunAudit:
-    """What an audit of whole runs proved.
+    """The result of an audit of whole runs.
 
     Attributes:
-        lower: the ε that runs give away at δ, at least.
-        confidence: the probability with which that holds.
-        epsilon, delta: the guarantee that was audited.
-        most: the largest `lower` that so many trials can prove of any runs.
+        lower: a lower bound on the ε of runs at δ.
+        confidence: the probability with which it holds.
+        epsilon, delta: the audited guarantee.
+        most: the largest `lower` that this number of runs can prove.
         trials: how many runs were made.
-        event: what told them apart, in words.
+        event: the one that distinguished them, in words.
     """
 
     lower: float
@@ -37,13 +37,13 @@ class RunAudit:
 
     @property
     def convicted(self) -> bool:
-        """Whether more is given away than stated. A right run is, with probability 1 - confidence."""
+        """Whether it leaks more than stated. A right run is convicted with probability 1 - confidence."""
         return self.lower > self.epsilon
 
     def __str__(self) -> str:
         return (
             f"stated eps = {self.epsilon:.4g} at delta = {self.delta:g}; told apart at eps >= "
-            f"{rounded_down(self.lower)}, where {rounded_down(self.most)} is the most that can be shown "
+            f"{round_down(self.lower)}; these runs can show at most {round_down(self.most)} "
             f"({100 * self.confidence:g}% confidence, {self.trials:,} runs, {self.event})"
         )
 
@@ -57,7 +57,7 @@ def audit_runs(
     confidence: float = 0.99,
     seed: int,
 ) -> RunAudit:
-    """Prove a lower bound on the ε of a whole run, between the data with and without one canary.
+    """Proves a lower bound on the ε of a whole run, between the data with and without one canary.
 
     Source: Jagielski, Ullman & Oprea 2020, "Auditing Differentially Private Machine Learning". Half of all
     runs are made with the canary, in random order. The first half of the trials searches: whether a high or
@@ -66,13 +66,13 @@ def audit_runs(
     Clopper-Pearson limits share 1 - confidence between them (Bonferroni), and the search costs none.
 
     Args:
-        run: makes one whole run, with the canary (True) or without, and returns a score: what an adversary
-            who knows all but the canary's presence makes of what was released. Runs must share no state.
+        run: makes one whole run, with the canary (True) or without, and returns a score: computed from the
+            release by an adversary who knows all but the canary's presence. Runs must share no state.
         epsilon: ε >= 0, as stated; the bound does not depend on it.
         delta: δ in [0, 1), as stated.
         trials: how many runs, 100 or more.
         confidence: the bound holds with at least this probability.
-        seed: of the order of runs. The noise of a run is its own affair.
+        seed: of the order of runs, not of the noise of a run.
 
     Raises:
         ConfigError: a number out of its range, or a score that is not finite.
@@ -92,7 +92,7 @@ def audit_runs(
     candidates = []
     for sign in (1, -1):  # whether a high or a low score speaks for the canary
         labels, scores = tune[0], sign * tune[1]
-        tuned = blank.tuned(labels, scores, z=NormalDist().inv_cdf(1 - alpha))
+        tuned = blank.tune(labels, scores, z=NormalDist().inv_cdf(1 - alpha))
         candidates.append((tuned.proves(labels, scores, alpha=alpha), sign, tuned))
     _, sign, event = max(candidates, key=lambda candidate: candidate[0])
     labels, scores = _runs(run, trials - trials // 2, coins)

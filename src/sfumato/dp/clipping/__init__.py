@@ -1,4 +1,4 @@
-"""How far a task may move the meta-update, who decides it, and whether that decision is paid for.
+"""How far a task may move the meta-update, who decides it, and how that decision is paid for.
 
 At a meta-step tasks are Poisson-sampled, and each gives one vector: all layers and, for Meta-SGD, its
 learning rates. A policy clips every vector, adds Gaussian noise once to the sum, divides by the PUBLIC number
@@ -14,10 +14,10 @@ Both values, each divided by its noise, are one vector that a task moves by at m
 one draw of tasks: also under Poisson sampling they are one Gaussian mechanism (Andrew et al. 2021, Theorem 1,
 is this with s = z^2 / z_other^2).
 
-Floating point gives nothing away (Mironov 2012): clipped values are cut towards zero to a grid, 2^40 steps
-of which or more are one deviation of the noise, and `fresh_gaussian` draws noise on that grid, as a discrete
+Floating point leaks nothing (Mironov 2012): clipped values are cut towards zero to a grid with at least 2^40
+steps in one deviation of the noise, and `fresh_gaussian` draws noise on that grid, as a discrete
 Gaussian. While tasks / z is below 4,096, float64 adds such numbers exactly. A Gaussian added to a whole
-number and rounded is a Gaussian mechanism, rounded; and of 2^40 steps, a discrete Gaussian is as likely as a
+number and rounded is a Gaussian mechanism, rounded; with 2^40 steps, a discrete Gaussian is as likely as a
 rounded one, up to a factor of 1 ± 2^-73 within 40 deviations: 2^-33 of ε for 10^6 values in 10^6 steps.
 """
 

@@ -1,4 +1,4 @@
-"""AdaClip's mean and deviation of each coordinate, which say how a vector is shifted and scaled."""
+"""AdaClip's mean and deviation of each coordinate, which shift and scale a vector."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,10 +20,10 @@ class Moments:
     and noised; g̃ = b·w̃ + m. Then v = (g̃ - m)^2 - b^2 σ^2 within [h1, h2], σ the noise of w̃;
     s^2 ← β2 s^2 + (1 - β2) v, m ← β1 m + (1 - β1) g̃.
 
-    Held against a public implementation of the paper, these are its equations, with one difference: there v
-    is taken about the mean AFTER its update, which makes it smaller by β1^2, 2%. The text of the paper's
-    experiments was not at hand: its β1, β2, h1 and h2 are not confirmed. Whoever compares policies chooses
-    `largest` on validation data, as `studies/meta.py` does.
+    A public implementation of the paper has these equations, with one difference: there v is taken about the
+    mean AFTER its update, which makes it smaller by β1^2, 2%. We did not have the text of the paper's
+    experiments: its β1, β2, h1 and h2 are not confirmed. To compare policies, choose `largest` on validation
+    data, as `studies/meta.py` does.
 
     Args of the constructor:
         mean_decay: β1.
@@ -46,12 +46,12 @@ class Moments:
         self._deviation: Tensor | None = None  # (P,)
 
     def frame(self, size: int) -> tuple[Tensor, Tensor]:
-        """m and b, (P,) float64 each. Raises ConfigError where earlier vectors had another size."""
+        """m and b, (P,) float64 each. Raises ConfigError if earlier vectors had another size."""
         mean, deviation = self._of(size)
         return mean, (deviation * deviation.sum()).sqrt()
 
     def learn(self, moved: Tensor, sigma: float) -> None:
-        """From a release. `moved`: g̃ - m, (P,) float64; `sigma`: the deviation of the noise of w̃."""
+        """Learns from a release. `moved`: g̃ - m, (P,) float64; `sigma`: the deviation of the noise of w̃."""
         mean, deviation = self._of(len(moved))
         _, scale = self.frame(len(moved))
         variance = (moved**2 - (scale * sigma) ** 2).clamp(self._smallest, self._largest)
@@ -80,7 +80,7 @@ class Moments:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
+        """Resumes from `state()`. Raises ArtefactError if it belongs to another policy, or is damaged."""
         check_policy(state, NAME)
         mean, deviation = state.get("mean"), state.get("deviation")
         if mean is None and deviation is None:

@@ -1,4 +1,4 @@
-"""Sums of rows with noise: where private values meet it, on one grid."""
+"""Noisy sums of rows, on one grid."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -15,9 +15,9 @@ Draw = Callable[[tuple[int, ...], float], Tensor]  # shape, standard deviation -
 
 
 def fresh_gaussian(shape: tuple[int, ...], std: float) -> Tensor:
-    """Noise of the operating system's entropy for real runs. -> float64 of `shape`.
+    """Noise from the operating system's entropy, for real runs. -> float64 of `shape`.
 
-    A discrete Gaussian on a grid, see the module, whose deviation is `std` or up to 2^-40 of it more.
+    A discrete Gaussian on a grid (see the package); its deviation is `std`, or up to 2^-40 of it more.
     """
     if not std:
         return torch.zeros(shape, dtype=torch.float64)
@@ -26,23 +26,25 @@ def fresh_gaussian(shape: tuple[int, ...], std: float) -> Tensor:
     return (torch.from_numpy(drawn).double() * step).reshape(shape)
 
 
-def noised(rows: Tensor, std: float, draw: Draw) -> Tensor:
-    """(T, ...) -> (...), the sum with noise; see `noised_sum`."""
+def noisy_sum(rows: Tensor, std: float, draw: Draw) -> Tensor:
+    """(T, ...) -> (...), the sum with noise; see `noisy_sum_of`."""
     if not std:
         return rows.sum(0)
     step = _grid(std)
     return (rows / step).trunc().sum(0) * step + draw(tuple(rows.shape[1:]), std)
 
 
-def noised_sum(parts: Iterable[Tensor], change: Callable[[Tensor], Tensor], std: float, draw: Draw) -> Tensor:
-    """-> (P,), the sum of all changed rows with noise: here private values meet it.
+def noisy_sum_of(
+    parts: Iterable[Tensor], change: Callable[[Tensor], Tensor], std: float, draw: Draw
+) -> Tensor:
+    """-> (P,), the sum of all changed rows with noise.
 
-    Row by row, which stays in the processor's cache: ten times as fast for networks of 10^5 parameters. No
-    part is kept, and no noise is drawn before all were read.
+    It works row by row, in the processor's cache: ten times as fast for networks of 10^5 parameters. It keeps
+    no part, and draws noise only after it has read all of them.
 
     Args:
         parts: (t, P) contributions of some tasks each, one part or more.
-        change: (1, P) -> (1, P) float64, what clips them.
+        change: (1, P) -> (1, P) float64, which clips them.
         std: of the noise.
         draw: see Draw.
     """
@@ -60,12 +62,12 @@ def noised_sum(parts: Iterable[Tensor], change: Callable[[Tensor], Tensor], std:
 
 
 def _grid(std: float) -> float:
-    """The step of the grid of noise: a power of two, 2^40 to 2^41 of which are the deviation."""
+    """The step of the grid of noise: a power of two, 2^40 to 2^41 of them in the deviation."""
     return 2.0 ** (math.frexp(std)[1] - 41)
 
 
 def check_noise(noise_multiplier: float) -> None:
-    """Raise ConfigError for a z below 0, or that is not finite."""
+    """Raises ConfigError for a z below 0, or one that is not finite."""
     if not 0 <= noise_multiplier < math.inf:
         raise ConfigError(
             f"noise_multiplier={noise_multiplier:g}: from 0 (no noise, no promise), and finite; "

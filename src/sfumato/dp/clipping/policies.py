@@ -1,4 +1,4 @@
-"""The policies that choose norms, by the names that the CLI and configurations write."""
+"""The policies that choose norms, by their names in the CLI and in configurations."""
 
 import inspect
 import math
@@ -24,7 +24,7 @@ _Policy = TypeVar("_Policy")
 
 
 def split(noise_multiplier: float, *, share: float) -> tuple[float, float]:
-    """z -> z of the sum and z of the other release, which together cost what z costs (see the module)."""
+    """z -> z of the sum and z of the other release, which together cost z (see the package)."""
     return noise_multiplier / math.sqrt(1 - share), noise_multiplier / math.sqrt(share)
 
 
@@ -42,7 +42,7 @@ class Fixed(ClippingPolicy):
         return step.mean(clip, step.noise_multiplier * self._norm)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Check that the norm is the same: nothing else is to be restored."""
+        """Checks that the norm is the same; there is nothing else to restore."""
         if norm_in(state, self.name) != self._norm:
             raise ArtefactError(
                 f"clipping_norm={self._norm:g} and the checkpoint has {state['norm']:g}: "
@@ -62,7 +62,7 @@ class Automatic(ClippingPolicy):
 
     def __init__(self, stability: float = 0.01) -> None:
         check_above_0("stability", stability)
-        super().__init__(1.0)  # whatever the contributions
+        super().__init__(1.0)  # whatever the contributions are
         self._stability = stability
 
     def _update(self, step: Step) -> Tensor:
@@ -74,7 +74,7 @@ class Automatic(ClippingPolicy):
         return {"policy": self.name, "stability": self._stability}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Check that the stability is the same: nothing else is to be restored."""
+        """Checks that the stability is the same; there is nothing else to restore."""
         check_policy(state, self.name)
         if state.get("stability") != self._stability:
             raise ArtefactError(
@@ -125,22 +125,22 @@ class Quantile(ClippingPolicy):
         update = step.mean(partial(clip_rows, clipping_norm=self._norm), of_sum * self._norm)
         bits = ((step.norms <= self._norm).double() - 0.5) * step.finite  # (T,)
         fraction = step.mean_of(bits, of_bits / 2) + 0.5
-        # In logarithms, and bounded: much noise on few tasks must not leave what a double can hold.
+        # In logarithms, and bounded: with few tasks the noise could leave the range of a double.
         wanted = math.log(self._norm) - self._learning_rate * (fraction - self._quantile)
-        self._norm = math.exp(_bounded(wanted, math.log(self._start), 6 * math.log(10)))
+        self._norm = math.exp(_clamp(wanted, math.log(self._start), 6 * math.log(10)))
         return update
 
 
 class AdaClip(ClippingPolicy):
-    """Coordinates are shifted and scaled by what earlier releases tell of them, then the vector is clipped.
+    """Coordinates are shifted and scaled by earlier releases, then the vector is clipped.
 
     Source: Pichapati et al. 2019, Algorithm 1; see `Moments`, whose settings these are. Mean and deviations
     come from noised releases, and cost nothing.
 
-    A limit of the method: v is cut off below, so that noise alone makes it positive on average. Where P is
-    well above (tasks / z)^2, as for every network with few tasks a step, v ends at h2 in the 32% of draws
-    that are beyond one deviation, and at h1 in the others: s settles at 0.56·sqrt(h2) everywhere, which is a
-    fixed norm of 0.56·sqrt(P·h2). Choose `largest` with that in mind.
+    A limit of the method: v is cut off below, so noise alone makes it positive on average. If P is well above
+    (tasks / z)^2, as for every network with few tasks a step, v ends at h2 in the 32% of draws beyond one
+    deviation, and at h1 in the others: s settles at 0.56·sqrt(h2) everywhere, which is a fixed norm of
+    0.56·sqrt(P·h2). Choose `largest` with that in mind.
 
     State: mean and deviation of each coordinate.
     """
@@ -161,7 +161,7 @@ class AdaClip(ClippingPolicy):
         mean, scale = self._moments.frame(step.size)
 
         def clip(row: Tensor) -> Tensor:
-            # A task left out must add nothing, and a zero row would become -m / b.
+            # An omitted task must add nothing, and a zero row would become -m / b.
             shifted = torch.where(row.isfinite().all(), (row - mean) / scale, 0.0)
             return clip_rows(shifted, clipping_norm=1.0)
 
@@ -174,7 +174,7 @@ class AdaClip(ClippingPolicy):
         return self._moments.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from the mean and deviation of a checkpoint."""
+        """Resumes from the mean and deviation of a checkpoint."""
         self._moments.restore(state)
 
 
@@ -182,7 +182,7 @@ class MetaClip(ClippingPolicy):
     """The norm follows the gradient of the meta-loss with respect to it, privately. State: the norm.
 
     Source: Meta-Clip (docs/papers.md), C ← C - η dL/dC, made sound: the derivative of each task is clipped to
-    a public bound, the sum of them noised and charged, and the start is public, or from `private_start`.
+    a public bound, their sum is noised and charged, and the start is public, or from `private_start`.
 
     Args of the constructor:
         start: the first C, public.
@@ -237,7 +237,7 @@ POLICIES: dict[str, type[ClippingPolicy]] = {
 
 
 def parse(name: str, settings: Mapping[str, float]) -> ClippingPolicy:
-    """The policy of that name with these settings, as the CLI and configurations write them.
+    """The policy of that name with these settings.
 
     Raises:
         ConfigError: no such policy or setting, a setting missing, or a value that cannot work.
@@ -252,7 +252,7 @@ def parse(name: str, settings: Mapping[str, float]) -> ClippingPolicy:
 
 
 def policy_of(policies: Mapping[str, type[_Policy]], name: str, settings: Mapping[str, float]) -> _Policy:
-    """One of these policies. Raises ConfigError as `parse` does."""
+    """Makes one of these policies. Raises ConfigError as `parse` does."""
     if name not in policies:
         raise ConfigError(f"no clipping policy is called {name!r}: {did_you_mean(name, policies)}")
     known = inspect.signature(policies[name]).parameters
@@ -268,5 +268,5 @@ def policy_of(policies: Mapping[str, type[_Policy]], name: str, settings: Mappin
     return policies[name](**settings)
 
 
-def _bounded(value: float, middle: float, reach: float) -> float:
+def _clamp(value: float, middle: float, reach: float) -> float:
     return min(max(value, middle - reach), middle + reach)

@@ -1,4 +1,4 @@
-"""What every policy is: a step that clips, sums and noises, and a state that a checkpoint keeps."""
+"""The base of every policy: a step that clips, sums and noises, and a state for checkpoints."""
 
 import itertools
 import math
@@ -10,31 +10,31 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sfumato.dp.clipping.noise import Draw, check_noise, noised, noised_sum
+from sfumato.dp.clipping.noise import Draw, check_noise, noisy_sum, noisy_sum_of
 from sfumato.dp.clipping.rows import row_norms
 from sfumato.errors import ArtefactError, ConfigError
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step gives.
+    """The result of a step.
 
     Attributes:
         update: (P,) float64, the noised estimate of the mean contribution: this may be released.
-        zeroed: whether a task was left out for values that are not finite. Of private data, and not noised:
-            for a log that stays with the data, never for an artefact. It tells neither which nor how many.
+        zeroed: whether a task was left out because of values that are not finite. It depends on private data,
+            without noise: log it next to the data, never in an artefact. It says neither which nor how many.
     """
 
     update: Tensor
     zeroed: bool
 
 
-# (t, P) what some of the tasks contribute, and (t,) dL/dC of each, or None where nothing follows it.
+# (t, P) the contributions of some tasks, and (t,) dL/dC of each, or None if the policy does not follow it.
 Part = tuple[Tensor, Tensor | None]
 
 
 class Step:
-    """What a policy is given at a meta-step. State: the tasks, which are read once, some at a time.
+    """The input of a policy at a meta-step. State: the tasks, which are read once, some at a time.
 
     Attributes:
         size: P.
@@ -61,26 +61,26 @@ class Step:
         self.noise_multiplier, self.public_count, self.draw = noise_multiplier, public_count, draw
 
     def mean(self, clip: Callable[[Tensor], Tensor], std: float) -> Tensor:
-        """(P,) float64, of the clipped contributions; `std` is of the noise on their sum. Reads the tasks."""
-        return noised_sum(map(self._read, self._parts), clip, std, self.draw) / self.public_count
+        """(P,) float64, the mean clipped contribution; `std` of the noise on the sum. Reads the tasks."""
+        return noisy_sum_of(map(self._read, self._parts), clip, std, self.draw) / self.public_count
 
     def mean_of(self, values: Tensor, std: float) -> float:
-        """Of another value of each task, (T,); `std` is of the noise on their sum."""
-        return noised(values, std, self.draw).item() / self.public_count
+        """The mean of another value of each task, (T,); `std` of the noise on their sum."""
+        return noisy_sum(values, std, self.draw).item() / self.public_count
 
     @property
     def finite(self) -> Tensor:
-        """(T,) bool, of which tasks that were read all values are finite, and what is followed as well."""
+        """(T,) bool: whether all values of a task, and its followed derivative, are finite."""
         return torch.cat(self._finite)
 
     @property
     def norms(self) -> Tensor:
-        """(T,) float64, of the contributions that were read, for a policy that follows them."""
+        """(T,) float64, the norms of the contributions, for a policy that follows them."""
         return torch.cat(self._norms)
 
     @property
     def slopes(self) -> Tensor:
-        """(T,) float64, the derivatives that were read, 0 where not finite; for policies that follow them."""
+        """(T,) float64, the derivatives, 0 if not finite; for policies that follow them."""
         return torch.cat(self._slopes)
 
     def _read(self, part: Part) -> Tensor:
@@ -98,7 +98,7 @@ class Step:
 
 
 class ClippingPolicy(ABC):
-    """Clips, sums, noises, and chooses the next norm. State: what it learned from its own noised releases.
+    """Clips, sums, noises, and chooses the next norm. State: all it learned from its own noised releases.
 
     Attributes:
         name: as `parse` knows it.
@@ -119,7 +119,7 @@ class ClippingPolicy(ABC):
         return self._norm
 
     def sum_multiplier(self, noise_multiplier: float) -> float:
-        """What is left of z for the sum: its noise has this standard deviation, in units of C."""
+        """The part of z for the sum: its noise has this standard deviation, in units of C."""
         return noise_multiplier
 
     def step(
@@ -149,10 +149,10 @@ class ClippingPolicy(ABC):
     def step_over(
         self, parts: Iterable[Part], *, noise_multiplier: float, public_count: float, draw: Draw
     ) -> Outcome:
-        """The same of tasks that come some at a time, so that memory does not grow with their number.
+        """Does the same for tasks that come some at a time, so that memory does not grow with their number.
 
         Args:
-            parts: one or more, each some of the tasks, maybe none; read once, each when it is needed.
+            parts: at least one, each with some of the tasks or none; each is read once, when it is needed.
             noise_multiplier, public_count, draw: as for `step`.
         """
         check_noise(noise_multiplier)
@@ -167,19 +167,19 @@ class ClippingPolicy(ABC):
 
     @abstractmethod
     def _update(self, step: Step) -> Tensor:
-        """Release the mean contribution, (P,) float64, and choose the next norm."""
+        """Releases the mean contribution, (P,) float64, and chooses the next norm."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs to go on exactly: plain JSON."""
+        """The state of a checkpoint, from which a run resumes exactly: plain JSON."""
         return {"policy": self.name, "norm": self._norm}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
+        """Resumes from `state()`. Raises ArtefactError if it belongs to another policy, or is damaged."""
         self._norm = norm_in(state, self.name)
 
 
 def _slopes(derivatives: Tensor | None, finite: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """(T,) -> (T,) float64, zero where not finite, and (T,) bool: where contribution and derivative are."""
+    """(T,) -> (T,) float64, zero if not finite; and (T,) bool, whether contribution and slope are finite."""
     if derivatives is None:
         raise ConfigError(f"clipping {name} follows dL/dC: hand in derivatives, one number a task")
     if derivatives.shape != finite.shape:
@@ -189,7 +189,7 @@ def _slopes(derivatives: Tensor | None, finite: Tensor, name: str) -> tuple[Tens
 
 
 def check_policy(state: Mapping[str, Any], name: str) -> None:
-    """Raise ArtefactError for the state of another policy."""
+    """Raises ArtefactError for the state of another policy."""
     if state.get("policy") != name:
         raise ArtefactError(
             f"the checkpoint was made with clipping {state.get('policy')}, not {name}: resume with that one"
@@ -197,7 +197,7 @@ def check_policy(state: Mapping[str, Any], name: str) -> None:
 
 
 def norm_in(state: Mapping[str, Any], name: str) -> float:
-    """The norm of a checkpoint. Raises ArtefactError for another policy, or what is not a norm."""
+    """The norm of a checkpoint. Raises ArtefactError for another policy, or an invalid norm."""
     check_policy(state, name)
     norm = state.get("norm")
     if not isinstance(norm, float | int) or not 0 < norm < math.inf:

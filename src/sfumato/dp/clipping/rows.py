@@ -1,4 +1,4 @@
-"""Rows, one a task: how long they are, and clipped to a norm."""
+"""The rows of tasks: their norms, and clipping to a norm."""
 
 import math
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sfumato.errors import ConfigError
 
-# Vectors are cut to a hair below C: far more than float64 loses in norms of 10^6 values and in sums of tasks.
+# Vectors are cut slightly below C: far more than float64 loses in norms of 10^6 values and in sums of tasks.
 BELOW = 1 - 1e-9
 
 
@@ -23,7 +23,7 @@ def clip_rows(contributions: Tensor, *, clipping_norm: float) -> Tensor:
     """
     check_above_0("clipping_norm", clipping_norm)
     rows = _finite(contributions)
-    unit, peaks = _scaled(rows)
+    unit, peaks = _scale(rows)
     lengths = unit.norm(dim=1, keepdim=True)  # (T, 1), 1 or more but for zero rows
     limit = clipping_norm * BELOW
     clipped: Tensor = torch.where(peaks * lengths <= limit, rows, unit * (limit / lengths.clamp(min=1)))
@@ -36,15 +36,15 @@ def normalise_rows(contributions: Tensor, *, stability: float) -> Tensor:
     Source: Bu, Wang, Zha & Karypis 2022, "Automatic clipping", AUTO-S. Rows that are not finite become zero.
     """
     rows = _finite(contributions)
-    unit, peaks = _scaled(rows)
+    unit, peaks = _scale(rows)
     lengths = unit.norm(dim=1, keepdim=True)  # (T, 1)
     denominators: Tensor = lengths + stability / peaks
     return unit * BELOW / denominators
 
 
 def row_norms(contributions: Tensor) -> Tensor:
-    """(T, P) -> (T,) float64; of rows that are not finite, 0."""
-    scaled = [_scaled(_finite(row)) for row in single_rows(contributions)]
+    """(T, P) -> (T,) float64; 0 for rows that are not finite."""
+    scaled = [_scale(_finite(row)) for row in single_rows(contributions)]
     return torch.tensor([float(peak * unit.norm()) for unit, peak in scaled], dtype=torch.float64)
 
 
@@ -54,24 +54,24 @@ def single_rows(contributions: Tensor) -> Iterator[Tensor]:
 
 
 def _finite(contributions: Tensor) -> Tensor:
-    """(T, P) -> (T, P) float64 with zero rows for those that are not finite."""
+    """(T, P) -> (T, P) float64, with zeros for rows that are not finite."""
     rows = contributions.detach().to("cpu", torch.float64)
     return torch.where(rows.isfinite().all(1, keepdim=True), rows, 0.0)
 
 
-def _scaled(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """(T, P) -> rows over their largest value, (T, P), and that value, (T, 1): norms that cannot overflow."""
+def _scale(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(T, P) -> rows over their largest value, (T, P), and that value, (T, 1): norms cannot overflow."""
     peaks = rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
     return rows / peaks, peaks
 
 
 def check_above_0(name: str, value: float) -> None:
-    """Raise ConfigError unless a setting is above 0, and finite."""
+    """Raises ConfigError unless a setting is above 0, and finite."""
     if not 0 < value < math.inf:
         raise ConfigError(f"{name}={value:g}: above 0 and finite")
 
 
 def check_between_0_and_1(name: str, value: float) -> None:
-    """Raise ConfigError unless a setting is above 0 and below 1."""
+    """Raises ConfigError unless a setting is above 0 and below 1."""
     if not 0 < value < 1:
         raise ConfigError(f"{name}={value:g}: above 0 and below 1")

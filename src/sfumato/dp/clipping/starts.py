@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from sfumato.dp.clipping.noise import Draw, check_noise, noised
+from sfumato.dp.clipping.noise import Draw, check_noise, noisy_sum
 from sfumato.dp.clipping.rows import check_above_0, check_between_0_and_1
 from sfumato.errors import ConfigError
 
@@ -22,12 +22,11 @@ def private_start(
 ) -> float:
     """A quantile of the norms, from a noised histogram over geometric bins.
 
-    A task is in one bin (norms beyond the range in the first or last, norms that are not numbers in none):
-    adding or removing it moves the counts by at most 1 in L2. All counts are one Gaussian release of
-    sensitivity 1, to be charged: at rate 1 where the norms of all tasks were given. The start is the
-    geometric middle of the bin that best holds the quantile of the noised counts: an edge of it would not do,
-    since all norms may be in one bin, and every edge then parts them as badly. A bin ends at 1.8 times its
-    beginning, by default.
+    A task is in one bin (norms beyond the range in the first or last; NaN is in no bin): adding or removing
+    it moves the counts by at most 1 in L2. All counts are one Gaussian release of sensitivity 1. Charge it:
+    at rate 1 if the norms of all tasks were given. The start is the geometric middle of the bin that best
+    holds the quantile of the noised counts. An edge would not do, since all norms may be in one bin, and
+    every edge then splits them as badly. By default a bin ends at 1.8 times its beginning.
 
     Args:
         norms: (T,), of the contributions of tasks; may be empty.
@@ -48,7 +47,7 @@ def private_start(
     known = norms.detach().to("cpu", torch.float64).flatten()
     bin_of = torch.bucketize(known[~known.isnan()], edges[1:-1])  # 0 to bins - 1
     counts = bin_of.bincount(minlength=bins).double()  # (bins,)
-    noisy = noised(counts[None], noise_multiplier, draw)
+    noisy = noisy_sum(counts[None], noise_multiplier, draw)
     below = torch.cat([noisy.new_zeros(1), noisy.cumsum(0)])  # (bins + 1,), up to each edge
     wanted = quantile * below[-1]
     chosen = int(torch.maximum(below[:-1] - wanted, wanted - below[1:]).argmin())

@@ -1,14 +1,14 @@
-"""Noise that steps share: the sum of all steps so far gets it from a binary tree.
+"""Noise that steps share: a binary tree gives it to the sum of all steps so far.
 
 Source: Kairouz, McMahan, Song, Thakkar, Thakurta & Xu 2021 (arXiv:2103.00039), Algorithm 1 and its tree,
 after Dwork et al. 2010 and Chan, Shi & Song 2011. Every complete block of 2^l steps that begins at a multiple
-of 2^l is a node with noise of its own. The sum of the first t steps is that of the blocks of t's binary
-digits, and has their noise: the variance of at most log2(t) + 1 draws, where independent noise has t.
+of 2^l is a node with its own noise. The sum of the first t steps is that of the blocks of t's binary
+digits, and has their noise: the variance of at most log2(t) + 1 draws; independent noise has that of t.
 
-A step is in one block of each size at most, so that a task that takes part in one of n steps moves at most
-`height(n)` nodes, each by C: together they are one Gaussian mechanism of σ = z / sqrt(height), also where
-later steps depend on earlier releases (Theorem 4.1 there). No chance is needed in who takes part, nor would
-it help.
+A step is in at most one block of each size, so a task that takes part in one of n steps moves at most
+`height(n)` nodes, each by C: together they are one Gaussian mechanism of σ = z / sqrt(height), also if
+later steps depend on earlier releases (Theorem 4.1 there). Tasks need not be sampled by chance, and sampling
+would not help.
 """
 
 import itertools
@@ -21,17 +21,17 @@ from sfumato.errors import ConfigError
 
 
 def height(steps: int) -> int:
-    """How many nodes a step is in at most, in a tree of n >= 1 steps: floor(log2(n)) + 1."""
+    """The most nodes that a step is in, in a tree of n >= 1 steps: floor(log2(n)) + 1."""
     return steps.bit_length()
 
 
 class TreeNoise:
-    """Noise for one step after the other, a `Draw`: what it adds to the noise of the sum of all steps so far.
+    """Noise for successive steps, a `Draw`: the difference that each adds to the noise of the sum so far.
 
     State: the noise of the nodes that the sum is made of now. It is as secret as the tasks.
 
-    Each call draws the node that its step completes, and takes back the nodes that this one replaces: noise
-    that was added to earlier steps is removed again. So the same deviation has to be asked for in each call.
+    Each call draws the node that its step completes, and subtracts the noise of the nodes that this one
+    replaces. So each call has to ask for the same deviation.
     """
 
     def __init__(self, steps: int, draw: Draw) -> None:
@@ -40,24 +40,22 @@ class TreeNoise:
         self._nodes: dict[int, Tensor] = {}  # l -> the noise of a block of 2^l steps
 
     def restart(self) -> None:
-        """Begin a new tree. The noise of the sum before stays as it is, and is not taken back."""
+        """Begins a new tree. The noise of the previous sum stays, and is not subtracted."""
         self._nodes = {}
 
     def __call__(self, shape: tuple[int, ...], std: float) -> Tensor:
         """The noise of the next step. -> float64 of `shape`.
 
         Args:
-            shape: of the values that get it.
-            std: of a node.
+            shape: of the noise.
+            std: the standard deviation of a node.
 
         Raises:
-            ConfigError: the tree has no room for another step: it would be in more nodes than were paid for.
+            ConfigError: the tree has no room for another step: it would be in more nodes than were charged.
         """
         level = next(n for n in itertools.count() if n not in self._nodes)
         if level >= self._height:
-            raise ConfigError(
-                f"a tree of height {self._height} has had its steps: begin a new one, and charge it"
-            )
+            raise ConfigError(f"a tree of height {self._height} is full: begin a new one, and charge it")
         fresh = self._draw(shape, std)
         replaced = [self._nodes.pop(n) for n in range(level)]
         self._nodes[level] = fresh

@@ -1,25 +1,25 @@
-"""What a release proves about who it shows: the most that anybody's chance to name the person can be.
+"""Upper bounds on anybody's chance to name the person that a release shows.
 
-The adversary knows everything but the person and the noise: the protection, all photographs, what each
-person is likely to release. Person i is theirs with probability π_i beforehand, and their best guess with π
+The adversary knows everything but the person and the noise: the protection, all photographs, the likely
+releases of each person. Person i is theirs with probability π_i beforehand, and their best guess with π
 = max π_i: 1/N for N equally likely people. From the releases y of one person they guess, and are right with
 
     Σ_i π_i P_i(they guess i) <= Σ_y max_i π_i P_i(y),
 
-where P_i(y) is an average over what person i may release, and over the noise. Every function bounds this
-number. It bounds as well the guessing of any other secret whose best guess beforehand is π.
+where P_i(y) is an average over person i's releases, and over the noise. Every function bounds this number. It
+also bounds the guessing of any other secret whose best guess beforehand is π.
 
 It is an AVERAGE over people and over releases. A rare output may name its person, though the average is
-small: what is proved of one output is max_i π_i P_i(y) / P(y), which can be 1.
+small: the bound for one output is max_i π_i P_i(y) / P(y), which can be 1.
 
 Releases are those of one person, of the same image or of different ones, with fresh noise for each; by one
-protection, or by several (`composed`). Of many releases nearly nothing is proved unless something is assumed
-of them (`series`): the assumption is a part of the statement, and is printed with it.
+protection, or by several (`compose`). Many releases prove nearly nothing without an assumption about them
+(`series`): the assumption is a part of the statement, and is printed with it.
 """
 
 from sfumato.dp.naming.bound import Bound, Prior, least
 from sfumato.dp.naming.centre import approximate, concentrated, discrete_mu, gaussian, pure
-from sfumato.dp.naming.composition import NOTHING_KNOWN, Information, Proof, composed
+from sfumato.dp.naming.composition import NOTHING_KNOWN, Information, Proof, compose
 from sfumato.dp.naming.outputs import (
     MOST_OUTPUTS,
     counting,
@@ -31,7 +31,7 @@ from sfumato.dp.naming.outputs import (
 )
 from sfumato.dp.naming.ranks import log_rank
 from sfumato.dp.naming.series import ASSUMED, BY_STRENGTH, Assumption
-from sfumato.dp.naming.statement import Naming, prior_of, sentence, sentences, stated
+from sfumato.dp.naming.statement import Naming, make_statement, prior_of, sentence, sentences
 from sfumato.dp.naming.volumes import discrete, gaussian_ball, gaussian_cube
 
 __all__ = [
@@ -46,7 +46,7 @@ __all__ = [
     "Prior",
     "Proof",
     "approximate",
-    "composed",
+    "compose",
     "concentrated",
     "counting",
     "discrete",
@@ -59,11 +59,11 @@ __all__ = [
     "leakage",
     "least",
     "log_rank",
+    "make_statement",
     "of_each",
     "prior_of",
     "pure",
     "randomised_response",
     "sentence",
     "sentences",
-    "stated",
 ]

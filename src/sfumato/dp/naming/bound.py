@@ -1,4 +1,4 @@
-"""What every bound is made of: priors, numbers in range, and rounding that only loses."""
+"""The parts of every bound: priors, ranges of numbers, and rounding that only loses."""
 
 import math
 from collections.abc import Sequence
@@ -17,27 +17,27 @@ _LEAST_PRIOR = 1e-300  # a smaller one counts as this, so that nothing underflow
 
 
 class Bound(NamedTuple):
-    """The most that the chance can be, and the theorem that says so. Bounds compare by their chances."""
+    """An upper bound on the chance, and its theorem. Bounds compare by their chances."""
 
     chance: float
     source: str
 
 
 def least(*bounds: Bound) -> Bound:
-    """The smallest of several that hold, with its source: each holds, so that all do."""
+    """The smallest of several bounds that all hold, with its source."""
     return min(bounds)
 
 
 def bound_of(best: float, logarithm: float, source: str, *, steps: int = 1) -> Bound:
-    """The bound of that logarithm, rounded up; never below the guess beforehand, which is always possible."""
+    """The bound with that logarithm, rounded up; at least the guess beforehand, which is always possible."""
     if logarithm >= 0:
         return Bound(1.0, source)
     slack = 1 + UP + UP_PER_STEP * steps
     return Bound(min(1.0, max(best, math.exp(logarithm)) * slack), source)
 
 
-def checked_prior(prior: Prior) -> float | NDArray[np.float64]:
-    """A largest prior that is large enough to compute with, or the priors of all people, summing to 1."""
+def check_prior(prior: Prior) -> float | NDArray[np.float64]:
+    """Returns a largest prior that is large enough to compute with, or all priors, summing to 1."""
     if not isinstance(prior, (int, float)):
         return distribution(prior)
     if not 0 < prior <= 1:
@@ -46,8 +46,8 @@ def checked_prior(prior: Prior) -> float | NDArray[np.float64]:
 
 
 def best_guess(prior: Prior) -> float:
-    """π, the largest prior. Raises ConfigError: see checked_prior."""
-    priors = checked_prior(prior)
+    """π, the largest prior. Raises ConfigError: see check_prior."""
+    priors = check_prior(prior)
     return priors if isinstance(priors, float) else float(priors.max())
 
 
@@ -60,15 +60,15 @@ def distribution(priors: Sequence[float]) -> NDArray[np.float64]:
     return normalised
 
 
-def checked_count(name: str, count: int) -> int:
-    """A whole number of at least 1. Raises ConfigError otherwise."""
+def check_count(name: str, count: int) -> int:
+    """Returns a whole number of at least 1. Raises ConfigError otherwise."""
     if count < 1:
         raise ConfigError(f"{name}={count}: a whole number, at least 1")
     return count
 
 
-def checked_number(name: str, value: float) -> float:
-    """A number of at least 0. Raises ConfigError otherwise."""
+def check_number(name: str, value: float) -> float:
+    """Returns a number of at least 0. Raises ConfigError otherwise."""
     if not value >= 0:
         raise ConfigError(f"{name}={value:g}: a number of at least 0")
     return value

@@ -1,23 +1,23 @@
-"""Releases of one person by DIFFERENT protections: what all of them together prove of naming."""
+"""Releases of one person by DIFFERENT protections: the naming bound for all of them together."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
-from sfumato.dp.naming.bound import UP, Bound, Prior, best_guess, checked_number, least
+from sfumato.dp.naming.bound import UP, Bound, Prior, best_guess, check_number, least
 from sfumato.dp.naming.centre import concentrated, gaussian, pure
 from sfumato.dp.naming.series import COUNTED, Assumption, log_factor
 
-_MOST_BITS = 60  # of more outputs nothing is counted but a sequence
+_MOST_BITS = 60  # with more outputs only a sequence is counted
 _LEAKAGE = "maximal leakage, added up: Issa, Wagner & Kamath 2020"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Information:
-    """The most that ONE release tells of its image, in bits; infinite where it is not known.
+    """The most that ONE release reveals about its image, in bits; infinite if it is not known.
 
     Attributes:
-        outputs: log2 of the number of different releases that there are.
+        outputs: log2 of the number of different releases.
         leakage: the maximal leakage, log2 Σ_y max_x p(y|x); without noise it is `outputs`.
 
     Raises:
@@ -29,7 +29,7 @@ class Information:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            checked_number(field.name, getattr(self, field.name))
+            check_number(field.name, getattr(self, field.name))
 
 
 NOTHING_KNOWN = Information()
@@ -37,11 +37,11 @@ NOTHING_KNOWN = Information()
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """What is proved of each of n releases, in every term that adds up; infinite where nothing is.
+    """The proved bounds on each of n releases, in every term that adds up; infinite without a proof.
 
     Attributes:
         releases: n >= 0, each with fresh noise.
-        outputs: log2 of how many different releases there are, as Information has it.
+        outputs: log2 of the number of different releases, as in Information.
         draws: how many of them are exchangeable: one of each burst of near copies; None for all.
         leakage: of one release, in bits: log2 Σ_y max_x p(y|x).
         epsilon, mu, rho: of one release, of any image against ONE reference.
@@ -60,10 +60,10 @@ class Proof:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            checked_number(field.name, getattr(self, field.name) or 0)
+            check_number(field.name, getattr(self, field.name) or 0)
 
     def assuming(self, assumption: Assumption) -> "Proof":
-        """With the leakage of one release that all of them have on average, if more is assumed of them."""
+        """With the average leakage of one release under an assumption about all of them."""
         if assumption == "none" or self.releases < 2 or self.outputs > _MOST_BITS:
             return self
         draws, outputs = self.releases, round(2**self.outputs)
@@ -75,20 +75,20 @@ class Proof:
         return replace(self, leakage=min(self.leakage, bits / self.releases))
 
 
-def composed(prior: Prior, proofs: Sequence[Proof], *, assuming: Assumption = "none") -> Bound:
-    """Releases of one person by unlike protections: each by its leakage or by its differential privacy.
+def compose(prior: Prior, proofs: Sequence[Proof], *, assuming: Assumption = "none") -> Bound:
+    """Bounds releases of one person by unlike protections: each by its leakage or its differential privacy.
 
     Proof: let the releases be y = (y_1, y_2), of images x_1 and x_2 of the person. With the maximal leakage L
-    in place of its logarithm, P(y_1 | x_1) <= L·Q_1(y_1) for Q_1(y) = max_x P(y|x) / L, which is a
-    distribution and the same for all people. So any event A has P_i(A) <= L·(Q_1 x P_i)(A), where only y_2
+    instead of its logarithm, P(y_1 | x_1) <= L·Q_1(y_1) for Q_1(y) = max_x P(y|x) / L, which is a
+    distribution and the same for all people. So any event A has P_i(A) <= L·(Q_1 x P_i)(A), in which only y_2
     still depends on the person, and Σ π_i P_i(A_i) is at most L times the bound of the rest (`gaussian` has
     its proof, with Q_1 x Q_2 as the reference). Leakages add up in bits; ε adds (Dwork & Roth 2014, Theorem
     3.14), μ in squares (Dong, Roth & Su 2022, Corollary 3.3), ρ adds (Bun & Steinke 2016, Lemma 1.7). Any
-    choice of what counts by its leakage holds: tried are those in the order of what they save.
+    choice of proofs to count by leakage holds: it tries those in the order of their gains.
 
     Source: the above; Issa, Wagner & Kamath 2020, arXiv:1807.07878, for leakages. An average over people,
-    images, outputs and noise. It holds for protections that were chosen before the first release. Of many
-    releases by ONE protection with noise, its own bound may be smaller.
+    images, outputs and noise. It holds for protections that were chosen before the first release. For many
+    releases by ONE noisy protection, its own bound may be smaller.
 
     The factors of `series` multiply likewise, one for each protection: each is Σ_y max_s P_s(y) at least, for
     those exchangeable together, P_s(y_1, y_2) <= max_θ Π θ_{y_1} · max_θ' Π θ'_{y_2}.
@@ -96,7 +96,7 @@ def composed(prior: Prior, proofs: Sequence[Proof], *, assuming: Assumption = "n
     Args:
         prior: π, or the priors of all people.
         proofs: one for each protection.
-        assuming: what of the releases by each.
+        assuming: the assumption about the releases by each.
 
     Raises:
         ConfigError: a prior out of range.
@@ -131,7 +131,7 @@ def _rho(proof: Proof) -> float:
 
 
 def _splits(proofs: Sequence[Proof], cost: _Cost) -> Iterator[tuple[list[Proof], list[Proof]]]:
-    """Ways to count some proofs by leakage and the others by privacy, as far as each has them; maybe none."""
+    """Ways to count some proofs by leakage and the others by privacy, as far as each has them."""
     if any(math.isinf(proof.leakage) and math.isinf(cost(proof)) for proof in proofs):
         return
     noisy = [proof for proof in proofs if math.isinf(proof.leakage)]
@@ -143,7 +143,7 @@ def _splits(proofs: Sequence[Proof], cost: _Cost) -> Iterator[tuple[list[Proof],
 
 
 def _product(leaking: Sequence[Proof], rest: Bound, theorem: str, *, noisy: bool) -> Bound:
-    """The bound of the rest, times the factor of what counts by its leakage."""
+    """The bound of the rest, times the factor of the proofs that count by leakage."""
     if not leaking:
         return rest
     bits = math.fsum(proof.releases * proof.leakage for proof in leaking)

@@ -1,4 +1,4 @@
-"""Few outputs, with noise that lies or none: counting, randomised response, leakage."""
+"""Few outputs, with or without noise: counting, randomised response, leakage."""
 
 import math
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from sfumato.dp.naming.bound import (
     Prior,
     best_guess,
     bound_of,
-    checked_count,
-    checked_number,
-    checked_prior,
+    check_count,
+    check_number,
+    check_prior,
     distribution,
     least,
 )
 from sfumato.dp.naming.series import COUNTED, Assumption, binomial, log_factor, log_flipped
 from sfumato.errors import ConfigError
 
-MOST_OUTPUTS = 2**12  # of which a table of people is made
+MOST_OUTPUTS = 2**12  # of a table of people
 _MOST_DRAWS = 100_000  # of a binomial that is summed term by term
-_MOST_PIECES = 10_000_000  # that are sorted; of more, only the largest prior counts
+_MOST_PIECES = 10_000_000  # that are sorted; with more, only the largest prior counts
 
 
 def counting(prior: Prior, *, outputs: int, releases: int = 1, assuming: Assumption = "none") -> Bound:
@@ -33,24 +33,24 @@ def counting(prior: Prior, *, outputs: int, releases: int = 1, assuming: Assumpt
     largest if each of the F largest priors has 1/F of it.
 
     Source: Smith 2009, "On the foundations of quantitative information flow", Theorem 1 for equally likely
-    people. Exact for outputs without noise, M of which single out a person.
+    people. Exact for outputs without noise, if M of them single out a person.
 
     Args:
         prior: π, or the priors of all people.
         outputs: M, at least 1; 2^b for b bits.
         releases: n, at least 1.
-        assuming: what of them.
+        assuming: the assumption about them.
 
     Raises:
         ConfigError: a number out of range.
     """
-    priors, n = checked_prior(prior), checked_count("releases", releases)
+    priors, n = check_prior(prior), check_count("releases", releases)
     growth = log_factor(outputs=outputs, releases=n, assuming=assuming)
     source = COUNTED[assuming] if n > 1 else COUNTED["none"]
     if isinstance(priors, float):
         return bound_of(priors, growth + math.log(priors), source, steps=n)
     count = math.exp(min(growth, math.log(len(priors))))
-    total = _filled(np.full(len(priors), 1 / count), priors, 1.0)
+    total = _fill(np.full(len(priors), 1 / count), priors, 1.0)
     return bound_of(float(priors.max()), math.log(total), f"{source}, the largest priors", steps=n)
 
 
@@ -59,11 +59,11 @@ def randomised_response(
 ) -> Bound:
     """k-ary randomised response, n times: the truth with a = e^ε / (e^ε + k - 1), else another word.
 
-    At most (k·a)^n·π, by maximal leakage, and less where π is above k^-n. Against the uniform distribution
+    At most (k·a)^n·π, by maximal leakage, and less if π is above k^-n. Against the uniform distribution
     over the k^n outputs, the likelihood of a person's true words depends on how many of n words they match,
     Binomial(n, a) against Binomial(n, 1/k). The most powerful test at level π (Neyman & Pearson) is the
     bound 1 - f(π) of `gaussian`; with all priors, the levels of all people, which sum to at most 1, are
-    spent where they gain most. If more is assumed: see `flipped_bits`.
+    spent on the largest gains. If more is assumed: see `flipped_bits`.
 
     Source: Warner 1965; Kairouz, Oh & Viswanath 2016 (k-ary); as a bound on guessing, Polyanskiy, Poor &
     Verdú 2010, Sec. III-E (the meta-converse). An average over people, over all words, and over the lies.
@@ -73,13 +73,13 @@ def randomised_response(
         outputs: k >= 1 words.
         epsilon: ε >= 0, of one word; infinite for no lies.
         releases: n >= 1 words that a person releases.
-        assuming: what of them.
+        assuming: the assumption about them.
 
     Raises:
         ConfigError: a number out of range.
     """
-    k, n = checked_count("outputs", outputs), checked_count("releases", releases)
-    lies = (k - 1) * math.exp(-checked_number("epsilon", epsilon))  # of all words together, to the truth
+    k, n = check_count("outputs", outputs), check_count("releases", releases)
+    lies = (k - 1) * math.exp(-check_number("epsilon", epsilon))  # of all words together, to the truth
     chances = (1 / (1 + lies), lies / (1 + lies)), (1 / k, 1 - 1 / k)
     test = best_test(prior, n, *chances, "randomised response: Polyanskiy, Poor & Verdú 2010, Sec. III-E")
     flipped = log_flipped(flip=chances[0][1], releases=n, assuming=assuming) if k == 2 else math.inf
@@ -89,25 +89,25 @@ def randomised_response(
 def flipped_bits(
     prior: Prior, *, bits: int, flip: float, releases: int = 1, assuming: Assumption = "none"
 ) -> Bound:
-    """b bits, each flipped with probability p by itself: randomised response over 2 words, n·b times.
+    """b bits, each flipped with probability p independently: randomised response over 2 words, n·b times.
 
-    At most (2 - 2p)^(n·b)·π, and less where π is above 2^-(n·b); exact for all 2^b codes equally likely. Of
-    what it is an average: see `randomised_response`. If more is assumed of n releases, the least of that, of
-    the count without noise, and of series.log_flipped: of one image for any b, otherwise for one bit.
+    At most (2 - 2p)^(n·b)·π, and less if π is above 2^-(n·b); exact for all 2^b codes equally likely. For the
+    average see `randomised_response`. Under an assumption about n releases, the least of that, of
+    the count without noise, and of series.log_flipped: for one image with any b, otherwise for one bit.
 
     Args:
         prior: π, or the priors of all people.
         bits: b >= 1.
-        flip: p from 0, for none, to 0.5, where nothing is left of the bit.
+        flip: p from 0, without noise, to 0.5, which erases the bit.
         releases: n >= 1.
-        assuming: what of them.
+        assuming: the assumption about them.
 
     Raises:
         ConfigError: a number out of range.
     """
     if not 0 <= flip <= 0.5:
         raise ConfigError(f"flip={flip:g}: a bit is flipped with a probability from 0 to 0.5")
-    draws = checked_count("bits", bits) * checked_count("releases", releases)
+    draws = check_count("bits", bits) * check_count("releases", releases)
     source = "bits flipped by chance: Polyanskiy, Poor & Verdú 2010, Sec. III-E"
     test = best_test(prior, draws, (1 - flip, flip), (0.5, 0.5), source)
     flipped = math.inf
@@ -119,7 +119,7 @@ def flipped_bits(
 def _least(
     prior: Prior, bound: Bound, flipped: float, *, outputs: int, releases: int, assuming: Assumption
 ) -> Bound:
-    """A bound that assumes nothing, or less if the count or the factor of flips, a logarithm, is less."""
+    """The least of a bound without assumptions, the count, and the factor of flips, a logarithm."""
     if assuming == "none" or releases == 1:
         return bound
     best = best_guess(prior)
@@ -129,7 +129,7 @@ def _least(
 
 
 def leakage(prior: Prior, *, channel: ArrayLike, releases: int = 1) -> Bound:
-    """Any protection of few outputs, by its table: π·(Σ_y max_x p(y|x))^n.
+    """Any protection with few outputs, by its table: π·(Σ_y max_x p(y|x))^n.
 
     Source: Issa, Wagner & Kamath 2020, arXiv:1807.07878, Theorem 1: the logarithm of the sum is the maximal
     leakage, the most by which the guessing of ANY function of the image gains; over releases it adds up.
@@ -144,20 +144,20 @@ def leakage(prior: Prior, *, channel: ArrayLike, releases: int = 1) -> Bound:
         ConfigError: rows that are not probabilities, or a number out of range.
     """
     rows, best = _channel(channel), best_guess(prior)
-    exponent = checked_count("releases", releases) * math.log(rows.max(axis=0).sum())
+    exponent = check_count("releases", releases) * math.log(rows.max(axis=0).sum())
     source = "maximal leakage: Issa, Wagner & Kamath 2020, Thm. 1"
     return bound_of(best, math.log(best) + max(0.0, exponent), source, steps=releases)
 
 
 def exact(priors: Sequence[float], channel: ArrayLike) -> float:
-    """What the best adversary reaches on this very table, neither more nor less: Σ_y max_s p(s)·p(y|s).
+    """The exact chance of the best adversary on this table: Σ_y max_s p(s)·p(y|s).
 
     Args:
         priors: (S,), p(s) of each person.
-        channel: (S, Y), p(y|s) of what each person releases, whole series of releases included.
+        channel: (S, Y), p(y|s) of each person's releases, whole series of releases included.
 
     Raises:
-        ConfigError: what is not a probability, or another number of people.
+        ConfigError: rows that are not probabilities, or another number of people.
     """
     people, rows = _table(priors, channel)
     return min(1.0, float((people[:, None] * rows).max(axis=0).sum()))
@@ -167,7 +167,7 @@ def of_each(priors: Sequence[float], channel: ArrayLike) -> NDArray[np.float64]:
     """How often the best adversary of `exact` is right about each person; on average over priors, `exact`.
 
     People who are equally likely at an output are named in turn. The largest is the worst person: a bound on
-    the average says nothing of them.
+    the average says nothing about them.
 
     Args:
         priors: (S,), p(s) of each person.
@@ -181,7 +181,7 @@ def of_each(priors: Sequence[float], channel: ArrayLike) -> NDArray[np.float64]:
     """
     people, rows = _table(priors, channel)
     joint = people[:, None] * rows
-    likeliest = joint >= joint.max(axis=0) * (1 - 1e-9)  # ties, whatever rounding made of them
+    likeliest = joint >= joint.max(axis=0) * (1 - 1e-9)  # ties, despite rounding
     chances: NDArray[np.float64] = (rows * likeliest / likeliest.sum(axis=0)).sum(axis=1)
     return chances
 
@@ -192,22 +192,22 @@ def best_test(
     """The power of the best test of Binomial(draws, truth) against Binomial(draws, reference) at level π.
 
     Both are (p, 1 - p), since the difference would lose the digits of a p near 1. A truth above the reference
-    makes the likelihood ratio grow with the number of successes. With all priors: Σ π_i·power(level_i), the
-    levels summing to 1 and spent on the steepest pieces, of which the power function is made, first.
+    makes the likelihood ratio grow with the number of successes. With all priors: Σ π_i·power(level_i); the
+    levels sum to 1 and are spent on the steepest pieces of the power function first.
     """
-    priors = checked_prior(prior)
+    priors = check_prior(prior)
     best = priors if isinstance(priors, float) else float(priors.max())
-    if draws > _MOST_DRAWS:  # nothing is claimed of so many
+    if draws > _MOST_DRAWS:  # nothing is claimed for more
         return Bound(1.0, source)
     gains, widths = binomial(draws, *truth), binomial(draws, *reference)
     if isinstance(priors, float) or len(priors) * len(gains) > _MOST_PIECES:
-        power = _filled(widths, gains, best)
+        power = _fill(widths, gains, best)
     else:
-        power = _filled(np.tile(widths, len(priors)), np.outer(priors, gains).ravel(), 1.0)
+        power = _fill(np.tile(widths, len(priors)), np.outer(priors, gains).ravel(), 1.0)
     return bound_of(best, math.log(power) if power else -math.inf, source, steps=draws)
 
 
-def _filled(widths: NDArray[np.float64], gains: NDArray[np.float64], room: float) -> float:
+def _fill(widths: NDArray[np.float64], gains: NDArray[np.float64], room: float) -> float:
     """The most gain from pieces, whole or in part, whose widths sum to at most `room`."""
     some = gains > 0
     widths, gains = widths[some], gains[some]

@@ -1,28 +1,28 @@
-"""How far down anybody's list of guesses the right person stands at least: log-rank privacy, proved."""
+"""A lower bound on the rank of the right person in anybody's list of guesses: log-rank privacy, proved."""
 
 import math
 from collections.abc import Callable
 
-from sfumato.dp.naming.bound import Bound, checked_count
+from sfumato.dp.naming.bound import Bound, check_count
 from sfumato.errors import ConfigError
 
-_BLOCK = 1_000  # of so many ranks each counts by itself; of further ones a thousandth of them together
+_BLOCK = 1_000  # each of the first ranks counts by itself; the further ones in blocks of a thousandth
 
 
 def log_rank(bound: Callable[[float], Bound], *, people: int, largest: float | None = None) -> float:
-    """What E[ln r] / ln N is at least, r the rank of the right one of N people in any adversary's list.
+    """A lower bound on E[ln r] / ln N, r the rank of the right one of N people in any adversary's list.
 
-    E[ln r] = Σ_k ln((k+1)/k) P(r > k), k from 1 to N - 1. Each bound of naming by its largest prior π is one
-    of lists: with A_i = "i is among the first k", the Q(A_i) of `gaussian` sum to k, so that P(r <= k) is at
+    E[ln r] = Σ_k ln((k+1)/k) P(r > k), k from 1 to N - 1. Each bound on naming by its largest prior π is one
+    on lists: with A_i = "i is among the first k", the Q(A_i) of `gaussian` sum to k, so P(r <= k) is at
     most the bound at the prior k·π; by counting, the k best of each output sum to k·M·π.
 
-    Exact for M outputs without noise: every person is best at their likeliest output, so that no adversary
+    Exact for M outputs without noise: every person is best at their likeliest output, so no adversary
     does better than among M groups of N/M people, as equal as can be. Blind guessing has ln(N!) / (N ln N).
 
     Source: Osia et al. 2018, Definition 10, for the measure; the above.
 
     Args:
-        bound: π -> the most that the chance to name somebody can be, such as named(...) of one protection,
+        bound: π -> the upper bound on the chance to name somebody, such as named(...) of one protection,
             one number of releases and one assumption.
         people: N >= 2.
         largest: π of the likeliest person; None for 1/N.
@@ -30,7 +30,7 @@ def log_rank(bound: Callable[[float], Bound], *, people: int, largest: float | N
     Raises:
         ConfigError: one person.
     """
-    if checked_count("people", people) < 2:
+    if check_count("people", people) < 2:
         raise ConfigError("people=1: a rank is among at least 2")
     share = 1 / people if largest is None else largest
     total, k = 0.0, 1

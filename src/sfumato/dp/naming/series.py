@@ -1,20 +1,20 @@
-"""n releases of one person: by how much they multiply the best guess, and what is assumed of them for that.
+"""n releases of one person: the factor by which they multiply the best guess, and the assumption it needs.
 
-All factors are Σ_y max_s P_s(y) over what is seen, y: the exponential of the maximal leakage (Issa, Wagner &
-Kamath 2020, arXiv:1807.07878), so that naming is at most the factor times π. M outputs, n releases:
+All factors are Σ_y max_s P_s(y) over the observed y: the exponential of the maximal leakage (Issa, Wagner &
+Kamath 2020, arXiv:1807.07878), so naming is at most the factor times π. M outputs, n releases:
 
 - "none": a sequence, M^n.
-- "one image": all n are of one image, and only noise differs: M, for they tell no more than its true output.
-- "shuffled": only the histogram is seen, of which there are binom(n + M - 1, M - 1) (the types of Csiszár).
+- "one image": all n show one image, and only noise differs: M, for they reveal no more than its true output.
+- "shuffled": only the histogram is seen, one of binom(n + M - 1, M - 1) (the types of Csiszár).
 - "exchangeable": given the person, releases are draws from a distribution θ that is theirs, or drawn once for
   them (de Finetti). Then P_s(y) <= max_θ Π θ_{y_i}, whose sum over all sequences is the Shtarkov sum C(M, n)
   of the multinomial (Shtarkov 1987). Nobody need shuffle.
 
 A burst, images of one scene, breaks the last: 10 photographs of one smile are not 10 draws. So near copies
-are ONE draw, whatever they are released by, and each further release of them counts in full, as in a
+are ONE draw, released by any protection, and each further release of them counts in full, as in a
 sequence: y = (z, w) with one release of each burst in z gives Σ_y max_s P_s(z)·P_s(w|z) <= C(M, bursts)·
-M^(n - bursts). What drifts is not one distribution either: a statement is for a period in which θ stays, and
-the factors of periods multiply.
+M^(n - bursts). Drifting releases are not one distribution either: a statement is for a period in which θ
+stays, and the factors of periods multiply.
 """
 
 import math
@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.naming.bound import UP_PER_STEP, checked_count
+from sfumato.dp.naming.bound import UP_PER_STEP, check_count
 
 Assumption = Literal["none", "one image", "shuffled", "exchangeable"]
 
@@ -45,20 +45,20 @@ COUNTED: dict[Assumption, str] = {
     "exchangeable": "Shtarkov sum: Shtarkov 1987; Kontkanen & Myllymäki 2007",
 }
 BY_STRENGTH: tuple[Assumption, ...] = ("none", "shuffled", "exchangeable")  # each proves more
-_MOST_TERMS = 1_000_000  # of a sum; of more, nothing is claimed but what a sequence has
+_MOST_TERMS = 1_000_000  # of a sum; with more, only the factor of a sequence is claimed
 _MOST_SHUFFLED = 2_000  # flipped bits of a batch, whose sum has n³ terms
-_BEYOND = 700.0  # a logarithm from which on nothing is proved of any prior
+_BEYOND = 700.0  # from this logarithm on, nothing is proved for any prior
 
 
 def log_factor(*, outputs: int, releases: int, assuming: Assumption) -> float:
-    """ln of the factor of n releases without noise: see above. Of M outputs with noise it is no larger.
+    """ln of the factor of n releases without noise: see above. With noise on M outputs it is no larger.
 
-    Rounded up by more than floating point loses, as that of `log_flipped`.
+    Rounded up by more than floating point loses, like `log_flipped`.
 
     Raises:
         ConfigError: outputs or releases below 1.
     """
-    m, n = checked_count("outputs", outputs), checked_count("releases", releases)
+    m, n = check_count("outputs", outputs), check_count("releases", releases)
     sequence = n * math.log(m)
     if assuming == "one image":
         return math.log(m)
@@ -77,7 +77,7 @@ def log_flipped(*, flip: float, releases: int, assuming: Assumption) -> float:
       that of M = 2.
 
     Returns:
-        Infinity where there are too many terms.
+        Infinity if there are too many terms.
     """
     q, n = flip, releases
     if n > _MOST_TERMS or (assuming == "shuffled" and n > _MOST_SHUFFLED):

@@ -1,28 +1,28 @@
-"""What is proved of naming a person, in a sentence."""
+"""A naming bound in a sentence."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
-from sfumato.dp.naming.bound import Bound, Prior, best_guess, checked_count
+from sfumato.dp.naming.bound import Bound, Prior, best_guess, check_count
 from sfumato.dp.naming.series import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.errors import ConfigError
 
-_NOTHING = 0.999  # from here on a bound says nothing that is worth a sentence
+_NOTHING = 0.999  # from here on a bound is not worth a sentence
 _LESS = 1 - 1e-6  # of a chance, to be worth another one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Naming:
-    """What is proved of naming a person from their releases. str() says it in a sentence.
+    """A proved bound on naming a person from their releases. str() says it in a sentence.
 
     Attributes:
-        chance: the most that anybody's chance can be, on average over people and noise; 1 for nothing.
+        chance: the upper bound on anybody's chance, on average over people and noise; 1 for nothing.
         prior: the chance of the best guess beforehand.
-        candidates: of how many equally likely people; None where another prior was given.
+        candidates: equally likely people; None if another prior was given.
         releases: of that person.
         source: the theorem.
-        assumption: what it holds under, a sentence of ASSUMED: without it the number says nothing.
+        assumption: a sentence of ASSUMED: without it the number says nothing.
     """
 
     chance: float
@@ -42,9 +42,9 @@ class Naming:
 
 
 def sentence(namings: Sequence[Naming]) -> str:
-    """What is proved after the same releases of one person, for several numbers of people, in a sentence.
+    """The bounds after the same releases of one person, for several numbers of people, in a sentence.
 
-    It says what is assumed and of what the chance is an average, and names the theorems.
+    It names the assumption, the average and the theorems.
     """
     nothing = [naming for naming in namings if not naming.proves]
     proved = [naming for naming in namings if naming.proves]
@@ -67,11 +67,11 @@ def sentence(namings: Sequence[Naming]) -> str:
 
 
 def sentences(assuming: Callable[[Assumption], Sequence[Naming]], *, releases: int) -> str:
-    """What is proved of n releases, and what more is if more is assumed of them, in one sentence.
+    """The bounds after n releases, without and with assumptions about them, in one sentence.
 
     Args:
-        assuming: what of them -> what is proved, for several numbers of people.
-        releases: n; of one release nothing need be assumed.
+        assuming: an assumption -> the bounds, for several numbers of people.
+        releases: n; one release needs no assumption.
     """
     proved = [assuming("none")]
     for assumption in BY_STRENGTH[1:] if releases > 1 else ():
@@ -85,16 +85,16 @@ def sentences(assuming: Callable[[Assumption], Sequence[Naming]], *, releases: i
 
 
 def prior_of(candidates: int | None, prior: Prior | None) -> Prior:
-    """1/N of N candidates, or the prior that was given in their place. Raises ConfigError: none or both."""
+    """1/N for N candidates, or the given prior. Raises ConfigError for neither or both."""
     if (candidates is None) == (prior is None):
-        raise ConfigError("naming: give a number of candidates, or a prior in its place")
+        raise ConfigError("naming: give a number of candidates, or a prior instead")
     if prior is not None:
         return prior
     assert candidates is not None
-    return 1 / checked_count("candidates", candidates)
+    return 1 / check_count("candidates", candidates)
 
 
-def stated(
+def make_statement(
     bound: Bound,
     *,
     candidates: int | None,
@@ -120,7 +120,7 @@ def _subject(naming: Naming) -> str:
 
 
 def _percent(chance: float) -> str:
-    """Two significant digits, three from 10% on, not below the chance but for what rounding added to it."""
+    """Two significant digits, three from 10% on, rounded up, but for the error of rounding."""
     upwards = Context(prec=2 if chance < 0.1 else 3, rounding=ROUND_CEILING)
     rounded = upwards.create_decimal_from_float(100 * chance * (1 - 1e-8))
     return f"{rounded.normalize():f}%"

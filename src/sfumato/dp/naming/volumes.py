@@ -1,4 +1,4 @@
-"""Gaussian noise on what is bounded: the Wills functional of a ball and of a cube."""
+"""Gaussian noise on bounded numbers: the Wills functional of a ball and of a cube."""
 
 import math
 
@@ -10,8 +10,8 @@ from sfumato.dp.naming.bound import (
     Prior,
     best_guess,
     bound_of,
-    checked_count,
-    checked_number,
+    check_count,
+    check_number,
 )
 
 
@@ -21,11 +21,11 @@ def gaussian_ball(prior: Prior, *, dimensions: int, ratio: float, releases: int 
     ∫ max_x N(y; x, σ²) dy over the ball C of all x is the integral of exp(-dist(y, C)² / 2σ²) / (σ√2π)^d,
     which is the sum over j of V_j(C) / (σ√2π)^j, with the intrinsic volumes V_j = binom(d, j)·κ_d /
     κ_(d-j)·c^j and κ_j the volume of the unit ball: Wills 1973 and Hadwiger 1975; Mourtada 2023,
-    arXiv:2303.07279, has it as the regret of coding. It is the maximal leakage of the channel, exact where
+    arXiv:2303.07279, has it as the regret of coding. It is the maximal leakage of the channel, exact if
     people fill the ball densely.
 
-    n releases are a point of C^n, whose functional is W^n. Only where the SAME numbers are released n times,
-    with fresh noise each, their mean says all, and one release at c·√n/σ is the bound.
+    n releases are a point of C^n, whose functional is W^n. If the SAME numbers are released n times, with
+    fresh noise each, their mean says all, and one release at c·√n/σ is the bound.
 
     An average over people, images and noise. For the discrete Gaussian see `discrete`.
 
@@ -38,8 +38,8 @@ def gaussian_ball(prior: Prior, *, dimensions: int, ratio: float, releases: int 
     Raises:
         ConfigError: a number out of range.
     """
-    d, n = checked_count("dimensions", dimensions), checked_count("releases", releases)
-    scaled = checked_number("ratio", ratio) / math.sqrt(2 * math.pi)
+    d, n = check_count("dimensions", dimensions), check_count("releases", releases)
+    scaled = check_number("ratio", ratio) / math.sqrt(2 * math.pi)
     source = "Wills functional of a ball: Wills 1973, Hadwiger 1975; Mourtada 2023"
     if not scaled or math.isinf(scaled):
         return _wills(prior, scaled, d, n, source)
@@ -67,13 +67,13 @@ def gaussian_cube(prior: Prior, *, dimensions: int, ratio: float, releases: int 
     Raises:
         ConfigError: a number out of range.
     """
-    d, n = checked_count("dimensions", dimensions), checked_count("releases", releases)
-    logarithm = d * math.log1p(2 * checked_number("ratio", ratio) / math.sqrt(2 * math.pi))
+    d, n = check_count("dimensions", dimensions), check_count("releases", releases)
+    logarithm = d * math.log1p(2 * check_number("ratio", ratio) / math.sqrt(2 * math.pi))
     return _wills(prior, logarithm, d, n, "Wills functional of a cube: Wills 1973; Mourtada 2023")
 
 
 def discrete(bound: Bound, *, dimensions: int, step: float, releases: int = 1) -> Bound:
-    """A bound for Gaussian noise, made one for the DISCRETE Gaussian on a grid: times exp(n·d·(h/σ)² / 24).
+    """Converts a bound for Gaussian noise to the DISCRETE Gaussian on a grid: times exp(n·d·(h/σ)² / 24).
 
     Proof: let k be a point of the grid of step h, seen from the true one. The discrete Gaussian has there
     exp(-k²/2σ²) / Z, with h·Z >= σ√2π by Poisson's summation. The continuous one, rounded to the grid, has
@@ -91,8 +91,8 @@ def discrete(bound: Bound, *, dimensions: int, step: float, releases: int = 1) -
     Raises:
         ConfigError: a number out of range.
     """
-    d, n = checked_count("dimensions", dimensions), checked_count("releases", releases)
-    excess = n * d * checked_number("step", step) ** 2 / 24
+    d, n = check_count("dimensions", dimensions), check_count("releases", releases)
+    excess = n * d * check_number("step", step) ** 2 / 24
     if bound.chance >= 1 or excess > -math.log(bound.chance):
         return Bound(1.0, bound.source)
     return Bound(min(1.0, bound.chance * math.exp(excess) * (1 + UP)), f"{bound.source}; on a grid")
@@ -100,7 +100,7 @@ def discrete(bound: Bound, *, dimensions: int, step: float, releases: int = 1) -
 
 def _wills(prior: Prior, logarithm: float, dimensions: int, releases: int, source: str) -> Bound:
     best = best_guess(prior)
-    # The logarithm loses digits to those of factorials, and those are multiplied by n.
+    # The logarithm loses as many digits as factorials do, and n multiplies the loss.
     growth = releases * logarithm * (1 + 1e-12 * (1 + dimensions))
     return bound_of(best, math.log(best) + growth, source)
 

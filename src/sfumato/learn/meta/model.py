@@ -12,7 +12,7 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.base.precision import resolve
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.guarantee import round_up
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError
@@ -163,7 +163,7 @@ def promise(card: dict[str, Any]) -> str:
     if private is None:
         return "nothing is promised to the images that it was trained on"
     return (
-        f"eps = {rounded_up(private['epsilon'])} at delta = {private['delta']:g} for {private['unit']} "
+        f"eps = {round_up(private['epsilon'])} at delta = {private['delta']:g} for {private['unit']} "
         f"({private['accountant']}, {card['steps']} steps, noise multiplier {private['noise_multiplier']:g}, "
         f"{private['pool']} tasks); not covered: {'; '.join(private['not_covered'])}"
     )

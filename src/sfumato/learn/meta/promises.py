@@ -160,7 +160,7 @@ class Promise:
 
     def card(self, computed: str) -> dict[str, Any]:
         """What is promised, and what is not; `computed` is the way in which contributions were."""
-        spent = self._account.spent()
+        spent = self._account.cost()
         overlap, turns = self.pool.overlap, self._turns
         changed = "added or removed" if turns is None else "there or its place left empty"
         card: dict[str, Any] = {

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.dp.guarantee import Definition, Guarantee, rounded_up
+from sfumato.dp.guarantee import Definition, Guarantee, round_up
 from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.protect.naming import Counted, log_rank, named
 from sfumato.study.estimates import Study, belonging, proofs
@@ -72,7 +72,7 @@ def _row(spec: str, proof: proved.Result) -> Row:
         proof,
         told_apart(guarantee.definition, guarantee.value) if guarantee else None,
         told_apart(guarantee.definition, guarantee.whole_image) if guarantee else None,
-        {each.candidates: f"{rounded_up(100 * each.at_most)}%" for each in proof.naming if each.at_most < 1},
+        {each.candidates: f"{round_up(100 * each.at_most)}%" for each in proof.naming if each.at_most < 1},
         _after_many(proof),
         _log_rank(proof),
     )
@@ -97,7 +97,7 @@ def _after_many(proof: proved.Result) -> dict[Assumption, str]:
     for each in BY_STRENGTH:
         naming = named(_recorded(proof), _ANY, candidates=AMONG, releases=MANY, assuming=each)
         if naming.proves and naming.chance < least:
-            least, proves[each] = naming.chance, f"{rounded_up(100 * naming.chance)}%"
+            least, proves[each] = naming.chance, f"{round_up(100 * naming.chance)}%"
     return proves
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.guarantee import round_up
 from sfumato.study.estimates import Estimate, Study, belonging, interval_of
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
@@ -71,7 +71,7 @@ def _together(spent: Sequence[Sequence[tuple[float | None, float]]]) -> tuple[st
     sums = [
         (sum(epsilon or 0 for epsilon, _ in models), sum(delta for _, delta in models)) for models in spent
     ]
-    epsilon, delta = (rounded_up(max(values)) for values in zip(*sums, strict=True))
+    epsilon, delta = (round_up(max(values)) for values in zip(*sums, strict=True))
     return epsilon, delta
 
 
@@ -88,10 +88,10 @@ def _row(record: Record, promise: Any) -> Row:
         image=image,
         rdp=_bound(promise.rdp) or "–",
         gdp="–" if promise.gdp_approximation is None else f"{promise.gdp_approximation:.3g}",
-        delta=rounded_up(promise.delta),
+        delta=round_up(promise.delta),
         accuracy=Estimate(*interval_of(record.result), seeds=1),
     )
 
 
 def _bound(value: float | None) -> str | None:
-    return None if value is None else rounded_up(value)
+    return None if value is None else round_up(value)
