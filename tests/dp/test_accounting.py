@@ -145,8 +145,8 @@ def test_without_sampling_pld_is_just_above_gaussian_dp(noise, steps, delta):
 )
 def test_what_is_composed_by_fft_is_just_above_gaussian_dp(noise, steps, delta):
     # A rate so near to 1 that ε is the same, but the closed form is not used; to the ends of both ranges.
-    compose = epsilon([Stretch(noise, 1 - 1e-9, steps)], delta)
-    assert 0 <= compose / of_gaussian(1.0, delta) - 1 <= 0.01
+    composed = epsilon([Stretch(noise, 1 - 1e-9, steps)], delta)
+    assert 0 <= composed / of_gaussian(1.0, delta) - 1 <= 0.01
 
 
 @pytest.mark.parametrize(

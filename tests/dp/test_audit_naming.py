@@ -54,7 +54,7 @@ def bursts(people: Tensor, generator: torch.Generator) -> Tensor:
 def test_independent_draws_keep_within_what_is_proved_of_them():
     found = audit_naming(draws, statement("exchangeable"), outputs=2, trials=6_000)
     assert not found.convicted
-    assert 0.1 * found.stated.chance < found.lower <= found.make_statement.chance
+    assert 0.1 * found.stated.chance < found.lower <= found.stated.chance
 
 
 def test_a_shuffled_batch_keeps_within_its_bound_even_if_it_drifts():
