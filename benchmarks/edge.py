@@ -104,7 +104,7 @@ def write_code(path: Path) -> None:
 def write_mask(path: Path, *, width: int) -> None:
     """An untrained masker."""
     config = MaskConfig(masker_width=width)
-    masker = masks.untrained_masker(SHAPE[0], width=width, levels=config.levels)
+    masker = masks.make_masker(SHAPE[0], width=width, levels=config.levels)
     card = {"kind": masks.KIND, "shape": list(SHAPE), "config": asdict(config)}
     artefacts.save(path, {f"masker.{name}": each for name, each in masker.state_dict().items()}, card)
 

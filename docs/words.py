@@ -67,7 +67,7 @@ PEOPLE = re.compile(
 # equinox, httpx) have at most 1.3 "what is" and 9 "where" per 10,000 words, and none of the others.
 IDIOMS = {
     "what": r"\b[Ww]hat\b(?! (to|if)\b)(?!\?)",
-    "where": r"(?<![.\w])where\b(?![(\w])",
+    "where": r"(?<![-.\w])where\b(?![(\w])",
     "other": "|".join(
         (
             r"\b[Ww]ho(m|se)?ever\b",
@@ -77,11 +77,10 @@ IDIOMS = {
             r"\b(is|are|was|were|be|been|has|have|had|of|by|with|from|in|at|on|to|for) none\b",
             r"\btold\b(?! apart)",
             r"\bof (which|whom) (it|they|there|none|nothing|one|a|an|the)\b",
-            r"\b(comes?|came|goes|gone) (to|on|with|by)\b",
-            r"\bas (it|they) (is|was|are|were)\b",
+            r"\b(comes?|came|goes|gone) (to|on|by)\b",
             r"\b(stands?|stood) (?!for|in)",
             r"\b(at|of|from|in) (the|one|each|every|another|many|several|this|that|its|their) places?\b",
-            r"\b(is|are|was|were) no (?!longer|more|less|better|worse|other|doubt|later|earlier)\w",
+            r"(?<![Tt]here )\b(is|are|was|were) no (?!longer|more|less|better|worse|other|doubt)\w",
             r"\bat will\b|\bw(hereof|hereto|hence|hereby)\b|\b(upon|nay|ere|hereof|thereof|therein)\b",
         )
     ),

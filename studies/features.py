@@ -48,7 +48,7 @@ from sfumato.episodes import seed_of
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig, FeatureModel
 from sfumato.networks import MTCNN, align
-from sfumato.protect.feature import clipped_noisy, noisy, proved_of_clipped_noisy
+from sfumato.protect.feature import clip_and_noise, guarantee_of_clipped, noisy
 
 RECORDS = Rows(RESULTS / "features.jsonl")
 RUNS = Path("runs/features")
@@ -309,9 +309,9 @@ class Study:
         for variance in VARIANCES:
             draws = seeded_noise(seed_of(self._seed, round(1000 * variance)))
             released = torch.stack(
-                [clipped_noisy(features, draws, norm=NORM, variance=variance) for _ in range(COPIES)]
+                [clip_and_noise(features, draws, norm=NORM, variance=variance) for _ in range(COPIES)]
             )
-            proved = proved_of_clipped_noisy(norm=NORM, variance=variance, pixels=1)
+            proved = guarantee_of_clipped(norm=NORM, variance=variance, pixels=1)
             bounded.append(
                 {
                     "norm": NORM,

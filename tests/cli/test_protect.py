@@ -319,7 +319,7 @@ def test_codes_are_written_as_they_travel(protect: Command, tmp_path: Path, code
         sent = (tmp_path / "out" / f"{number}.release").read_bytes()
         received = wire.decode(sent, most_images=1, most_pixels=1000)
         assert torch.equal(received.values, parse(code, takes=["bits"]).release(image, fresh_noise()).values)
-        assert wire.header(sent).made_of == parse(code, takes=["bits"]).made_of()
+        assert wire.header(sent).made_of == parse(code, takes=["bits"]).digest()
 
 
 def test_pixels_are_written_as_they_travel_where_that_is_asked_for(protect: Command, tmp_path: Path):
@@ -742,7 +742,7 @@ def test_images_that_a_code_is_not_for_are_answered_with_the_size_that_it_is_for
 def test_people_who_remain_recognisable_are_told_before_the_first_file(protect: Command, tmp_path: Path):
     (tmp_path / "large").mkdir()
     (tmp_path / "large" / "1.png").write_bytes(encoded(1, (120, 160)))
-    words = "warning: people remain recognisable where a face fills the image: a cell of 4x4 pixels is 1/30"
+    words = "warning: people remain recognisable if a face fills the image: a cell of 4x4 pixels is 1/30"
     assert words in protect("large", "out", spec="pixelize:cell=4").err
     assert words in protect("large/1.png", "1.png", spec="pixelize:cell=4").err
     assert "recognisable" not in protect("large", "eighths", spec="pixelize:cell=1/8").err

@@ -120,7 +120,7 @@ def test_numbers_are_drawn_from_and_pixels_are_not(command: Command, table: Path
     asked = ("--protection", "blur:radius=2", "--data", "table:photos/table.csv", "--out", "back")
     check_mistake(
         command("attack", "feature", *asked),
-        "blur:radius=2: its releases are pixels, and numbers can be taken here",
+        "blur:radius=2: its releases are pixels, and only numbers can be used here",
     )
     numbers = ("--protection", "feature:artefact=f.safetensors,noise=0", *asked[2:], "--count", "23")
     check_mistake(

@@ -422,7 +422,7 @@ def test_a_class_that_is_averaged_on_the_device_costs_the_bits_of_one_code(
     assert torch.equal(values, code.average(photographs, seeded_noise(0)).values)
     assert ledger.set_budget(BITS_64, person="anna") == 12
     assert ledger.summary().releases == 1
-    assert ledger.summary().specs == {f"code:artefact={code.made_of()[:16]}, averages of several images": 1}
+    assert ledger.summary().specs == {f"code:artefact={code.digest()[:16]}, averages of several images": 1}
 
 
 def test_its_bits_are_the_signs_of_the_mean_of_what_the_encoder_makes(photographs: Tensor, code: Code):

@@ -335,7 +335,7 @@ class Added:
         self.artefact = artefact
         self.spec = f"feature:artefact={artefact},noise=0.5"
 
-    def made_of(self) -> str:
+    def digest(self) -> str:
         return hashlib.sha256(self.artefact.read_bytes()).hexdigest()
 
     def release(self, images: Tensor, noise) -> Release:
@@ -389,9 +389,9 @@ def test_a_code_with_noise_is_kept_and_given_again_byte_for_byte(
     first = coded(images)
     again = coded(images[[5, *range(6)]])
     assert type(again) is type(first)
-    assert again.packed() == [first.packed()[row] for row in [5, *range(6)]]
+    assert again.pack() == [first.pack()[row] for row in [5, *range(6)]]
     assert ledger.summary().releases == 6
-    assert len(set(first.packed())) > 1
+    assert len(set(first.pack())) > 1
 
 
 def test_a_code_without_noise_is_charged_and_not_stored(ledger: Ledger, tmp_path: Path):

@@ -168,7 +168,7 @@ def test_what_is_covered_between_two_looks():
 class Watcher(Region):
     """Finds a face in bright frames alone. State: which frames it saw, by their brightness."""
 
-    def found(self, image: Images) -> list[Box]:
+    def find(self, image: Images) -> list[Box]:
         self.__dict__.setdefault("looks", []).append(int(image[0, 0, 0]))
         return [(0, 4, 0, 4)] if image[0, 0, 0] == 255 else []
 

@@ -23,7 +23,7 @@ from sfumato.dp.naming import (
     randomised_response,
     sentences,
 )
-from sfumato.protect.naming import Counted, named, naming_words
+from sfumato.protect.naming import Counted, bound_naming, naming_words
 
 few_tries = settings(deadline=None, max_examples=60)
 seeds = st.integers(0, 2**32 - 1)
@@ -313,7 +313,8 @@ def test_bursts_counted_as_draws_would_be_broken():
 
 def test_each_statement_has_its_assumption():
     namings = {
-        each: named(Counted(2), (3, 8, 8), candidates=1_000, releases=9, assuming=each) for each in ASSUMED
+        each: bound_naming(Counted(2), (3, 8, 8), candidates=1_000, releases=9, assuming=each)
+        for each in ASSUMED
     }
     assert {each: naming.assumption for each, naming in namings.items()} == ASSUMED
     for naming in namings.values():

@@ -29,7 +29,7 @@ def write_mask(path: Path, *, shape: tuple[int, int, int] = SHAPE, keep: float =
     """A masker with weights large enough that its scores differ."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        masker = masks.untrained_masker(shape[0], width=4, levels=1)
+        masker = masks.make_masker(shape[0], width=4, levels=1)
         for each in masker.modules():
             if isinstance(each, nn.BatchNorm2d):
                 each.running_mean.normal_()

@@ -48,15 +48,15 @@ def test_a_mask_and_a_code_have_one_line_and_a_feature_two(costs: list[Cost]):
 def test_bytes_are_those_that_a_release_has(costs: list[Cost], folder: Path):
     mask, device, whole, bits, numbers = costs
     released = parse(f"mask:artefact={folder / 'm.safetensors'}").release(pictures(1), seeded_noise(0))
-    assert mask.bytes == len(released.packed()[0]) == math.ceil(18 * 20 / 8) + 3 * 90
+    assert mask.bytes == len(released.pack()[0]) == math.ceil(18 * 20 / 8) + 3 * 90
     feature = Feature(str(folder / "f.safetensors"), noise=1.0).release(pictures(1), seeded_noise(0))
-    assert device.bytes == len(feature.packed()[0]) == 4 * 3
+    assert device.bytes == len(feature.pack()[0]) == 4 * 3
     assert whole.bytes == 0
     codes = [
         Code(str(folder / name)).release(pictures(1), seeded_noise(0))
         for name in ("b.safetensors", "n.safetensors")
     ]
-    assert [bits.bytes, numbers.bytes] == [len(each.packed()[0]) for each in codes] == [2, 4 * 6]
+    assert [bits.bytes, numbers.bytes] == [len(each.pack()[0]) for each in codes] == [2, 4 * 6]
 
 
 def test_parameters_are_those_of_the_layers_added_up(costs: list[Cost]):

@@ -251,7 +251,7 @@ def test_of_a_shape_it_sees_which_pixels_are_there_and_nothing_else(tmp_path: Pa
 
 
 def test_a_protection_that_shows_all_pixels_has_no_shape():
-    with pytest.raises(DataError, match="blur:radius=1 shows all pixels, so that its releases have no shape"):
+    with pytest.raises(DataError, match="blur:radius=1 shows all pixels: its releases have no shape"):
         trained(parse("blur:radius=1"), shapes=True)
 
 

@@ -57,7 +57,7 @@ def test_what_is_released_is_the_class_that_the_device_names_and_nothing_else(ar
     release = released(artefact, images)
     assert release.values.tolist() == expected.tolist()
     assert release.names == [CLASSES[row] for row in expected]
-    assert [len(packet) for packet in release.packed()] == [1] * 9
+    assert [len(packet) for packet in release.pack()] == [1] * 9
 
 
 def test_a_query_is_answered_by_the_nearest_of_the_prototypes_that_came_down(tmp_path: Path):
@@ -68,7 +68,7 @@ def test_a_query_is_answered_by_the_nearest_of_the_prototypes_that_came_down(tmp
 
 def test_packets_come_back_as_the_answers_they_were_made_of(artefact: str):
     release = released(artefact, photographs(5))
-    back = unpack(release.packed(), spec=release.spec, classes=CLASSES)
+    back = unpack(release.pack(), spec=release.spec, classes=CLASSES)
     assert back.values.equal(release.values)
     assert (back.classes, back.spec) == (release.classes, release.spec)
 
@@ -76,8 +76,8 @@ def test_packets_come_back_as_the_answers_they_were_made_of(artefact: str):
 def test_more_than_256_answers_travel_as_two_bytes():
     classes = tuple(map(str, range(257)))
     release = AnswerRelease(torch.tensor([0, 256]), classes, "answer:artefact=a")
-    assert [len(packet) for packet in release.packed()] == [2, 2]
-    assert unpack(release.packed(), spec=release.spec, classes=classes).names == ["0", "256"]
+    assert [len(packet) for packet in release.pack()] == [2, 2]
+    assert unpack(release.pack(), spec=release.spec, classes=classes).names == ["0", "256"]
 
 
 def test_there_are_as_many_outputs_as_answers(artefact: str):

@@ -16,7 +16,7 @@ from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
 from sfumato.protect.code import Code, bits_of, load_encoder, words_of
-from sfumato.protect.naming import named
+from sfumato.protect.naming import bound_naming
 from sfumato.protect.pixelize import Pixelize
 from sfumato.protect.vectors import BitsRelease, unpack_bits
 
@@ -67,7 +67,7 @@ def test_bits_are_the_signs_of_what_the_encoder_gives(bits: str):
 def test_twelve_bits_travel_in_two_bytes_and_come_back(bits: str):
     release = Code(bits).release(photographs(5), seeded_noise(0))
     assert isinstance(release, BitsRelease)
-    packets = release.packed()
+    packets = release.pack()
     assert [len(packet) for packet in packets] == [2] * 5 == [release.bytes_per_image] * 5
     assert unpack_bits(packets, spec=release.spec, bits=12).values.equal(release.values)
     assert release.vectors().unique().tolist() == [-1, 1]
@@ -139,16 +139,16 @@ def test_a_code_with_noise_differs_from_release_to_release_and_one_without_does_
 
 def test_few_bits_prove_by_counting_and_lies_prove_more(tmp_path: Path):
     five = encoder(tmp_path / "five.safetensors", bits=5)
-    assert named(Code(five), SHAPE, candidates=369).chance == pytest.approx(32 / 369)  # 8.7%
-    assert named(Code(five, flip=0.2), SHAPE, candidates=369).chance < 32 / 369
-    assert named(Code(five, epsilon=2), SHAPE, candidates=369).chance == pytest.approx(
+    assert bound_naming(Code(five), SHAPE, candidates=369).chance == pytest.approx(32 / 369)  # 8.7%
+    assert bound_naming(Code(five, flip=0.2), SHAPE, candidates=369).chance < 32 / 369
+    assert bound_naming(Code(five, epsilon=2), SHAPE, candidates=369).chance == pytest.approx(
         32 * math.exp(2) / (math.exp(2) + 31) / 369, rel=1e-6
     )
 
 
 def test_bits_add_up_over_releases(tmp_path: Path):
     five = Code(encoder(tmp_path / "five.safetensors", bits=5))
-    million = [named(five, SHAPE, candidates=10**6, releases=n).chance for n in (1, 2, 3)]
+    million = [bound_naming(five, SHAPE, candidates=10**6, releases=n).chance for n in (1, 2, 3)]
     assert million == pytest.approx([32e-6, 1024e-6, 32768e-6])
 
 
@@ -162,13 +162,13 @@ def test_no_adversary_names_more_than_is_proved(tmp_path: Path):
         distances = np.array([[bin(a ^ b).count("1") for b in range(8)] for a in range(8)])
         channel = (flip**distances * (1 - flip) ** (3 - distances))[words].mean(1)  # (people, outputs)
         best = channel.max(axis=0).sum() / people
-        assert best <= named(code, SHAPE, candidates=people).chance + 1e-12
+        assert best <= bound_naming(code, SHAPE, candidates=people).chance + 1e-12
 
 
 def test_noise_on_numbers_proves_from_the_radius_of_the_ball(numbers: str):
     noisy = Code(numbers, norm=1, noise=0.0625)  # c / σ = 4
-    assert named(noisy, SHAPE, candidates=10**6).chance < 0.24
-    assert named(Code(numbers), SHAPE, candidates=10**6).chance == 1
+    assert bound_naming(noisy, SHAPE, candidates=10**6).chance < 0.24
+    assert bound_naming(Code(numbers), SHAPE, candidates=10**6).chance == 1
 
 
 def test_the_guarantee_of_lies_is_that_of_all_bits_together(bits: str):
@@ -176,11 +176,11 @@ def test_the_guarantee_of_lies_is_that_of_all_bits_together(bits: str):
     assert guarantee is not None
     assert guarantee.whole_image == pytest.approx(12 * math.log(9))
     assert Code(bits).guarantee(SHAPE) is None
-    assert named(Code(bits, flip=0.1), SHAPE, candidates=5000).chance < 2**12 / 5000
+    assert bound_naming(Code(bits, flip=0.1), SHAPE, candidates=5000).chance < 2**12 / 5000
 
 
 def test_pixels_prove_nothing_of_naming():
-    assert named(Pixelize(8), SHAPE, candidates=100).chance == 1
+    assert bound_naming(Pixelize(8), SHAPE, candidates=100).chance == 1
 
 
 # Mistakes

@@ -19,9 +19,9 @@ from sfumato.errors import ArtefactError, BudgetExceededError, DataError, SpecEr
 from sfumato.images import digest
 from sfumato.protect import feature as features
 from sfumato.protect import parse
-from sfumato.protect.feature import Feature, load_extractor, noisy, untrained_sides
-from sfumato.protect.release import made_of
-from sfumato.protect.vectors import GRID, FeatureRelease, clipped_noisy, unpack_numbers
+from sfumato.protect.feature import Feature, load_extractor, make_sides, noisy
+from sfumato.protect.release import file_digest_of
+from sfumato.protect.vectors import GRID, FeatureRelease, clip_and_noise, unpack_numbers
 
 SHAPE = (3, 18, 20)
 COVARIANCE = torch.tensor([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
@@ -34,7 +34,7 @@ def artefact(tmp_path: Path) -> str:
     card["config"] = {"widths": [4] * 7, "cut": "conv4_2", "dimension": 3}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        side, _, _ = untrained_sides(card)
+        side, _, _ = make_sides(card)
     side.covariance.copy_(COVARIANCE)
     path = tmp_path / "feature.safetensors"
     artefacts.save(path, {f"device.{k}": v for k, v in side.state_dict().items()}, card)
@@ -65,7 +65,7 @@ def test_without_noise_the_release_is_the_extractors_output(artefact: str):
 def test_a_few_numbers_leave_the_device(artefact: str):
     release = Feature(artefact, noise=0.5).release(pictures(), seeded_noise(0))
     assert release.bytes_per_image == 12  # of an image of 1,080 bytes
-    packets = release.packed()
+    packets = release.pack()
     assert [len(packet) for packet in packets] == [12] * 5
     back = unpack_numbers(packets, spec=release.spec, dimension=3)
     assert torch.equal(back.values, release.values)
@@ -113,7 +113,7 @@ def test_a_release_with_a_norm_is_clipped_to_it_and_has_the_noise_of_its_guarant
     clear = Feature(artefact, noise=0.0).release(pictures(), seeded_noise(0)).values
     norm = clear.norm(dim=1).median().item()
     released = Feature(artefact, noise=0.5, norm=norm).release(pictures(), seeded_noise(1)).values
-    assert torch.equal(released, clipped_noisy(clear, seeded_noise(1), norm=norm, variance=0.5))
+    assert torch.equal(released, clip_and_noise(clear, seeded_noise(1), norm=norm, variance=0.5))
     clipped = Feature(artefact, noise=0.0, norm=norm).release(pictures(), seeded_noise(1)).values
     assert clipped.norm(dim=1).max() <= norm * (1 + 1e-6)
     torch.testing.assert_close(clipped[clear.norm(dim=1) <= norm], clear[clear.norm(dim=1) <= norm])
@@ -173,7 +173,7 @@ def test_a_budget_holds_what_is_proved_of_a_feature_and_nothing_of_one_without_a
 def test_a_clipped_feature_has_at_most_the_norm_and_one_within_stays():
     values = torch.randn(2000, 6, generator=torch.Generator().manual_seed(0)) * 3
     tiny = 1e-18  # noise that is 0 but for one draw in e^500,000
-    clipped = clipped_noisy(values, seeded_noise(0), norm=4.0, variance=tiny).double()
+    clipped = clip_and_noise(values, seeded_noise(0), norm=4.0, variance=tiny).double()
     assert clipped.norm(dim=1).max() <= 4.0
     within = values.norm(dim=1) <= 4.0
     assert 100 < within.sum() < 1900
@@ -185,13 +185,13 @@ def test_a_clipped_feature_has_at_most_the_norm_and_one_within_stays():
 
 def test_two_clipped_features_differ_by_at_most_the_sensitivity_of_the_guarantee():
     values = torch.tensor([[1e30, 1.0], [-1e30, 0.0], [0.0, 0.0], [3.0, 4.0]])
-    clipped = clipped_noisy(values, seeded_noise(0), norm=1.7, variance=1e-18).double()
+    clipped = clip_and_noise(values, seeded_noise(0), norm=1.7, variance=1e-18).double()
     assert torch.cdist(clipped, clipped).max() <= 2 * 1.7
     assert torch.cdist(clipped, clipped).max() > 2 * 1.7 - 0.01
 
 
 def test_the_noise_of_a_clipped_feature_is_isotropic_and_of_the_variance():
-    drawn = clipped_noisy(torch.zeros(40_000, 3), seeded_noise(0), norm=1.0, variance=0.7)
+    drawn = clip_and_noise(torch.zeros(40_000, 3), seeded_noise(0), norm=1.0, variance=0.7)
     torch.testing.assert_close(drawn.T.cov(), 0.7 * torch.eye(3), atol=0.03, rtol=0)
     assert torch.equal((drawn * GRID).round() / GRID, drawn)
 
@@ -226,7 +226,7 @@ def test_nothing_is_claimed_without_a_norm_or_without_noise(settings):
 def test_features_that_are_no_numbers_are_never_released_under_a_guarantee():
     for bad in (math.nan, math.inf):
         with pytest.raises(DataError, match="cannot be clipped"):
-            clipped_noisy(torch.tensor([[1.0, bad]]), seeded_noise(0), norm=1.0, variance=1.0)
+            clip_and_noise(torch.tensor([[1.0, bad]]), seeded_noise(0), norm=1.0, variance=1.0)
 
 
 # Artefacts
@@ -247,9 +247,9 @@ def test_a_copy_for_another_process_reads_the_artefact_itself(artefact: str):
 
 def test_the_digest_is_of_the_artefact(artefact: str):
     digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
-    assert made_of(Feature(artefact, noise=0.5)) == digest
+    assert file_digest_of(Feature(artefact, noise=0.5)) == digest
     with pytest.raises(ArtefactError, match="nowhere: cannot be read"):
-        Feature("nowhere", noise=0.5).made_of()
+        Feature("nowhere", noise=0.5).digest()
 
 
 def test_reading_an_extractor_moves_no_global_random_state(artefact: str):
@@ -325,7 +325,7 @@ def test_a_spec_names_a_feature_and_is_what_it_says_of_itself():
         ("feature:artefact=f.safetensors", "noise is missing"),
         ("feature:artefact=f.safetensors,noise=1,2", "names 2 protections: give one value"),
         ("feature:artefact=f.safetensors,nois=1", "did you mean 'noise'"),
-        ("blur:radius=3", "its releases are pixels, and numbers can be taken here"),
+        ("blur:radius=3", "its releases are pixels, and only numbers can be used here"),
     ],
 )
 def test_a_spec_of_no_feature_is_refused(spec: str, message: str):
@@ -336,6 +336,6 @@ def test_a_spec_of_no_feature_is_refused(spec: str, message: str):
 def test_a_protection_of_images_is_no_feature():
     with pytest.raises(
         SpecError,
-        match=r"its releases are numbers, and pixels .* can be taken here: give",
+        match=r"its releases are numbers, and only pixels .* can be used here: give",
     ):
         parse("feature:artefact=f.safetensors,noise=1")

@@ -61,7 +61,7 @@ def test_of_a_file_its_name_travels_and_no_folder(spec: str, travels: str):
     assert portable(spec) == travels
     assert portable(travels) == check_portable(travels) == travels
     if spec != travels:
-        with pytest.raises(SpecError, match="names a file with its folder: what travels has its name alone"):
+        with pytest.raises(SpecError, match="names a file with its folder: only its name may travel"):
             check_portable(spec)
 
 
@@ -101,4 +101,4 @@ def test_no_digest_of_a_file_of_the_device_travels(tmp_path):
     assert artefact_of(Outside(f"{tmp_path}/index.csv")) is None
     (tmp_path / "m").write_bytes(b"weights")
     mask = parse(f"mask:artefact={tmp_path}/m")
-    assert artefact_of(mask) == mask.made_of()
+    assert artefact_of(mask) == mask.digest()

@@ -22,7 +22,7 @@ from sfumato.errors import ArtefactError, ConfigError, DataError, SpecError
 from sfumato.protect import expand, parse, unpack
 from sfumato.protect import mask as masks
 from sfumato.protect.mask import Mask, Masker, pixels_shown, top_pixels
-from sfumato.protect.release import Release, made_of
+from sfumato.protect.release import Release, file_digest_of
 
 NOISE = seeded_noise(0)
 SIZE = (20, 18)
@@ -32,7 +32,7 @@ def write_artefact(path: Path, *, channels: int = 3, size: tuple[int, int] = SIZ
     """A masker that nobody trained."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        masker = masks.untrained_masker(channels, width=4, levels=2)
+        masker = masks.make_masker(channels, width=4, levels=2)
     card = {"kind": "mask", "shape": [channels, *size]}
     card["config"] = {"keep": keep, "masker_width": 4, "levels": 2}
     artefacts.save(path, {f"masker.{k}": v for k, v in masker.state_dict().items()}, card)
@@ -140,7 +140,7 @@ def test_a_release_of_the_shape_alone_says_which_pixels_and_nothing_of_what_is_i
     release = protection.release(pictures(), NOISE)
     assert torch.equal(release.images(), hard.release(pictures(), NOISE).shapes())
     assert release.images().shape == pictures().shape
-    for packet in release.packed():
+    for packet in release.pack():
         assert set(packet[45:]) == {255}  # 45 bytes of mask bits
 
 
@@ -199,7 +199,7 @@ def test_of_hidden_pixels_nothing_travels(stub: Mask):
     one, other = (stub.release(each, NOISE) for each in (originals, others))
     assert not torch.equal(originals, others)
     assert torch.equal(one.shown, other.shown)
-    assert one.packed() == other.packed()
+    assert one.pack() == other.pack()
 
 
 def test_a_change_of_a_shown_pixel_travels(stub: Mask):
@@ -209,7 +209,7 @@ def test_a_change_of_a_shown_pixel_travels(stub: Mask):
     assert all(
         a != b
         for a, b in zip(
-            stub.release(originals, NOISE).packed(), stub.release(others, NOISE).packed(), strict=True
+            stub.release(originals, NOISE).pack(), stub.release(others, NOISE).pack(), strict=True
         )
     )
 
@@ -220,7 +220,7 @@ def test_a_change_of_a_shown_pixel_travels(stub: Mask):
 def test_unpacking_gives_the_release_back(tmp_path: Path, size, channels: int, values: str):
     artefact = write_artefact(tmp_path / "m.safetensors", channels=channels, size=size)
     release = Mask(artefact, keep=0.3, values=values).release(pictures(4, channels, size), NOISE)
-    packets = release.packed()
+    packets = release.pack()
     again = unpack(packets, spec=release.spec, shape=(channels, *size))
     assert torch.equal(again.values, release.values)
     assert torch.equal(again.shown, release.shown)
@@ -235,20 +235,20 @@ def test_a_packet_is_the_bits_of_the_mask_and_then_the_values():
     values = torch.tensor([[[[0, 7, 0], [8, 0, 0]], [[0, 1, 0], [2, 0, 0]], [[0, 3, 0], [4, 0, 0]]]])
     shown = torch.tensor([[[[False, True, False], [True, False, False]]]])
     release = Release(values.to(torch.uint8), "mask", (2, 3), shown=shown)
-    assert release.packed() == [bytes([0b01010000, 7, 8, 1, 2, 3, 4])]
+    assert release.pack() == [bytes([0b01010000, 7, 8, 1, 2, 3, 4])]
     assert release.bytes_per_image == 7
 
 
 def test_without_a_mask_the_values_are_what_travels():
     release = parse("pixelize:cell=4").release(pictures(), NOISE)
     assert release.shown is None
-    assert release.packed() == [each.numpy().tobytes() for each in release.values]
-    assert {len(packet) for packet in release.packed()} == {release.bytes_per_image}
+    assert release.pack() == [each.numpy().tobytes() for each in release.values]
+    assert {len(packet) for packet in release.pack()} == {release.bytes_per_image}
 
 
 @pytest.mark.parametrize("damage", [lambda p: p[:-1], lambda p: p + b"\0", lambda p: p[:10], lambda p: b""])
 def test_a_packet_of_another_length_is_refused(artefact: str, damage):
-    (packet,) = Mask(artefact).release(pictures(1), NOISE).packed()
+    (packet,) = Mask(artefact).release(pictures(1), NOISE).pack()
     with pytest.raises(DataError, match="does not hold a masked 3x20x18 image: pass the shape"):
         unpack([damage(packet)], spec="mask", shape=(3, *SIZE))
 
@@ -389,11 +389,11 @@ def test_a_ledger_tells_a_mask_from_another_that_was_trained_at_its_path(artefac
 
 def test_a_mask_is_made_of_its_artefact_and_others_of_nothing_but_their_spec(artefact: str):
     digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
-    assert made_of(Mask(artefact)) == digest
-    assert made_of(Mask(artefact, keep=0.5)) == digest
-    assert made_of(parse("block")) is None
+    assert file_digest_of(Mask(artefact)) == digest
+    assert file_digest_of(Mask(artefact, keep=0.5)) == digest
+    assert file_digest_of(parse("block")) is None
     with pytest.raises(ArtefactError, match=r"gone: cannot be read \(No such file"):
-        made_of(Mask("gone"))
+        file_digest_of(Mask("gone"))
 
 
 def test_a_shape_is_white_where_a_pixel_is_shown_and_black_elsewhere(artefact: str):
@@ -402,7 +402,7 @@ def test_a_shape_is_white_where_a_pixel_is_shown_and_black_elsewhere(artefact: s
     assert (shapes.dtype, shapes.shape) == (torch.uint8, pictures().shape)
     assert torch.equal(shapes == 255, released.shown.expand_as(shapes))
     assert torch.equal(shapes == 0, ~released.shown.expand_as(shapes))
-    with pytest.raises(DataError, match="block shows all pixels, so that its releases have no shape"):
+    with pytest.raises(DataError, match="block shows all pixels: its releases have no shape"):
         parse("block").release(pictures(), NOISE).shapes()
 
 

@@ -9,7 +9,7 @@ from cloud import SIDE, encoder
 from sfumato.dp.naming import Information, gaussian_ball
 from sfumato.protect import parse
 from sfumato.protect.code import Code
-from sfumato.protect.naming import Counted, guarantee_words, information, named, naming_words
+from sfumato.protect.naming import Counted, bound_naming, guarantee_words, information, naming_words
 
 SHAPE = (3, SIDE, SIDE)
 
@@ -57,7 +57,7 @@ def test_no_bound_is_above_what_the_leakage_says(artefact: str, noise: dict[str,
     leakage = information(code).leakage
     for people in (2, 100, 10**5, 10**9, 10**12):
         least = min(1.0, 2 ** (releases * leakage) / people)
-        stated = named(code, SHAPE, candidates=people, releases=releases).chance
+        stated = bound_naming(code, SHAPE, candidates=people, releases=releases).chance
         assert stated <= least * (1 + 1e-9)
 
 

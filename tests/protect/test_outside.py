@@ -16,7 +16,7 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.protect import parse
 from sfumato.protect.outside import Outside
-from sfumato.protect.release import made_of
+from sfumato.protect.release import file_digest_of
 from sfumato.study import grid
 from sfumato.study.lab import Lab, Progress
 
@@ -146,24 +146,24 @@ def test_nothing_is_claimed(index: str):
 
 
 def test_it_is_made_of_the_index_and_all_files_that_it_names(tmp_path: Path, index: str):
-    digests = {made_of(Outside(index))}
+    digests = {file_digest_of(Outside(index))}
     images.write(tmp_path / "anonymised/1.png", pictures(7)[0])
-    digests.add(made_of(Outside(index)))
+    digests.add(file_digest_of(Outside(index)))
     images.write(tmp_path / "photos/2.png", pictures(8)[0])
-    digests.add(made_of(Outside(index)))
+    digests.add(file_digest_of(Outside(index)))
     with (tmp_path / "index.csv").open("a") as opened:
         opened.write("\n")
-    digests.add(made_of(Outside(index)))
+    digests.add(file_digest_of(Outside(index)))
     assert len(digests) == 4
     images.write(tmp_path / "photos/unnamed.png", pictures(9)[0])
-    assert made_of(Outside(index)) in digests
+    assert file_digest_of(Outside(index)) in digests
 
 
 def test_what_it_is_made_of_does_not_depend_on_where_it_lies(tmp_path: Path, index: str):
     moved = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-moved"))
-    after = made_of(Outside(str(moved / "index.csv")))
+    after = file_digest_of(Outside(str(moved / "index.csv")))
     moved.rename(tmp_path)
-    assert made_of(Outside(index)) == after
+    assert file_digest_of(Outside(index)) == after
 
 
 def test_a_study_notices_another_folder_under_the_same_spec(tmp_path: Path, index: str):
@@ -175,15 +175,15 @@ def test_a_study_notices_another_folder_under_the_same_spec(tmp_path: Path, inde
     settings = {"data": {"source": "faces", **world}, "task": task, "training": training}
     config = grid.parse({**settings, "protections": ["block"]})
     lab = Lab(config, data.load("faces", **world), tmp_path / "study", Progress())
-    before = lab.made_of(["block", spec])
-    assert before == {"artefacts": {spec: made_of(Outside(index))}}
+    before = lab.digest(["block", spec])
+    assert before == {"artefacts": {spec: file_digest_of(Outside(index))}}
     images.write(tmp_path / "anonymised/0.png", pictures(7)[0])
-    assert lab.made_of(["block", spec]) != before
+    assert lab.digest(["block", spec]) != before
 
 
 def test_a_copy_for_another_process_reads_the_files_itself(index: str):
     protection = Outside(index)
-    protection.made_of()
+    protection.digest()
     copied = pickle.loads(pickle.dumps(protection))
     assert vars(copied) == {"index": index}
     assert copied == protection
@@ -203,7 +203,7 @@ def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
     for i in range(COUNT):
         assert torch.equal(images.read(tmp_path / f"out/{i}.png"), pictures(1)[i])
     with Ledger(tmp_path / "ledger.db") as ledger:
-        assert [*ledger.summary().specs] == [f"outside:index={made_of(Outside(index))[:16]}"]
+        assert [*ledger.summary().specs] == [f"outside:index={file_digest_of(Outside(index))[:16]}"]
 
 
 def test_a_device_releases_each_image_its_own(tmp_path: Path, index: str):
@@ -227,7 +227,7 @@ def test_an_image_that_is_no_original_is_refused_with_its_digest(index: str):
 
 def test_an_index_that_is_not_there_is_refused(tmp_path: Path):
     protection = Outside(str(tmp_path / "gone.csv"))
-    for ask in (protection.made_of, lambda: protection.release(pictures(0), NOISE)):
+    for ask in (protection.digest, lambda: protection.release(pictures(0), NOISE)):
         with pytest.raises(ArtefactError, match=r"gone\.csv: cannot be read \(No such file"):
             ask()
 
@@ -280,7 +280,7 @@ def test_a_file_that_is_not_there_is_refused_with_its_line(tmp_path: Path, index
     with pytest.raises(ImageError, match=message):
         Outside(index).release(pictures(0), NOISE)
     with pytest.raises(ArtefactError, match=message):
-        Outside(index).made_of()
+        Outside(index).digest()
 
 
 @pytest.mark.parametrize("folder", ["photos", "anonymised"])

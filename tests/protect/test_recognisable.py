@@ -16,7 +16,7 @@ def test_the_cells_that_a_stranger_names_faces_by_are_told_from_those_where_chan
 def test_the_bound_is_a_twelfth_of_the_shorter_side():
     assert not recognisable(parse("pixelize:cell=10"), (3, 500, 120))
     assert recognisable(parse("pixelize:cell=9"), (3, 500, 120)) == (
-        "people remain recognisable where a face fills the image: a cell of 9x9 pixels is 1/13 of the "
+        "people remain recognisable if a face fills the image: a cell of 9x9 pixels is 1/13 of the "
         "shorter side, and faces are recognised at cells of less than 1/12 of it: choose a share of the "
         "image, "
         "such as cell=1/8, and look with --preview"

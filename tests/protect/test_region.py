@@ -103,7 +103,7 @@ def test_faces_of_colour_and_grey_photographs_are_found_without_a_file(shared_da
     scene, (top, bottom, left, right) = _scene(shared_data)
     region = parse("pixelize:cell=1/4@faces")
     assert region.spec == "pixelize:cell=1/4@faces"
-    assert region.made_of() == WEIGHTS.sha256
+    assert region.digest() == WEIGHTS.sha256
     for image in (scene, scene[:1]):
         (box,) = region.boxes(image)
         assert box[0] <= top

@@ -582,7 +582,7 @@ def test_without_a_protection_images_leave_as_a_person_accepts_that_the_model_de
         device.enrol("anna", cloud.photos(0), classifier="vases")
     guarantee = str(parse(SPEC).guarantee((3, SIDE, SIDE)))
     shape = (3, SIDE, SIDE)
-    words = sentence([naming.named(parse(SPEC), shape, candidates=n) for n in (1_000, 1_000_000)])
+    words = sentence([naming.bound_naming(parse(SPEC), shape, candidates=n) for n in (1_000, 1_000_000)])
     assert asked == [Demanded(HERE, "vases", SPEC, (3, SIDE, SIDE), guarantee, words)]
     assert guarantee in str(asked[0])
     assert str(asked[0]).endswith(f"; {words}")
@@ -734,7 +734,7 @@ def test_of_a_protection_that_names_an_artefact_the_device_has_its_own_copy(tmp_
     with pytest.raises(ConfigError, match=r"another artefact than m was made for: .* begins with aaaa"):
         demands.check_takes(model, parse(f"mask:artefact={path}"))
     own = parse(f"mask:artefact={path}")
-    for made in ([own.made_of()], [None], []):
+    for made in ([own.digest()], [None], []):
         demands.check_takes(named(["mask:artefact=m.safetensors"], made), own)
 
 
@@ -777,9 +777,9 @@ def test_private_features_are_enrolled_and_classified(features: Cloud):
     own = parse(spec, takes=["numbers"])
     for sent in features.wire.bodies():
         head = wire.header(sent)
-        assert (head.kind, head.count, head.made_of) == ("feature", 1, own.made_of())
+        assert (head.kind, head.count, head.made_of) == ("feature", 1, own.digest())
         assert head.spec == "feature:artefact=own.safetensors,noise=0.5"
-        assert sent.endswith(wire.decode(sent, most_images=1, most_pixels=5).packed()[0])
+        assert sent.endswith(wire.decode(sent, most_images=1, most_pixels=5).pack()[0])
 
 
 def test_a_feature_of_one_image_is_one_release_in_any_batch_and_charged_once(features: Cloud):
@@ -1003,10 +1003,10 @@ def test_of_each_image_two_bytes_leave_and_the_name_of_a_file(codes: Cloud):
     codes.client(own(codes, ",flip=0.1")).enrol("anna", codes.photos(0, 1))
     (sent,) = codes.wire.bodies()
     head = wire.header(sent)
-    made_of = parse(own(codes), takes=["bits"]).made_of()
+    made_of = parse(own(codes), takes=["bits"]).digest()
     assert (head.kind, head.count, head.bits, head.made_of) == ("bits", 2, 12, made_of)
     assert head.spec == "code:artefact=own.safetensors,flip=0.1"
-    assert sent.endswith(b"".join(wire.decode(sent, most_images=2, most_pixels=24).packed()))
+    assert sent.endswith(b"".join(wire.decode(sent, most_images=2, most_pixels=24).pack()))
     assert len(sent) == 9 + int.from_bytes(sent[5:9], "little") + 2 * 2
 
 

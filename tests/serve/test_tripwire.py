@@ -13,7 +13,7 @@ from sfumato import artefacts, images, wire
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import DataError, SpecError
 from sfumato.protect import Protection, Release, parse
-from sfumato.protect.mask import Mask, untrained_masker
+from sfumato.protect.mask import Mask, make_masker
 from sfumato.protect.recognition import first_image
 from sfumato.protect.spec import portable
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
@@ -222,13 +222,12 @@ def test_a_mask_whose_share_nobody_knows_passes():
 def test_the_share_that_a_masker_was_trained_with_counts_if_it_is_that_masker(tmp_path: Path):
     path = str(tmp_path / "m.safetensors")
     weights = {
-        f"masker.{name}": tensor
-        for name, tensor in untrained_masker(1, width=4, levels=1).state_dict().items()
+        f"masker.{name}": tensor for name, tensor in make_masker(1, width=4, levels=1).state_dict().items()
     }
     config = {"keep": 0.25, "masker_width": 4, "levels": 1}
     artefacts.save(path, weights, {"kind": "mask", "shape": [1, 10, 10], "config": config})
     mask = Mask(path)
-    for made_of in (None, mask.made_of()):
+    for made_of in (None, mask.digest()):
         wanted = replace(demand(mask), made_of=made_of)
         check(masked([25, 25], mask.spec), wanted)
         with pytest.raises(NotProtectedError, match="image 2 shows 26 pixels, and not 25"):

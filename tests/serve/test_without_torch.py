@@ -153,7 +153,7 @@ def test_codes_are_served_without_pytorch_and_without_export(tmp_path: Path):
     code = Code(str(path), flip=0.1)
     images = pictures(6)
     sent = [
-        wire.encode(code.release(part, seeded_noise(1)), made_of=code.made_of()) for part in images.split(2)
+        wire.encode(code.release(part, seeded_noise(1)), made_of=code.digest()) for part in images.split(2)
     ]
     urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs")]
     releases = {"cap": sent[0], "hat": sent[1]}

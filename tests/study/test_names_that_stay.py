@@ -88,7 +88,7 @@ def test_no_artefact_tells(home: Path, tmp_path: Path):
     assert_nothing_tells(tmp_path)
     # And each is read again, where the mask is not.
     assert few_shot.load(tmp_path / "few-shot.safetensors").specs == ("mask:artefact=m.safetensors,keep=0.3",)
-    assert classifier.load(tmp_path / "classifier.safetensors").card["made_of"] == mask.made_of()  # type: ignore[attr-defined]
+    assert classifier.load(tmp_path / "classifier.safetensors").card["made_of"] == mask.digest()  # type: ignore[attr-defined]
     assert meta.load(tmp_path / "meta.safetensors").card["spec"] == "mask:artefact=m.safetensors,keep=0.3"
 
 
@@ -110,7 +110,7 @@ def test_no_release_tells_the_files_of_its_protection(home: Path, tmp_path: Path
         assert outcome.shapes.total() == 2
         assert_nothing_tells(out)
         for _, text in leaves(out):
-            assert made.made_of() not in text  # type: ignore[attr-defined]
+            assert made.digest() not in text  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("rename", [False, True])

@@ -185,7 +185,7 @@ def test_a_page_makes_the_codes_that_python_makes(open_page: Callable[[str, Any]
         page.enrol(label)
         protection = Code(str(artefact))
         release = protection.release(hats(kind, 3), seeded_noise(0))
-        ours = wire.encode(release, made_of=protection.made_of())
+        ours = wire.encode(release, made_of=protection.digest())
         answer = cloud.ask(
             "POST", f"classifiers/{codes}/classes/{label} by Python/examples", content=ours, headers=RELEASE
         )
@@ -195,7 +195,7 @@ def test_a_page_makes_the_codes_that_python_makes(open_page: Callable[[str, Any]
             distances = {guess["label"]: guess["distance"] for guess in image["guesses"]}
             assert distances[label] == pytest.approx(distances[f"{label} by Python"])
     queries = torch.cat([hats(0, 1), hats(1, 2)])
-    ours = wire.encode(protection.release(queries, seeded_noise(0)), made_of=protection.made_of())
+    ours = wire.encode(protection.release(queries, seeded_noise(0)), made_of=protection.digest())
     asked = cloud.ask("POST", f"classifiers/{codes}/classify?top=1", content=ours, headers=RELEASE)["images"]
     cloud.bodies.clear()
     page.choose(queries)

@@ -794,7 +794,7 @@ def test_a_code_leaves_as_the_bits_of_python_and_they_are_shown(page: Any, bits:
     assert wire.header(body).made_of == artefact_digest(str(bits))
     assert sent.spec == spec
     assert torch.equal(sent.values, expected.values)
-    assert body.endswith(b"}" + b"".join(expected.packed()))  # two bytes an image, and nothing else
+    assert body.endswith(b"}" + b"".join(expected.pack()))  # two bytes an image, and nothing else
     first = "".join(map(str, expected.values[0].int().tolist()))
     assert shown == f"leaves as 12 bits: {first[:4]} {first[4:8]} {first[8:]}"
 

@@ -96,7 +96,7 @@ def test_masked_images_are_the_packets_that_leave_a_device_end_to_end():
     sent = masked()
     data = encode(sent, made_of=DIGEST)
     assert (said_of(data)["kind"], said_of(data)["made_of"]) == ("masked", DIGEST)
-    assert data.endswith(b"".join(sent.packed()))
+    assert data.endswith(b"".join(sent.pack()))
 
 
 def test_features_are_little_endian_numbers():
@@ -246,7 +246,7 @@ def test_a_dimension_that_would_fill_the_memory_is_refused():
 def test_a_header_of_codes_that_cannot_be_is_refused(change: dict[str, object], message: str):
     sent = code()
     with pytest.raises(DataError, match=message):
-        read(assembled(said_of(encode(sent)) | change, b"".join(sent.packed())))
+        read(assembled(said_of(encode(sent)) | change, b"".join(sent.pack())))
 
 
 def test_bits_beyond_the_last_are_refused():
@@ -274,7 +274,7 @@ def test_numbers_that_are_not_finite_are_refused(value: float):
 def test_a_mask_of_pixels_beyond_the_image_is_refused():
     sent = masked(count=1)
     data = bytearray(encode(sent))
-    start = len(data) - len(sent.packed()[0])
+    start = len(data) - len(sent.pack()[0])
     data[start + 4] |= 1  # 35 pixels: the last five bits of the fifth byte are of none
     with pytest.raises(DataError, match="shows pixels that the image does not have"):
         read(bytes(data))

@@ -20,8 +20,8 @@ from sfumato.dp.naming import BY_STRENGTH, MOST_OUTPUTS, Assumption
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
+from sfumato.protect.naming import chances_by_class
 from sfumato.protect.naming import log_rank as log_rank_proved
-from sfumato.protect.naming import named_each
 
 DENSITY = "density"
 TENTH = 0.1  # of the identities, the share that the paper's statement has
@@ -133,7 +133,7 @@ def rank_privacy(
     named = None
     if isinstance(protection, Code) and (protection.outputs or math.inf) <= MOST_OUTPUTS:
         rows = torch.cat([known, asked])
-        each = named_each(protection, protection.encode(images[rows]), identities[rows])
+        each = chances_by_class(protection, protection.encode(images[rows]), identities[rows])
         named = (float(each.mean()), float(each.max()))
     return Ranked(
         protection.spec,

@@ -531,10 +531,10 @@ def _cure_of_size(protection: "Protection") -> str:
 
 def _proved(protection: "Protection", shape: tuple[int, int, int], count: int) -> str:
     """What a release is proved to hide of its pixels, and of who it shows: one, or all of one person."""
-    from sfumato.protect.naming import PEOPLE, guarantee_words, named, naming_words
+    from sfumato.protect.naming import PEOPLE, bound_naming, guarantee_words, naming_words
 
     words = f"{guarantee_words(protection, shape)}; {naming_words(protection, shape)}"
-    if count > 1 and named(protection, shape, candidates=max(PEOPLE)).proves:
+    if count > 1 and bound_naming(protection, shape, candidates=max(PEOPLE)).proves:
         words += f"; if all are of one person, {naming_words(protection, shape, releases=count)}"
     return words
 

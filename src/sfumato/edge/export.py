@@ -72,7 +72,7 @@ def export(
 
     Of a private feature: `images` (1, C, H, W) uint8 -> `feature` (1, d) float32 WITHOUT noise. An exported
     graph draws none: whoever runs it draws noise on the device, from fresh entropy, before the feature leaves
-    (protect.feature.noisy, whose covariance is on the card, or protect.vectors.clipped_noisy), or releases
+    (protect.feature.noisy, whose covariance is on the card, or protect.vectors.clip_and_noise), or releases
     what this library calls noise=0. The cloud side: `feature` (N, d) float32, noisy or not -> for each target
     `logits.TARGET`, (N, classes) float32.
 

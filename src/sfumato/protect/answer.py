@@ -1,8 +1,8 @@
 """The answer alone: the device classifies the image, and releases the name of the class.
 
-The baseline of every other release: where the classes are known on the device, nothing else need be sent.
-The classifier is an ordinary one, or an encoder with the prototypes of classes that came down to the device;
-`save` makes an artefact of either.
+The baseline of every other release: if the classes are known on the device, nothing else need be sent. The
+classifier is an ordinary one, or an encoder with prototypes of classes that the device downloaded; `save`
+makes an artefact of either.
 """
 
 import os
@@ -40,11 +40,11 @@ _NETWORK = "network."
 
 @dataclass(frozen=True)
 class AnswerRelease:
-    """Answers as they leave a device.
+    """Answers that leave a device.
 
     Attributes:
         values: (N,) int64, each a row of `classes`.
-        classes: the names of all answers there are, at least two.
+        classes: the names of all possible answers, at least two.
         spec: the protection that made them.
     """
 
@@ -59,7 +59,7 @@ class AnswerRelease:
         return replace(self, values=self.values[rows])
 
     def vectors(self) -> Tensor:
-        """What travelled as numbers: (N, classes) float32, 1 for the answer and 0 for the others."""
+        """The answers as numbers: (N, classes) float32, 1 for the answer and 0 for the others."""
         return functional.one_hot(self.values, len(self.classes)).float()
 
     @property
@@ -69,19 +69,19 @@ class AnswerRelease:
 
     @property
     def bytes_per_image(self) -> int:
-        """How many bytes travel for one image: as many as the number of a class needs."""
+        """The bytes of one image: as many as the number of a class needs."""
         return -(-(len(self.classes) - 1).bit_length() // 8)
 
-    def packed(self) -> list[bytes]:
-        """What travels of each image: the row of its answer, little-endian."""
+    def pack(self) -> list[bytes]:
+        """The bytes of each image: the row of its answer, little-endian."""
         return [row.to_bytes(self.bytes_per_image, "little") for row in self.values.tolist()]
 
 
 def unpack(packets: Sequence[bytes], *, spec: str, classes: Sequence[str]) -> AnswerRelease:
-    """The release that `AnswerRelease.packed` made packets of.
+    """Reads the packets of `AnswerRelease.pack`.
 
     Raises:
-        DataError: a packet of another length, or of an answer that there is not.
+        DataError: a packet of another length, or an answer that does not exist.
     """
     empty = AnswerRelease(torch.zeros(0, dtype=torch.int64), tuple(classes), spec)
     for packet in packets:
@@ -100,8 +100,8 @@ class Answerer(nn.Module):
     """A classifier on the device: (N, C, H, W) float images -> (N, classes) logits. State: its weights.
 
     Attributes:
-        network: from images to logits, or to embeddings where there are prototypes.
-        prototypes: (classes, D) means of embeddings, one a class; None where the network gives logits.
+        network: from images to logits, or to embeddings if there are prototypes.
+        prototypes: (classes, D) means of embeddings, one a class; None if the network gives logits.
         classes: their names.
         shape: (C, H, W) of the images.
     """
@@ -129,11 +129,11 @@ class Answerer(nn.Module):
 
 
 class AnswerCard(artefacts.Card):
-    """What a device reads of the card of answers.
+    """The keys of an answer artefact's card that a device reads.
 
     Attributes:
-        head: "classes", of a network that ends in logits; or "prototypes".
-        network: a name for networks.classifiers: for make_classifier, or for make_encoder.
+        head: "classes", for a network that ends in logits; or "prototypes".
+        network: its name for make_classifier, or for make_encoder, of networks.classifiers.
     """
 
     head: Literal["classes", "prototypes"]
@@ -152,13 +152,13 @@ class AnswerCard(artefacts.Card):
 
 
 def save(path: str | os.PathLike[str], answerer: Answerer, *, network: str, card: dict[str, Any]) -> None:
-    """Write an artefact that `answer:artefact=FILE` takes.
+    """Writes an artefact for `answer:artefact=FILE`.
 
     Args:
         path: the file.
         answerer: the classifier.
         network: its name for networks.classifiers.
-        card: what else is known of its making.
+        card: further keys of the card.
     """
     card = {
         **card,
@@ -172,7 +172,7 @@ def save(path: str | os.PathLike[str], answerer: Answerer, *, network: str, card
 
 
 def load_answerer(path: str) -> Answerer:
-    """The classifier of an artefact that `save` wrote, in evaluation mode.
+    """Loads the classifier of an artefact that `save` wrote, in evaluation mode.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
@@ -200,7 +200,7 @@ def load_answerer(path: str) -> Answerer:
 
 @torch.no_grad()
 def _check_answers(answerer: Answerer, path: str) -> None:
-    """Raise ArtefactError unless there is an answer to an image: prototypes may be of another encoder."""
+    """Raises ArtefactError unless it answers an image: prototypes may belong to another encoder."""
     try:
         answered = answerer(torch.zeros(1, *answerer.shape)).shape[1]
     except (ValueError, RuntimeError) as error:
@@ -211,11 +211,11 @@ def _check_answers(answerer: Answerer, path: str) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """Classify on the device, and release the name of the class alone.
+    """Classifies on the device, and releases only the name of the class.
 
-    No differential privacy is proved: another image may change the answer for certain. But there are only as
-    many outputs as answers, so that by counting one release names nobody among N equally likely people with
-    a chance above answers / N (`outputs`; see sfumato.dp.naming).
+    No differential privacy is proved: another image may certainly change the answer. But there are only as
+    many outputs as answers: by counting, one release names nobody among N equally likely people with a chance
+    above answers / N (`outputs`; see sfumato.dp.naming).
 
     Attributes:
         artefact: path of the classifier, see `save`; read when first needed.
@@ -236,30 +236,30 @@ class Answer:
 
     @property
     def outputs(self) -> int:
-        """How many different releases there are. Raises ArtefactError as load_answerer does."""
+        """The number of different releases. Raises ArtefactError as load_answerer does."""
         return len(self._answerer.classes)
 
     def bounds(
         self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
     ) -> list[naming.Bound]:
-        """What is proved of naming somebody: see protect.naming. Arguments are those of Code.bounds."""
+        """The proved bounds on naming somebody: see protect.naming. Arguments are those of Code.bounds."""
         return [naming.counting(prior, outputs=self.outputs, releases=releases, assuming=assuming)]
 
-    def made_of(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
+    def digest(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
         return artefact_digest(self.artefact)
 
     def check(self) -> None:
-        """Read the artefact now, and not at the first release. Raises ArtefactError as load_answerer does."""
+        """Reads the artefact now, not at the first release. Raises ArtefactError as load_answerer does."""
         _ = self._answerer
 
     @torch.no_grad()
     def release(self, images: Images, noise: Noise) -> AnswerRelease:
-        """The answers for (N, C, H, W) uint8 images; each is classified by itself.
+        """Answers (N, C, H, W) uint8 images, each by itself.
 
         Args:
             images: the originals.
-            noise: none is drawn.
+            noise: not used.
 
         Raises:
             SpecError: images of another size than the classifier was trained on.
@@ -271,7 +271,7 @@ class Answer:
         return AnswerRelease(torch.tensor(rows, dtype=torch.int64), answerer.classes, self.spec)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: no differential privacy. See `outputs` for what is proved."""
+        """None: no differential privacy. See `outputs` for the proved bound."""
         return
 
     def suspicious(self, release: AnswerRelease, *, false_alarm: float, made_of: str | None = None) -> None:

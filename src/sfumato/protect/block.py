@@ -1,4 +1,4 @@
-"""A black block over the centre of the image, where an aligned face is."""
+"""A black block over the centre of the image, which holds an aligned face."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ def _middle(length: int, share: float) -> slice:
 
 @dataclass(frozen=True)
 class Block:
-    """The centre square, whose side is `share` of the image's, made black.
+    """Blackens the centre square, whose side is `share` of the image's.
 
-    Source: the "Block" baseline of the mask paper (docs/papers.md, "Mask"), which blacks out the centre of
+    Source: the "Block" baseline of the mask paper (docs/papers.md, "Mask"), which blackens the centre of
     aligned faces and does not say how much; 0.6 of the side hides brows to chin there.
     """
 

@@ -15,18 +15,18 @@ from sfumato.protect.parameters import canonical, check_bounds
 from sfumato.protect.recognition import Floats, first_image
 from sfumato.protect.release import Release
 
-_PASSED = 0.03  # of the amplitude of a pattern, by a blur: finer ones are looked for
+_PASSED = 0.03  # the largest share of a pattern's amplitude that a blur passes, for patterns that are checked
 _LARGE = 1 << 16  # pixels
 _ROUNDING = 1.0  # in grey levels, of blurring in whole numbers
 
 
 def blur(images: Pixels, *, radius: float) -> Pixels:
-    """Gaussian blur exactly as Pillow's GaussianBlur(radius). (N, C, H, W) uint8 -> the same.
+    """Blurs exactly as Pillow's GaussianBlur(radius). (N, C, H, W) uint8 -> the same.
 
     Source: Parnami et al. 2022, Sec. III-B, Eq. (4), who run Pillow. Its filter is three box blurs that
-    approximate a Gaussian of standard deviation `radius`, edges extended. Of small images the rows of all
-    of them and their channels are blurred as ONE tall picture, then columns: the same bytes without a call
-    an image. Of large ones a plane is a call, for a copy with swapped axes costs more than that.
+    approximate a Gaussian of standard deviation `radius`, with extended edges. The rows of all small images
+    and their channels are blurred as ONE tall picture, then the columns: the same bytes without a call an
+    image. For large images each plane is a call, for a copy with swapped axes costs more than that.
     """
 
     def along_both(part: np.ndarray) -> np.ndarray:
@@ -42,29 +42,30 @@ def blur(images: Pixels, *, radius: float) -> Pixels:
 
 
 def _blur_rows(part: np.ndarray, radius: float) -> np.ndarray:
-    """Blur along the last axis and swap the last two: (n, C, H, W) -> (n, C, W, H)."""
+    """Blurs along the last axis and swaps the last two: (n, C, H, W) -> (n, C, W, H)."""
     picture = Image.fromarray(np.ascontiguousarray(part).reshape(-1, part.shape[-1]))
     rows = np.asarray(picture.filter(ImageFilter.GaussianBlur((radius, 0)))).reshape(part.shape)
-    # A copy also of one column, of which a view would be of bytes that are read only.
+    # Copy even a single column: its view would have read-only bytes.
     return rows.swapaxes(-1, -2).copy()
 
 
-def blurred(values: NDArray[np.uint8], radius: float, *, cut_out: bool = False) -> bool:
-    """Whether (C, H, W) values may come from a Gaussian blur; False says that they cannot.
+def may_be_blurred(values: NDArray[np.uint8], radius: float, *, cut_out: bool = False) -> bool:
+    """Whether (C, H, W) values may come from a Gaussian blur; False means that they cannot.
 
     Source: ours. A blur of standard deviation r leaves exp(-2·π²·f²·r²) of the amplitude of a pattern of
-    frequency f. Of the patterns of which it leaves less than PASSED, an image of any contrast keeps a root
-    mean square of at most PASSED·127.5 grey levels; ROUNDING comes to that. Of blurs below 0.85 pixels all
-    patterns keep more: they are not looked at.
+    frequency f. We check the patterns of which it leaves less than PASSED: of those, an image of any contrast
+    keeps a root mean square of at most PASSED·127.5 grey levels, plus ROUNDING. A blur below 0.85 pixels
+    leaves more of all patterns: it is not checked.
 
-    Patterns are those of the values mirrored at their edges. A blur that went on beyond the edges has slopes
-    there, of at most 255 / (r·√2π) a pixel, which the mirror turns into kinks: see _kinks. Without room for
-    them, 2 of 200 photographs of 32x32 pixels were refused at centre-blur:radius=10 (studies/guard.py).
+    Patterns are those of the values mirrored at their edges. A blur that continued beyond the edges has
+    slopes there, of at most 255 / (r·√2π) a pixel, which the mirror turns into kinks: see _kinks. Without an
+    allowance for them, 2 of 200 photographs of 32x32 pixels were refused at centre-blur:radius=10
+    (studies/guard.py).
 
     Args:
         values: of the blurred part.
         radius: r.
-        cut_out: of a larger image, all of which was blurred.
+        cut_out: whether they were cut out of a larger image, all of which was blurred.
     """
     cut = math.sqrt(-math.log(_PASSED) / 2) / (math.pi * radius)
     if cut >= 0.5 or (cut_out and min(values.shape[1:]) < 2):
@@ -81,14 +82,14 @@ def blurred(values: NDArray[np.uint8], radius: float, *, cut_out: bool = False) 
 
 
 def _kinks(values: Floats, radius: float, cut: float) -> float:
-    """What mirroring lines at their ends adds to patterns finer than `cut`: its root mean square.
+    """The patterns finer than `cut` that mirroring adds at the ends of lines: their root mean square.
 
     A line of n pixels with the slope s at both ends has cosines of amplitude (2n·s/π²)·√2·2/k² at the
-    frequencies k/2n, odd k alone where the slopes are equal, and even k alone where they are opposite.
+    frequencies k/2n: only odd k if the slopes are equal, and only even k if they are opposite.
 
     Args:
         values: (..., n), the lines. Their slopes count as far as a blur of that radius leaves any.
-        radius, cut: see blurred.
+        radius, cut: see may_be_blurred.
     """
     size = values.shape[-1]
     most = 255 / (radius * math.sqrt(2 * math.pi))
@@ -101,7 +102,7 @@ def _kinks(values: Floats, radius: float, cut: float) -> float:
 
 @lru_cache(maxsize=16)
 def _cosines(size: int) -> Floats:
-    """The orthonormal DCT-II, (size, size): an image goes on beyond its edges about as a blur makes it."""
+    """The orthonormal DCT-II, (size, size): it continues an image beyond its edges about as a blur does."""
     middles, waves = np.arange(size) + 0.5, np.arange(size)[:, None]
     cosines: Floats = np.cos(np.pi * waves * middles / size) * math.sqrt(2 / size)
     cosines[0] /= math.sqrt(2)
@@ -137,13 +138,13 @@ class Blur:
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""
-        sharp = (not blurred(image, self.radius) for image in release.array)
+        sharp = (not may_be_blurred(image, self.radius) for image in release.array)
         return first_image(sharp, "is sharper than that leaves any")
 
 
 @dataclass(frozen=True)
 class CentreBlur:
-    """Gaussian blur inside the centre square only, whose side is `share` of the image's."""
+    """Gaussian blur inside the centre square, whose side is `share` of the image's."""
 
     radius: float
     share: float = 0.6
@@ -169,12 +170,12 @@ class CentreBlur:
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: blur is deterministic, and all around the centre is shown."""
+        """None: blur is deterministic, and everything around the centre is shown."""
         return
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""
         rows, columns = centre(release.array.shape, self.share)
         inside = release.array[:, :, rows, columns]
-        sharp = (not blurred(image, self.radius, cut_out=True) for image in inside)
+        sharp = (not may_be_blurred(image, self.radius, cut_out=True) for image in inside)
         return first_image(sharp, "is sharper in its centre than that leaves any")

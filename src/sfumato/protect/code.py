@@ -1,8 +1,8 @@
-"""Codes: a few bits, or a few numbers, of an encoder leave the device in place of an image.
+"""Codes: a few bits, or a few numbers, of an encoder leave the device instead of an image.
 
-The encoder is trained by sfumato.learn.code, in episodes, on other classes of the same family of tasks. What
-the task does not need does not reach its output; and what fits in few bits, or is drowned by noise on few
-numbers, proves how rarely anybody can name the person (METHODS, codes; sfumato.dp.naming).
+The encoder is trained by sfumato.learn.code, in episodes, on other classes of the same family of tasks. Its
+output does not contain what the task does not need. A few bits, or a few numbers drowned by noise, prove how
+rarely anybody can name the person (METHODS, codes; sfumato.dp.naming).
 """
 
 from dataclasses import dataclass
@@ -34,24 +34,24 @@ from sfumato.protect.vectors import (
     MOST_BITS,
     BitsRelease,
     FeatureRelease,
-    clipped_noisy,
-    proved_of_clipped_noisy,
+    clip_and_noise,
+    guarantee_of_clipped,
 )
 
-# PyTorch comes with the encoder: a service compares codes without it.
+# Only the encoder needs PyTorch: a service compares codes without it.
 if TYPE_CHECKING:
     from torch import Tensor
 
     from sfumato.networks.code import CodeNetwork
 
 KIND = "code"  # of the artefact
-MOST_WORD = 16  # bits of a word that one randomised response is over
+MOST_WORD = 16  # bits of a word for one randomised response
 
 _MOST_NUMBERS = 1 << 12
 
 
 def signs(numbers: "Tensor") -> "Tensor":
-    """(N, b) numbers -> (N, b) bool: which are above 0. An encoder gives 0 itself to hardly any image."""
+    """(N, b) numbers -> (N, b) bool: which are above 0. An encoder hardly ever gives 0 itself."""
     return numbers > 0
 
 
@@ -63,14 +63,14 @@ def words_of(bits: "Tensor") -> "Tensor":
 
 
 def bits_of(words: "Tensor", *, bits: int) -> "Tensor":
-    """What `words_of` made words of: (N,) int64 -> (N, bits) bool."""
+    """Inverts `words_of`: (N,) int64 -> (N, bits) bool."""
     import torch
 
     return (words[:, None] >> torch.arange(bits - 1, -1, -1) & 1).bool()
 
 
 class Lengths(BaseModel):
-    """How long codes are, on the card of their encoder."""
+    """The length of codes, on the card of their encoder."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -98,7 +98,7 @@ class _Settings(Lengths):
 
 
 class CodeCard(artefacts.Card):
-    """What a device reads of the card of a code."""
+    """The keys of a code's card that a device reads."""
 
     config: _Settings
     shape: artefacts.ImageShape
@@ -120,12 +120,12 @@ class Encoder:
 
     @property
     def dimension(self) -> int:
-        """How many bits or numbers a code has."""
+        """The number of bits or numbers of a code."""
         return self.network.project.out_features
 
 
 def load_encoder(path: str) -> Encoder:
-    """The encoder of an artefact that sfumato.learn.code wrote.
+    """Loads the encoder of an artefact that sfumato.learn.code wrote.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
@@ -151,19 +151,19 @@ def load_encoder(path: str) -> Encoder:
 
 @dataclass(frozen=True)
 class Code:
-    """The code of the encoder of an artefact: bits, or numbers, with exact noise or without.
+    """The code of the encoder of an artefact: bits, or numbers, with or without exact noise.
 
-    Nothing of it is differentially private without noise. But b bits have 2^b values, so that by counting one
-    release names nobody among N equally likely people with a chance above 2^b / N, on average over people; a
-    rare code may name its own. With noise less is known; see `bounds` and `guarantee`.
+    Without noise it has no differential privacy. But b bits have 2^b values: by counting, one release names
+    nobody among N equally likely people with a chance above 2^b / N, on average over people; a rare code may
+    name its own. For noise see `bounds` and `guarantee`.
 
     Attributes:
         artefact: path of the trained encoder; read when first needed.
-        bits, numbers: how many the encoder makes, for whoever reads the spec; None to leave it unsaid.
-        flip: of bits: the probability with which each is flipped, above 0 and below 0.5. None for none.
-        epsilon: of at most 16 bits: randomised response over all their words at that ε. None for none.
-        norm: of numbers: c, the L2 norm that they are clipped to. None for none, and then without noise.
-        noise: of numbers: s, the variance of the Gaussian noise on each.
+        bits, numbers: the length of a code, for readers of the spec; None to leave it out.
+        flip: for bits: the probability with which each is flipped, above 0 and below 0.5; or None.
+        epsilon: for at most 16 bits: randomised response over all their words at that ε; or None.
+        norm: for numbers: c, the L2 norm that they are clipped to; or None, and then without noise.
+        noise: for numbers: s, the variance of the Gaussian noise on each.
     """
 
     artefact: FilePath
@@ -200,16 +200,16 @@ class Code:
 
     @property
     def outputs(self) -> int | None:
-        """How many different releases there are; None for numbers, which are too many to count."""
+        """The number of different releases; None for numbers, which are too many to count."""
         bits = self._encoder.bits
         return None if bits is None else 2**bits
 
-    def made_of(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
+    def digest(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
         return artefact_digest(self.artefact)
 
     def check(self) -> None:
-        """Read the artefact now, and not at the first release.
+        """Reads the artefact now, not at the first release.
 
         Raises:
             ArtefactError: as load_encoder does.
@@ -219,7 +219,7 @@ class Code:
         self.check_makes(bits=encoder.bits, numbers=None if encoder.bits is not None else encoder.dimension)
 
     def check_makes(self, *, bits: int | None, numbers: int | None) -> None:
-        """Raise SpecError, as `check` does, where an encoder of so many bits or numbers cannot be meant."""
+        """Raises SpecError, as `check` does, unless an encoder of this length may be meant."""
         made = {"bits": bits, "numbers": numbers}
         for name, count in made.items():
             stated = getattr(self, name)
@@ -243,7 +243,7 @@ class Code:
     def release(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
         """The codes of (N, C, H, W) uint8 images, with fresh noise for every image.
 
-        Each image goes through the network by itself: in a batch it would be rounded otherwise, and its code
+        Each image goes through the network by itself: a batch would round it differently, and its code
         would depend on the others.
 
         Args:
@@ -257,10 +257,10 @@ class Code:
         return self.release_of(self.encode(images), noise)
 
     def average(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
-        """ONE code, of the mean of what the encoder makes of (N, C, H, W) images: (1, b) or (1, d).
+        """Releases ONE code, of the mean output of the encoder for (N, C, H, W) images: (1, b) or (1, d).
 
-        It has as many different values as the code of one image, and the same is proved of it: `outputs`,
-        `bounds` and `guarantee` are of any input. So a class costs b bits in place of N·b.
+        It has as many different values as the code of one image, and the same bounds: `outputs`, `bounds`
+        and `guarantee` hold for any input. So a class costs b bits instead of N·b.
 
         Args:
             images: the originals, at least one.
@@ -269,7 +269,7 @@ class Code:
         return self.release_of(self.encode(images).mean(0, keepdim=True), noise)
 
     def encode(self, images: Images) -> "Tensor":
-        """What the encoder makes of each image, (N, d); it stays on the device. Raises as `release` does."""
+        """The encoder's output for each image, (N, d); it stays on the device. Raises as `release` does."""
         import torch
 
         self.check()
@@ -280,24 +280,24 @@ class Code:
         return torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
 
     def release_of(self, numbers: "Tensor", noise: Noise) -> BitsRelease | FeatureRelease:
-        """What leaves of the (N, d) numbers of `encode`: their signs or themselves, with noise."""
+        """Releases the (N, d) numbers of `encode`: their signs or themselves, with noise."""
         if self._encoder.bits is not None:
-            return BitsRelease(self._answered(signs(numbers), noise).numpy(), self.spec)
+            return BitsRelease(self._answer(signs(numbers), noise).numpy(), self.spec)
         if self.norm is not None and self.noise is not None:
-            numbers = clipped_noisy(numbers, noise, norm=self.norm, variance=self.noise)
+            numbers = clip_and_noise(numbers, noise, norm=self.norm, variance=self.noise)
         return FeatureRelease(numbers.numpy(), self.spec)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
-        """ε-DP of bits that may be lies, ρ-zCDP of clipped noisy numbers, between any two images; else None.
+        """ε-DP for bits with noise, ρ-zCDP for clipped noisy numbers, between any two images; else None.
 
         Args:
             shape: of the image; the number does not depend on it.
-            pixels: how many may differ, by default 1: however many, every bit may change, and numbers may
+            pixels: how many may differ, by default 1: for any number, every bit may change, and numbers may
                 move from one end of the ball to the other.
         """
         count = 1 if pixels is None else check_pixels("code", pixels)
         if self.noise is not None and self.norm is not None:
-            return proved_of_clipped_noisy(norm=self.norm, variance=self.noise, pixels=count)
+            return guarantee_of_clipped(norm=self.norm, variance=self.noise, pixels=count)
         if self.flip is None and self.epsilon is None:
             return None
         epsilon = self.epsilon
@@ -315,12 +315,12 @@ class Code:
     def bounds(
         self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
     ) -> list[naming.Bound]:
-        """What is proved of naming somebody beside the guarantee; see protect.naming.
+        """The proved bounds on naming somebody besides the guarantee; see protect.naming.
 
         Args:
             prior: the chance of the best guess beforehand, or the priors of all people.
             releases: n, of images of that person, each with fresh noise.
-            assuming: what of them; see naming.ASSUMED. Of numbers, nothing that helps.
+            assuming: the assumption about them; see naming.ASSUMED. It does not help for numbers.
         """
         encoder = self._encoder
         bits, n = encoder.bits, releases
@@ -365,8 +365,8 @@ class Code:
         """None: any bits, and any numbers, may be a code. See Protection.suspicious."""
         return
 
-    def _answered(self, bits: "Tensor", noise: Noise) -> "Tensor":
-        """Bits as they leave: as they are, each flipped by chance, or their word told with lies."""
+    def _answer(self, bits: "Tensor", noise: Noise) -> "Tensor":
+        """The bits to send: as they are, each flipped by chance, or as a word that may be a lie."""
         import torch
 
         if self.flip is not None:
@@ -391,18 +391,18 @@ class Code:
 def check_noise(
     *, flip: float | None, epsilon: float | None, norm: float | None, noise: float | None
 ) -> None:
-    """Raise SpecError for noise that is zero, or too much, or for a norm without noise."""
+    """Raises SpecError for noise that is zero, or too much, or for a norm without noise."""
     if flip is not None and not 0 < flip < 0.5:
         raise SpecError(
-            f"code: flip={flip:g}: a bit is flipped with a probability above 0 and below 0.5, where nothing "
-            "is left of it: choose such as 0.1, or leave it out"
+            f"code: flip={flip:g}: a bit is flipped with a probability above 0 and below 0.5, which would "
+            "erase it: choose for example 0.1, or leave it out"
         )
     if flip is not None and epsilon is not None:
         raise SpecError("code: flip and epsilon: bits are flipped one by one, or all at once: leave one out")
     if epsilon is not None:
-        check_bounds("code", "epsilon", epsilon, "choose such as 2")
+        check_bounds("code", "epsilon", epsilon, "choose for example 2")
     if (norm is None) != (noise is None):
         raise SpecError("code: norm and noise belong together: numbers are clipped for the noise: write both")
     if norm is not None and noise is not None:
-        check_bounds("code", "norm", norm, "choose such as 1")
-        check_bounds("code", "noise", noise, "choose such as 0.06")
+        check_bounds("code", "norm", norm, "choose for example 1")
+        check_bounds("code", "noise", noise, "choose for example 0.06")

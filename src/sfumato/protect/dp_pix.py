@@ -32,13 +32,13 @@ _MOST_CHANNELS = 3
 class DPPix:
     """DP-Pix of Fan (2018), as used by Parnami et al. 2022, Sec. III-C, Eq. (5).
 
-    The paper adds Laplace(255 m / (b^2 eps)) to cell MEANS of grey images. On the smaller cells at a
-    border that is too little noise, and for colour it is eps for each channel. Here integers are added
-    to cell SUMS, whose joint L1 sensitivity is 255 m C whatever the sizes of the cells.
+    The paper adds Laplace(255 m / (b^2 eps)) to cell MEANS of grey images. That is too little noise for the
+    smaller cells at a border, and eps for each channel of a colour image. Here integers are added
+    to cell SUMS, whose joint L1 sensitivity is 255 m C for cells of any size.
 
     Attributes:
         cell: b, the side of a cell in pixels; the paper uses 2 to 10. Or a share of the shorter side of the
-            image, see `cell_in_pixels`: then the noise, and what is proved, are those of its cells in pixels.
+            image, see `cell_in_pixels`: the noise and the guarantee are then those of its cells in pixels.
         epsilon: > 0, spent by one release of one image.
         pixels: m, how many pixels may differ between neighbours, each in all channels.
         variant: "sound" is epsilon-DP. "published" has the paper's scale, with the same exact noise, and
@@ -58,7 +58,7 @@ class DPPix:
         check_bounds("dp-pix", "pixels", self.pixels, "the paper uses 1")
         if self.variant not in ("sound", "published"):
             raise SpecError(f"dp-pix: variant={self.variant} is unknown: choose sound or published")
-        # A discrete Laplace variable of scale s has a standard deviation of a hair below s·√2.
+        # A discrete Laplace variable of scale s has a standard deviation slightly below s·√2.
         most = 255 * self.pixels * math.sqrt(2) / LEAST_DIFFERENCE
         check_single_pixels("dp-pix", self.cell, "epsilon", self.epsilon, most)
         if 255 * self.pixels * _MOST_CHANNELS / _exact(self.epsilon) > MAX_SCALE:
@@ -96,8 +96,8 @@ class DPPix:
         """Pure epsilon-DP by the discrete Laplace mechanism on cell sums; the rest is post-processing.
 
         k pixels move the sums by 255 k C in L1 norm, and cost k / m times epsilon. The published scale is
-        proportional to the area of a cell: a pixel in a cell of n pixels costs C b^2 / (n m) of it, so that
-        the worst neighbours differ in the smallest cells.
+        proportional to the area of a cell: a pixel in a cell of n pixels costs C b^2 / (n m) of it, so the
+        worst neighbours differ in the smallest cells.
         """
         channels, height, width = shape
         pixels = check_pixels("dp-pix", self.pixels if pixels is None else pixels)
@@ -133,13 +133,13 @@ class DPPix:
 
 @dataclass(frozen=True)
 class DPPixGaussian:
-    """DP-Pix with discrete Gaussian noise: less than Laplace noise where m pixels are several cells.
+    """DP-Pix with discrete Gaussian noise: less than Laplace noise if m pixels are several cells.
 
-    Not in the paper. What counts is the L2 norm of the change of all cell sums together: 255 m sqrt(C) as
+    Not in the paper. The L2 norm of the change of all cell sums together counts: 255 m sqrt(C) as
     long as m pixels fit one cell, growing like the root of m from there on. The L1 norm stays 255 m C.
 
     Attributes:
-        cell: b, the side of a cell in pixels, or a share as of DPPix.
+        cell: b, the side of a cell in pixels, or a share as in DPPix.
         rho: > 0, of zero-concentrated differential privacy, spent by one release of one image.
         pixels: m, how many pixels may differ between neighbours, each in all channels.
     """
@@ -154,7 +154,7 @@ class DPPixGaussian:
         check_size_of_cell("dp-pix-gaussian", self.cell)
         check_bounds("dp-pix-gaussian", "rho", self.rho, "smaller hides more; 0.5 is like mu = 1")
         check_bounds("dp-pix-gaussian", "pixels", self.pixels, "1 or more")
-        squares = self.pixels**2  # at most, whatever the image
+        squares = self.pixels**2  # at most, for any image
         if isinstance(self.cell, int):
             squares = self.pixels * min(self.pixels, self.cell**2)
         self._check_single_pixels(squares, self.cell)
@@ -174,7 +174,7 @@ class DPPixGaussian:
         check_cell("dp-pix-gaussian", cell, images)
         areas = cell_areas(height, width, cell)
         squares = _squares(self.pixels, areas)
-        self._check_single_pixels(squares, cell)  # now of these images, which may have fewer pixels
+        self._check_single_pixels(squares, cell)  # now for these images, which may have fewer pixels
         variance = self._variance(squares, images.shape[1])
         drawn = noise.discrete_gaussian((*images.shape[:2], *areas.shape), variance=variance)
         return _noisy_means(images, drawn, areas, cell, self.spec)
@@ -228,7 +228,7 @@ def _beyond(name: str, key: str, protection: DPPix | DPPixGaussian) -> SpecError
 def _noisy_means(
     images: Images, drawn: NDArray[np.int64], areas: NDArray[np.int64], cell: int, spec: str
 ) -> Release:
-    """Add noise to the sums of all cells and divide: what both protections release."""
+    """Adds noise to the sums of all cells and divides, for both protections."""
 
     def noisy_means(part: np.ndarray, noise_of_part: np.ndarray) -> np.ndarray:
         return cell_means(noise_of_part + cell_sums(part, cell=cell), areas)
@@ -238,7 +238,7 @@ def _noisy_means(
 
 
 def _squares(pixels: int, areas: NDArray[np.int64]) -> int:
-    """The largest sum over cells of the square of how many of `pixels` lie in each."""
+    """The largest sum over cells of the squared number of `pixels` in each."""
     everything = int(areas.sum())
     return int((spread(min(pixels, everything), areas, largest_first=True) ** 2).sum())
 

@@ -1,9 +1,9 @@
-"""A private feature: a few numbers leave the device in place of an image.
+"""A private feature: a few numbers leave the device instead of an image.
 
 Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 4. The extractor is trained by
-sfumato.learn.private_feature, whose models have the device side that is in here.
+sfumato.learn.private_feature, whose models contain the device side below.
 
-A release is of its own kind: numbers are not an image, so that what takes images alone refuses these.
+A release has a kind of its own: numbers are not an image, and whatever takes only images refuses them.
 """
 
 from collections.abc import Mapping
@@ -33,21 +33,21 @@ from sfumato.protect.parameters import (
     check_pixels,
     check_trained_on,
 )
-from sfumato.protect.vectors import FEATURE, FeatureRelease, clipped_noisy, proved_of_clipped_noisy
+from sfumato.protect.vectors import FEATURE, FeatureRelease, clip_and_noise, guarantee_of_clipped
 
 KIND = FEATURE  # of the artefact
 
-_FINE = 1 << 16  # steps of the noise in a standard deviation, where nothing is
+_FINE = 1 << 16  # steps of the noise in a standard deviation, if nothing is proved
 
 
 class DeviceSide(nn.Module):
-    """The network up to the private feature. State: its weights, and what training features were like.
+    """The network up to the private feature. State: its weights, and the statistics of training features.
 
     (N, C, H, W) float32 -> (N, d) float32, of mean 0 and variance 1 over training images.
 
     Attributes:
         extractor: the layers before the cut.
-        encoder: linear, from the flattened output of these to d numbers.
+        encoder: linear, from their flattened output to d numbers.
         norm: batch norm without scale and shift, which would undo it.
         covariance: (d, d), of the features of the training images.
     """
@@ -62,14 +62,14 @@ class DeviceSide(nn.Module):
         self.register_buffer("covariance", torch.eye(dimension))
 
     def forward(self, images: Tensor) -> Tensor:
-        """The features of float images. The encoder computes in float32, whatever comes before it."""
+        """The features of float images. The encoder computes in float32, for any extractor."""
         outputs = self.extractor(images).flatten(1).float()
         with float32(outputs.device):
             return torch.as_tensor(self.norm(self.encoder(outputs)))
 
 
-def untrained_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, torch.Size]:
-    """The device side and the analyser of a card's settings, and the (C, h, w) between them.
+def make_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, torch.Size]:
+    """Makes the device side and the analyser of a card's settings, and the (C, h, w) between them.
 
     Args:
         card: `shape` of the images, `classes` of each target, and `config` with `widths`, `cut` and
@@ -91,9 +91,9 @@ def untrained_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, tor
 
 
 def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -> Tensor:
-    """Add Gaussian noise of covariance r·C. (N, d) -> (N, d) float32.
+    """Adds Gaussian noise of covariance r·C. (N, d) -> (N, d) float32.
 
-    Source: Osia et al. 2018, Procedure 2. Nothing is proved: features have no bound.
+    Source: Osia et al. 2018, Procedure 2. It proves nothing: features have no bound.
 
     Args:
         features: (N, d).
@@ -107,7 +107,7 @@ def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -
     if covariance.shape != (features.shape[1], features.shape[1]):
         raise DataError(
             f"a covariance of {tuple(covariance.shape)} for features of {features.shape[1]} numbers: give "
-            "that of the model which the features are of"
+            "that of the model which made the features"
         )
     if not ratio:
         return features.float()
@@ -143,7 +143,7 @@ class _Settings(BaseModel):
 
 
 class FeatureCard(artefacts.Card):
-    """What a device reads of the card of a private feature."""
+    """The keys of a private feature's card that a device reads."""
 
     config: _Settings
     shape: artefacts.ImageShape
@@ -158,7 +158,7 @@ class FeatureCard(artefacts.Card):
 
 
 def load_extractor(path: str) -> Extractor:
-    """The device side of an artefact that sfumato.learn.private_feature wrote.
+    """Loads the device side of an artefact that sfumato.learn.private_feature wrote.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
@@ -170,7 +170,7 @@ def load_extractor(path: str) -> Extractor:
     own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
     try:
         with initial_weights(), no_larger_than(tensors):
-            network, _, _ = untrained_sides(card)
+            network, _, _ = make_sides(card)
     except (ValueError, AttributeError, RuntimeError) as error:
         raise ArtefactError(f"{path}: damaged: its card does not describe an extractor: {error}") from error
     take_weights(network, own, path)
@@ -182,14 +182,14 @@ def load_extractor(path: str) -> Extractor:
 class Feature:
     """The private feature of the extractor of an artefact, with Gaussian noise.
 
-    Without `norm`, as published: the noise has the covariance of training features, times `noise`, and
-    nothing is proved, since one image may change a feature by any amount. With `norm`, features are clipped
+    Without `norm`, as published: the noise has the covariance of training features, times `noise`. Nothing is
+    proved, since one image may change a feature by any amount. With `norm`, features are clipped
     to that L2 norm, and each number gets noise of variance `noise`: training features have variance 1.
 
     Attributes:
         artefact: path of the trained extractor; read when first needed.
-        noise: r of Procedure 2, at least 0: the variance of the noise to that of a feature.
-        norm: of the clipping; None for none. A feature of d numbers has a norm of about √d.
+        noise: r of Procedure 2, at least 0: the variance of the noise relative to that of a feature.
+        norm: of the clipping, or None. A feature of d numbers has a norm of about √d.
     """
 
     artefact: FilePath
@@ -201,7 +201,7 @@ class Feature:
     def __post_init__(self) -> None:
         check_path("feature", "artefact", self.artefact)
         if not self.noise >= 0:
-            raise SpecError(f"feature: noise={self.noise:g}: at least 0, for none (such as 0.5)")
+            raise SpecError(f"feature: noise={self.noise:g}: at least 0, which adds none (such as 0.5)")
         if self.noise:
             check_bounds("feature", "noise", self.noise, "such as 0.5")
         if self.norm is not None:
@@ -217,20 +217,20 @@ class Feature:
         """The canonical string."""
         return canonical("feature", self)
 
-    def made_of(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
+    def digest(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
         return artefact_digest(self.artefact)
 
     def check(self) -> None:
-        """Read the artefact now, and not at the first release. Raises ArtefactError: see load_extractor."""
+        """Reads the artefact now, not at the first release. Raises ArtefactError: see load_extractor."""
         _ = self._extractor
 
     @torch.no_grad()
     def release(self, images: Images, noise: Noise) -> FeatureRelease:
         """The noisy features of (N, C, H, W) uint8 images, with fresh noise for every image.
 
-        Each image goes through the network by itself: in a batch it would be rounded otherwise, and its
-        feature would depend on the others, of which the guarantee knows nothing.
+        Each image goes through the network by itself: a batch would round it differently, and its feature
+        would depend on the others, which the guarantee does not cover.
 
         Args:
             images: the originals.
@@ -252,27 +252,27 @@ class Feature:
         return torch.cat(rows) if rows else torch.empty(0, len(network.covariance))
 
     def release_of(self, numbers: Tensor, noise: Noise) -> FeatureRelease:
-        """What leaves of the (N, d) features of `encode`: clipped where there is a norm, with noise."""
+        """Releases the (N, d) features of `encode`: clipped if there is a norm, with noise."""
         if self.norm is None:
             values = noisy(numbers, self._extractor.network.covariance, noise, ratio=self.noise)
         elif not self.noise:
             values = numbers * (self.norm / numbers.norm(dim=1, keepdim=True)).clamp(max=1.0)
         else:
-            values = clipped_noisy(numbers, noise, norm=self.norm, variance=self.noise)
+            values = clip_and_noise(numbers, noise, norm=self.norm, variance=self.noise)
         return FeatureRelease(values.numpy(), self.spec)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
-        """See proved_of_clipped_noisy; None without `norm` or without noise.
+        """See guarantee_of_clipped; None without `norm` or without noise.
 
         Args:
             shape: of the image; the number does not depend on it.
-            pixels: how many may differ, by default 1: however many, the feature may move from one end of the
-                ball to the other.
+            pixels: how many may differ, by default 1: for any number, the feature may move from one end of
+                the ball to the other.
         """
         if self.norm is None or not self.noise:
             return None
         count = 1 if pixels is None else check_pixels("feature", pixels)
-        return proved_of_clipped_noisy(norm=self.norm, variance=self.noise, pixels=count)
+        return guarantee_of_clipped(norm=self.norm, variance=self.noise, pixels=count)
 
     def suspicious(self, release: FeatureRelease, *, false_alarm: float, made_of: str | None = None) -> None:
         """None: any numbers may be a feature. See Protection.suspicious."""

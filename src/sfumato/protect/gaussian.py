@@ -17,8 +17,8 @@ from sfumato.protect.release import Release
 class Gaussian:
     """Gaussian noise of standard deviation `sigma`, in grey levels, then clamped and rounded.
 
-    Source: Parnami et al. 2022, Sec. III-A; sigma of 40 to 200. The noise is rounded before it is added,
-    which for integer pixels gives the same distribution as rounding after.
+    Source: Parnami et al. 2022, Sec. III-A; sigma of 40 to 200. The noise is rounded before it is added;
+    for integer pixels that gives the same distribution as rounding after.
     """
 
     sigma: float
@@ -37,7 +37,7 @@ class Gaussian:
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""
         check_batch(images)
-        # Beyond 255 the sum is clamped whatever the pixel was.
+        # Beyond 255 the sum is clamped for any pixel.
         drawn = noise.rounded_gaussian(tuple(images.shape), sigma=self.sigma, bound=255)
         drawn += as_array(images)
         released = np.clip(drawn, 0, 255, out=drawn).astype(np.uint8)
@@ -66,5 +66,5 @@ class Gaussian:
         return lacks_noise(release, self.law((channels, *release.size)), false_alarm=false_alarm)
 
     def law(self, shape: tuple[int, int, int]) -> Law:
-        """The noise on each value of a (C, H, W) image, whatever its shape."""
+        """The noise on each value of a (C, H, W) image of any shape."""
         return Law("normal", self.sigma)

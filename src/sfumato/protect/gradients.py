@@ -1,8 +1,8 @@
-"""What a client of federated learning does to its gradients before they leave.
+"""Protections of the gradients that leave a client of federated learning.
 
 Sources: Zhu, Liu & Han 2019, Sec. 5, for pruning and noise; Abadi et al. 2016, Algorithm 1, for clipping
-with noise. Pruning and noise alone prove nothing. Clipping with noise does, by `dp_sgd_epsilon`, where the
-noise is fresh: drawn here from a seeded generator, in floating point, it SIMULATES what an attack would meet,
+with noise. Pruning and noise alone prove nothing. Clipping with noise does, by `dp_sgd_epsilon`, if the
+noise is fresh. Drawn here from a seeded generator, in floating point, it SIMULATES what an attack would meet,
 and hides nothing. A release takes its noise from `dp.clipping.fresh_gaussian`, as `learn.meta` does.
 
 Gradients are a dict from the name of a parameter to its gradient; results are new ones.
@@ -23,11 +23,11 @@ Gradients = Mapping[str, Tensor]
 
 
 def prune(gradients: Gradients, *, share: float) -> dict[str, Tensor]:
-    """Set the entries of least magnitude to 0, for each tensor by itself.
+    """Sets the entries of least magnitude to 0, for each tensor by itself.
 
     Source: Zhu et al. 2019, Sec. 5.2; by layer as GradAttack (Huang et al. 2021) and the SemSim paper
     (docs/papers.md, "SemSim"), which prune 0.9 and 0.99. There a quantile is the threshold, and entries that
-    equal it stay; here exactly floor(share · n) of n entries go, of equal ones the first.
+    equal it stay; here exactly floor(share · n) of n entries are set to 0, the first among equal ones.
 
     Args:
         gradients: of any shapes.
@@ -38,7 +38,7 @@ def prune(gradients: Gradients, *, share: float) -> dict[str, Tensor]:
         DataError: a gradient that is not finite.
     """
     if not 0 <= share < 1:
-        raise ConfigError(f"share={share:g}: from 0 to below 1, such as 0.9: what is left carries the update")
+        raise ConfigError(f"share={share:g}: from 0 to below 1, such as 0.9: the rest carries the update")
     _check_finite(gradients)
     # As written: 0.29 · 100 is 28.999... in floating point.
     exact = Fraction(str(share))
@@ -52,10 +52,10 @@ def prune(gradients: Gradients, *, share: float) -> dict[str, Tensor]:
 
 
 def add_gaussian(gradients: Gradients, *, scale: float, generator: torch.Generator) -> dict[str, Tensor]:
-    """Add independent Gaussian noise of standard deviation `scale` to every entry.
+    """Adds independent Gaussian noise of standard deviation `scale` to every entry.
 
     Source: Zhu et al. 2019, Sec. 5.1, whose numbers, 10^-4 to 10^-1, are VARIANCES: their square roots are
-    the scale. Its generator is seeded: a simulation, see the module.
+    the scale. The generator is seeded: a simulation, see the module.
 
     Raises:
         ConfigError: a scale below 0.
@@ -69,7 +69,7 @@ def add_gaussian(gradients: Gradients, *, scale: float, generator: torch.Generat
 
 
 def add_laplacian(gradients: Gradients, *, scale: float, generator: torch.Generator) -> dict[str, Tensor]:
-    """Add independent Laplace noise of standard deviation `scale`, b = scale / sqrt(2), to every entry.
+    """Adds independent Laplace noise of standard deviation `scale`, b = scale / sqrt(2), to every entry.
 
     Source and errors as of `add_gaussian`.
     """
@@ -89,11 +89,11 @@ def clip_and_noise(
     noise_multiplier: float,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    """Clip the gradient of each example, sum, add Gaussian noise once, divide by their number: DP-SGD.
+    """Clips the gradient of each example, sums, adds Gaussian noise once, divides by their number: DP-SGD.
 
     Source: Abadi et al. 2016, Algorithm 1, by `dp.clipping.Fixed`: the norm of an example is over all tensors
-    together; the noise of the sum has a standard deviation of σ·C. Divided is by B, which is taken to be
-    public: a run that is accounted for divides by the expected number.
+    together; the noise of the sum has a standard deviation of σ·C. It divides by B, which it assumes to be
+    public: an accounted run divides by the expected number.
 
     Args:
         gradients_of_examples: name -> (B, ...), such as `torch.func.vmap` of a gradient gives.
@@ -133,7 +133,7 @@ def clip_and_noise(
 def dp_sgd_epsilon(*, noise_multiplier: float, rate: float, steps: int, delta: float) -> float:
     """The ε of an example after steps of DP-SGD, with fresh noise and Poisson sampling: an upper bound (PLD).
 
-    See `dp.accounting.epsilon`, whose bounds and errors hold.
+    Bounds and errors are those of `dp.accounting.epsilon`.
 
     Args:
         noise_multiplier: σ, in units of C.
@@ -149,7 +149,7 @@ def _gaussian(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 
 def _on(gradient: Tensor, values: Tensor) -> Tensor:
-    """Values of the type of a gradient, where it lies: noise is drawn alike for all devices."""
+    """Values with the type and the device of a gradient: all devices draw the same noise."""
     return values.to(gradient.device, gradient.dtype)
 
 

@@ -1,6 +1,6 @@
-"""A learned mask: the pixels that a task needs are shown, and no others leave the device.
+"""A learned mask: only the pixels that a task needs leave the device.
 
-The masker is trained by sfumato.learn.adversarial_mask, which selects pixels by the functions in here.
+The masker is trained by sfumato.learn.adversarial_mask, which selects pixels by these functions.
 """
 
 import math
@@ -34,14 +34,14 @@ VALUES = ("hard", "soft", "shape")
 
 
 def pixels_shown(keep: float, size: tuple[int, int]) -> int:
-    """K = ⌊keep·H·W⌋, of the decimal that the user wrote: 0.29 of 10x10 pixels are 29, and not 28."""
+    """K = ⌊keep·H·W⌋, from the decimal that the user wrote: 0.29 of 10x10 pixels are 29, and not 28."""
     return math.floor(Fraction(str(keep)) * size[0] * size[1])
 
 
 def top_pixels(scores: Tensor, *, count: int) -> Tensor:
     """The pixels of the highest scores in each image. (N, 1, H, W) -> (N, 1, H, W) bool.
 
-    Guarantees exactly `count` pixels in every image, whatever the scores: of equal ones the earlier pixel,
+    Guarantees exactly `count` pixels in every image, for any scores: among equal ones the earlier pixel,
     row by row, comes first.
     """
     flat = scores.flatten(1)
@@ -58,10 +58,10 @@ def pixel_scores(masker: UNet, images: Tensor) -> Tensor:
         images: of the size that it was trained on.
 
     Guarantees that the scores of an image do not depend on the others: each goes through the network by
-    itself, in float32. In batches of other sizes it would be rounded otherwise, and two releases whose masks
+    itself, in float32. Other batch sizes would round differently, and two releases whose masks
     differ in a pixel show more than `keep` of the image. It costs some speed (benchmarks/mask.py).
     """
-    # All of it by itself: vector instructions round a sigmoid otherwise than what is left at the end does.
+    # Each image by itself: vector instructions round a sigmoid differently from the remainder at the end.
     return torch.cat(
         [
             masker(to_float(image).contiguous(memory_format=torch.channels_last)).sigmoid()
@@ -71,16 +71,16 @@ def pixel_scores(masker: UNet, images: Tensor) -> Tensor:
 
 
 def reveal(images: Tensor, scores: Tensor, *, count: int, soft: bool = False) -> tuple[Tensor, Tensor]:
-    """Keep the `count` pixels of the highest scores in each image, and blacken the others.
+    """Keeps the `count` pixels of the highest scores in each image, and blackens the others.
 
     Args:
         images: (N, C, H, W) uint8.
         scores: (N, 1, H, W), the soft mask m.
         count: K.
-        soft: the paper's product, round(m_top · x), in place of the original values.
+        soft: whether to give the paper's product, round(m_top · x), instead of the original values.
 
     Returns:
-        values (N, C, H, W) uint8, and which pixels they are of, (N, 1, H, W) bool.
+        values (N, C, H, W) uint8, and the shown pixels, (N, 1, H, W) bool.
     """
     shown = top_pixels(scores, count=count)
     if soft:
@@ -88,8 +88,8 @@ def reveal(images: Tensor, scores: Tensor, *, count: int, soft: bool = False) ->
     return images * shown, shown
 
 
-def untrained_masker(channels: int, *, width: int, levels: int) -> UNet:
-    """The network that scores pixels; sigmoid comes after it."""
+def make_masker(channels: int, *, width: int, levels: int) -> UNet:
+    """Makes the network that scores pixels; sigmoid comes after it."""
     masker = UNet(channels, width=width, levels=levels, outputs=1)
     return masker.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
@@ -101,7 +101,7 @@ class Masker:
     Attributes:
         network: in evaluation mode.
         shape: (C, H, W) of the images that it was trained on.
-        keep: the share of the pixels that it was trained to show.
+        keep: the share of pixels of its training.
     """
 
     network: UNet
@@ -118,7 +118,7 @@ class _Settings(BaseModel):
 
 
 class MaskCard(artefacts.Card):
-    """What a device reads of the card of a mask."""
+    """The keys of a mask's card that a device reads."""
 
     config: _Settings
     shape: artefacts.ImageShape
@@ -132,7 +132,7 @@ class MaskCard(artefacts.Card):
 
 
 def load_masker(path: str) -> Masker:
-    """The masker of an artefact that sfumato.learn.adversarial_mask wrote.
+    """Loads the masker of an artefact that sfumato.learn.adversarial_mask wrote.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
@@ -143,7 +143,7 @@ def load_masker(path: str) -> Masker:
     own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
     try:
         with initial_weights(), no_larger_than(own):
-            network = untrained_masker(channels, width=config["masker_width"], levels=config["levels"])
+            network = make_masker(channels, width=config["masker_width"], levels=config["levels"])
     except (ValueError, RuntimeError) as error:
         raise ArtefactError(f"{path}: damaged: its card does not describe a masker: {error}") from error
     take_weights(network, own, path)
@@ -152,7 +152,7 @@ def load_masker(path: str) -> Masker:
 
 @lru_cache(maxsize=16)
 def _keep_of(artefact: str, made_of: str | None) -> float | None:
-    """The share that a masker shows; None where it is not here, or another under its name."""
+    """The share of a masker's training; None if it is not here, or another has its name."""
     try:
         if made_of is not None and artefact_digest(artefact) != made_of:
             return None
@@ -163,21 +163,21 @@ def _keep_of(artefact: str, made_of: str | None) -> float | None:
 
 @dataclass(frozen=True)
 class Mask:
-    """Show the pixels that the masker of an artefact scores highest, the same number in every image.
+    """Shows the pixels that the masker of an artefact scores highest, the same number in every image.
 
     Source: the mask paper (docs/papers.md, "Mask"), Sec. II-A. There the shown pixels are multiplied by
-    their scores (`values=soft`). A score is itself information, and one that rescales the pixel, so that by
-    default a shown pixel is shown as it is.
+    their scores (`values=soft`). A score is itself information, and rescales the pixel, so by
+    default a shown pixel keeps its value.
 
-    Nothing is proved. What is shown, is shown exactly; and WHICH pixels are shown is computed from all of
-    them, the hidden ones too: the mask's shape alone can tell a hairline, a pose, or who it is.
+    Nothing is proved. Shown pixels are shown exactly; and WHICH pixels are shown is computed from all of
+    them, including the hidden ones: the mask's shape alone can reveal a hairline, a pose, or who it is.
 
     Attributes:
         artefact: path of the trained masker; read when first needed.
         keep: the share of the pixels to show, between 0 and 1: exactly ⌊keep·H·W⌋ in every image. None for
-            the share that it was trained with.
+            the share of its training.
         values: "hard", the original values of the shown pixels; "soft", the product with their scores,
-            round(m_top · x); or "shape", 255 for each: which pixels they are, and nothing of what is in them.
+            round(m_top · x); or "shape", 255 for each: only which pixels are shown, not their values.
     """
 
     artefact: FilePath
@@ -186,7 +186,7 @@ class Mask:
 
     cell = 1
     draws_noise = False
-    has_shape = True  # of which pixels are shown; see Release.shapes
+    has_shape = True  # the shape of the shown pixels; see Release.shapes
 
     def __post_init__(self) -> None:
         check_path("mask", "artefact", self.artefact)
@@ -207,15 +207,15 @@ class Mask:
 
     @property
     def kind(self) -> str:
-        """ "shape" where nothing of the pixels is released but which they are; "pixels" otherwise."""
+        """ "shape" if only the choice of pixels is released; "pixels" otherwise."""
         return "shape" if self.values == "shape" else "pixels"
 
-    def made_of(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
+    def digest(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
         return artefact_digest(self.artefact)
 
     def check(self) -> None:
-        """Read the artefact now, and not at the first release. Raises ArtefactError as load_masker does."""
+        """Reads the artefact now, not at the first release. Raises ArtefactError as load_masker does."""
         _ = self._masker
 
     def release(self, images: Images, noise: Noise) -> Release:
@@ -238,11 +238,11 @@ class Mask:
         return replace(release, array=release.shapes().numpy()) if self.values == "shape" else release
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: the mask is a function of the whole image, and what it shows is shown as it is."""
+        """None: the mask is a function of the whole image, and shown pixels keep their values."""
         return
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Protection.suspicious. Of a masker that is not here, the share of the pixels is not known."""
+        """See Protection.suspicious. For a masker that is not here, the share of the pixels is not known."""
         assert release.shown is not None
         if self.values == "shape" and not torch.equal(release.values, release.shapes()):
             return "its pixels have values, and not 255 each"

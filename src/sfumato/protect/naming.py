@@ -1,4 +1,4 @@
-"""What releases of any protection prove of naming the person on them: the least of all bounds that apply."""
+"""The proved bound on naming the person on releases of any protection: the least of all that apply."""
 
 import math
 from collections.abc import Iterable
@@ -17,17 +17,17 @@ from sfumato.protect.region import Region
 if TYPE_CHECKING:
     from torch import Tensor
 
-PEOPLE = (1_000, 1_000_000)  # equally likely ones, among whom it is said what is proved of naming somebody
+PEOPLE = (1_000, 1_000_000)  # numbers of equally likely people in statements about naming
 
 _RARE = 1e-290  # a prior so small that a bound is its factor times the prior
 
 
 def information(protection: Any) -> naming.Information:
-    """The most that one release of a protection tells of its image, in bits.
+    """The most that one release of a protection reveals about its image, in bits.
 
-    What is counted is the logarithm of its `outputs`, where it has them. Its maximal leakage is the least of
+    It counts the logarithm of its `outputs`, if it has them. Its maximal leakage is the least of
     the factors by which its `bounds` multiply a small prior: each holds for every y and x, p(y|x) <= L·q(y),
-    so that the factors of several releases multiply (see sfumato.dp.naming.compose). Of pixels nothing is
+    so the factors of several releases multiply (see sfumato.dp.naming.compose). For pixels nothing is
     counted.
 
     Args:
@@ -48,8 +48,8 @@ class Counted:
     """A protection of which only this is known.
 
     Attributes:
-        outputs: how many different releases it has; None for not that.
-        proved: its differential privacy, for images of any shape; None for none.
+        outputs: the number of different releases; None if unknown.
+        proved: its differential privacy, for images of any shape; None if nothing is proved.
     """
 
     outputs: int | None
@@ -62,13 +62,13 @@ class Counted:
     def bounds(
         self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
     ) -> list[naming.Bound]:
-        """What is proved of naming somebody, by counting."""
+        """The proved bounds on naming somebody, by counting."""
         if self.outputs is None:
             return []
         return [naming.counting(prior, outputs=self.outputs, releases=releases, assuming=assuming)]
 
 
-def named(
+def bound_naming(
     protection: Any,
     shape: tuple[int, int, int],
     *,
@@ -77,10 +77,10 @@ def named(
     releases: int = 1,
     assuming: naming.Assumption = "none",
 ) -> naming.Naming:
-    """The most that anybody's chance can be to name the person who is on the released images.
+    """An upper bound on anybody's chance to name the person on the released images.
 
-    On average over people and noise, whatever is known and computed. Of most protections, and of all that
-    release pixels as papers have them, nothing is proved: then the chance is 1.
+    On average over people and noise, for an adversary with any knowledge and computing power. Most
+    protections, and all that release pixels as in papers, prove nothing: then the chance is 1.
 
     Args:
         protection: see sfumato.protect.
@@ -88,7 +88,7 @@ def named(
         candidates: N equally likely people; or
         prior: the chance of the best guess beforehand, or the priors of all people.
         releases: n, of images of that person, each with fresh noise.
-        assuming: what of them; see naming.ASSUMED.
+        assuming: the assumption about them; see naming.ASSUMED.
 
     Raises:
         ConfigError: neither candidates nor prior, both, or a number out of range.
@@ -116,29 +116,29 @@ def log_rank(
     releases: int = 1,
     assuming: naming.Assumption = "none",
 ) -> float:
-    """The log-rank privacy that no adversary brings n releases below; 0 if nothing is proved.
+    """The log-rank privacy that n releases keep against any adversary; 0 if nothing is proved.
 
     Args:
-        protection, shape, releases, assuming: see `named`, also for the errors.
+        protection, shape, releases, assuming: see `bound_naming`, also for the errors.
         people, largest: see naming.log_rank.
     """
 
     def bound(prior: float) -> naming.Bound:
-        stated = named(protection, shape, prior=prior, releases=releases, assuming=assuming)
+        stated = bound_naming(protection, shape, prior=prior, releases=releases, assuming=assuming)
         return naming.Bound(stated.chance, stated.source)
 
     return naming.log_rank(bound, people=people, largest=largest)
 
 
-def named_each(protection: Any, numbers: "Tensor", classes: "Tensor") -> NDArray[np.float64]:
+def chances_by_class(protection: Any, numbers: "Tensor", classes: "Tensor") -> NDArray[np.float64]:
     """How often each of some equally likely classes is named from one of its codes, exactly.
 
-    By the best adversary, who has all these images and knows the noise; classes that are equally likely are
-    named in turn, see naming.of_each. What is proved is above their mean; of the worst nothing is proved.
+    By the best adversary, who has all these images and knows the noise; equally likely classes are
+    named in turn, see naming.of_each. The proved bound is above their mean; it does not bound the worst.
 
     Args:
         protection: a code of bits.
-        numbers: (N, b), what its encoder makes of each image.
+        numbers: (N, b), the output of its encoder for each image.
         classes: (N,) int64, of each image.
 
     Returns:
@@ -164,24 +164,27 @@ def named_each(protection: Any, numbers: "Tensor", classes: "Tensor") -> NDArray
 def naming_words(
     protection: Any, shape: tuple[int, int, int], *, releases: int = 1, among: Iterable[int] = PEOPLE
 ) -> str:
-    """What is proved of who is on n released (C, H, W) images of one person, in a sentence.
+    """The proved bounds on naming the person on n released (C, H, W) images, in a sentence.
 
-    With what is assumed for it: nothing, and of several releases whatever proves more.
+    It states the assumptions: none, and for several releases those that prove more.
 
     Args:
-        protection, shape, releases: see `named`, also for the errors.
+        protection, shape, releases: see `bound_naming`, also for the errors.
         among: numbers of equally likely people.
     """
 
     def assuming(assumption: naming.Assumption) -> list[naming.Naming]:
-        return [named(protection, shape, candidates=n, releases=releases, assuming=assumption) for n in among]
+        return [
+            bound_naming(protection, shape, candidates=n, releases=releases, assuming=assumption)
+            for n in among
+        ]
 
     return naming.sentences(assuming, releases=releases)
 
 
 def guarantee_words(protection: Any, shape: tuple[int, int, int]) -> str:
-    """What a release of a (C, H, W) image is proved to hide of its pixels, in words."""
+    """What a release of a (C, H, W) image provably hides of its pixels, in words."""
     proved = protection.guarantee(shape)
     if proved is None and isinstance(protection, Region):
-        return protection.unproved(shape)
+        return protection.bound_in_words(shape)
     return str(proved or "nothing is proved about its pixels")

@@ -25,5 +25,5 @@ class Clear:
         return
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> None:
-        """None: a clear image is what it releases."""
+        """None: clear images are its releases."""
         return

@@ -1,7 +1,7 @@
-"""Images that an outside tool anonymised, to stand in tables beside the protections of this library.
+"""Images that an outside tool anonymised, for tables next to the protections of this library.
 
-A tool such as CIAGAN (Maximov, Elezi & Leal-Taixé 2020) or DeepPrivacy (Hukkelås, Mester & Lindseth 2019) is
-run by itself. An index then says which of its files is of which original, and that file is the release.
+A tool such as CIAGAN (Maximov, Elezi & Leal-Taixé 2020) or DeepPrivacy (Hukkelås, Mester & Lindseth 2019)
+runs by itself. An index then maps each of its files to its original, and that file is the release.
 """
 
 import hashlib
@@ -46,10 +46,10 @@ def read_index(name: str, content: bytes, folder: Path) -> list[Row]:
     """The rows of an index.
 
     Args:
-        name: what to call it in errors.
+        name: the index's name in errors.
         content: see parse_table. Column `file` names an anonymised image, and column `original` its original;
-            or column `digest` has the digest of the original, in hexadecimal. Other columns are passed over.
-        folder: what its paths are relative to. Anonymised images lie below it, since they are released;
+            or column `digest` has the digest of the original, in hexadecimal. Other columns are ignored.
+        folder: the folder of relative paths. Anonymised images lie below it, since they are released;
             originals may lie anywhere.
 
     Raises:
@@ -95,15 +95,15 @@ def _digest_of(text: str, place: str) -> bytes:
     return value
 
 
-# By what is in the index, not by its name alone: a study makes a protection anew for every batch.
+# Keyed by the index's content, not only by its name: a study makes a protection anew for every batch.
 @lru_cache(maxsize=8)
 def _rows_by_digest(
     name: str, content: bytes, folder: Path, channels: int, size: int | None
 ) -> Mapping[bytes, Row]:
-    """The row of each original, by the digest of its pixels as images.read gives them at a size.
+    """Maps the digest of each original's pixels, as images.read gives them at a size, to its row.
 
     Raises:
-        DataError: two rows are of one original; or see read_index.
+        DataError: two rows have one original; or see read_index.
         ImageError: an original cannot be read.
     """
     rows = read_index(name, content, folder)
@@ -111,7 +111,7 @@ def _rows_by_digest(
     def key(row: Row) -> bytes:
         if isinstance(row.original, bytes):
             return row.original
-        with _named(row):
+        with _naming_line(row):
             return digest(read_array(row.original, channels=channels, size=size))
 
     with ThreadPoolExecutor(thread_count()) as pool:
@@ -126,10 +126,10 @@ def _rows_by_digest(
     return found
 
 
-def _anonymised(row: Row, shape: tuple[int, int, int]) -> Pixels:
+def _read_anonymised(row: Row, shape: tuple[int, int, int]) -> Pixels:
     """The anonymised image at the (C, H, W) of its original. Raises ImageError."""
     channels, height, width = shape
-    with _named(row):
+    with _naming_line(row):
         if height == width:
             return read_array(row.file, channels=channels, size=height)
         image = read_array(row.file, channels=channels)
@@ -140,8 +140,8 @@ def _anonymised(row: Row, shape: tuple[int, int, int]) -> Pixels:
 
 
 @contextmanager
-def _named(row: Row) -> Iterator[None]:
-    """Have errors about a file say which line names it."""
+def _naming_line(row: Row) -> Iterator[None]:
+    """Adds the line that names a file to errors about it."""
     try:
         yield
     except ImageError as error:
@@ -152,17 +152,17 @@ def _named(row: Row) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Outside:
-    """What an outside tool made of each image, from the files that an index names.
+    """The image that an outside tool made of each original, from the files that an index names.
 
-    An image is looked up by its pixels, wherever it comes from. The files of originals are read as by a data
-    source: for square images, the largest centre square, resized; for others, the whole. An image that was
-    cropped or turned after that is in no file, and is known by its digest alone. The anonymised image comes
-    at the size of its original, cut and resized in the same way.
+    An image is looked up by its pixels, from any source. The files of originals are read as a data source
+    reads them: for square images, the largest centre square, resized; for others, the whole. An image that
+    was cropped or turned afterwards is in no file, and only its digest finds it. The anonymised image is
+    cut and resized in the same way, to the size of its original.
 
-    Nothing is proved: an outside tool made the images, and nobody here knows what they still tell.
+    Nothing is proved: an outside tool made the images, and they may reveal anything.
 
     The files must not change while a process works with them: it reads the originals once for each size, and
-    `made_of` is of the first time that it was asked.
+    computes `digest` once.
 
     Attributes:
         index: path of the index, a CSV; see read_index.
@@ -181,20 +181,20 @@ class Outside:
         """See Protection.spec."""
         return canonical("outside", self)
 
-    def made_of(self) -> str:
-        """The SHA-256 over the index and all files that it names; see release.made_of.
+    def digest(self) -> str:
+        """The SHA-256 over the index and all files that it names; see release.file_digest_of.
 
         Raises:
             ArtefactError: one of them cannot be read.
             DataError: see read_index.
         """
-        return self._made_of
+        return self._digest
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release.
 
         Raises:
-            DataError: an image is not an original of the index, or two rows are of one; or see read_index.
+            DataError: an image is not an original of the index, or two rows have one; or see read_index.
             ImageError: the file of an original, or of one of these images, is not an image that can be read.
             ArtefactError: the index cannot be read.
         """
@@ -211,12 +211,14 @@ class Outside:
                 "cropped or turned after reading are named by their digest"
             )
         with ThreadPoolExecutor(thread_count()) as pool:
-            found = list(pool.map(lambda each: _anonymised(rows[each], (channels, height, width)), digests))
+            found = list(
+                pool.map(lambda each: _read_anonymised(rows[each], (channels, height, width)), digests)
+            )
         values = np.stack(found) if found else as_array(images)
         return Release(values, self.spec, (height, width))
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: nothing is proved of what an outside tool made."""
+        """None: nothing is proved about the images of an outside tool."""
         return
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> None:
@@ -233,11 +235,11 @@ class Outside:
             raise ArtefactError(f"{self.index}: cannot be read ({error.strerror})") from error
 
     @cached_property
-    def _made_of(self) -> str:
+    def _digest(self) -> str:
         content = self._content()
         made = hashlib.sha256(content)
         for row in read_index(self.index, content, self._folder()):
-            with _named(row):
+            with _naming_line(row):
                 for path in (row.file, row.original):
                     if isinstance(path, Path):
                         made.update(artefact_digest(str(path)).encode())

@@ -1,4 +1,4 @@
-"""What the parameters of every protection share: how they are checked, and how they are written."""
+"""The checks and the spelling of parameters, shared by all protections."""
 
 import dataclasses
 import hashlib
@@ -12,17 +12,17 @@ from sfumato.base.files import open_regular
 from sfumato.errors import ArtefactError, SpecError, shortened
 from sfumato.images import Images, check_batch
 
-# In grey levels, root mean square: what JPEG of quality 95 changes in a photograph (2 in the middle of LFW's
-# faces, a PSNR of 42 dB). Nobody sees it: a release that is no further from its image, or noise that is no
-# stronger, protects nothing.
+# In grey levels, root mean square: the change of a photograph by JPEG of quality 95 (2 in the middle of LFW's
+# faces, a PSNR of 42 dB). Nobody sees it: a release no further from its image, or noise no stronger, protects
+# nothing.
 LEAST_DIFFERENCE = 2.0
 
-# The least and the most of each parameter, whatever the image: protection -> parameter -> both. The page
+# The least and the most of each parameter, for any image: protection -> parameter -> both. The page
 # keeps the same table (web/src/protect/parameters.ts), and a test compares them.
 #
 # At the least radius the median release of a face of LFW differs from it by 2.7 grey levels, and at 0.4 by
 # 1.7, less than LEAST_DIFFERENCE. A share of 0.1 is one pixel in a hundred. No image has longer sides than
-# the largest cell. The rest is far beyond use, and within what floating point, 64-bit noise and Pillow hold.
+# the largest cell. The other limits are far beyond use, and within floating point, 64-bit noise and Pillow.
 BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     "blur": {"radius": (0.5, 10_000)},
     "centre-blur": {"radius": (0.5, 10_000), "share": (0.1, 1)},
@@ -34,8 +34,8 @@ BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     "feature": {"noise": (1e-12, 1e12), "norm": (1e-6, 1e6)},
     "code": {"noise": (1e-12, 1e12), "norm": (1e-6, 1e6), "epsilon": (1e-12, 1e3)},
 }
-# A parameter that is the path of a file on this device. Every such parameter has this type: what travels of a
-# spec, what a ledger calls it, and whether a service may demand it, are decided by it (see spec.with_files).
+# A parameter that is the path of a file on this device. Every such parameter has this type: it decides which
+# part of a spec travels, how a ledger calls it, and whether a service may demand it (see spec.with_files).
 FilePath = Annotated[str, "the path of a file on this device"]
 
 _STRONGER_WHEN_LARGER = ("cell", "radius", "share", "sigma")
@@ -44,14 +44,14 @@ PLACES = ("faces", "background", "box")
 REGION = re.compile(rf"@({'|'.join(PLACES)})(?::(.*))?$")  # at the end of a spec: see region
 
 # The largest share of the pixels of an image that a mask shows, or that leaves for a service around a region:
-# what is around the others tells them.
+# the pixels around the hidden ones reveal them.
 MOST_SHOWN = 0.99
 
 _IN_CLEAR = "or write none to send images in clear"
 
 
 def canonical(name: str, protection: Any) -> str:
-    """`name:key=value,...` in the order of the dataclass fields, leaving out those at their default."""
+    """`name:key=value,...` in the order of the dataclass fields, without those at their default."""
     parts = [
         f"{field.name}={_number(value)}"
         for field in dataclasses.fields(protection)
@@ -75,7 +75,7 @@ def read_cell(text: str) -> int | Fraction:
 
 
 def check_size_of_cell(name: str, cell: int | Fraction) -> None:
-    """Raise SpecError unless the size of a cell is within BOUNDS, or a fraction of at most a half."""
+    """Raises SpecError unless the size of a cell is within BOUNDS, or a fraction of at most a half."""
     if isinstance(cell, int):
         check_bounds(name, "cell", cell, "the paper uses 2 to 10")
     elif not 0 < cell <= Fraction(1, 2):
@@ -91,7 +91,7 @@ def cell_in_pixels(protection: Any, height: int, width: int) -> int:
     A cell of 1/8 has an eighth of the shorter side, rounded up: there are never more than 8 along that side.
 
     Args:
-        protection: a dataclass with a `cell`, in pixels or as such a share.
+        protection: a dataclass with a `cell`, in pixels or as a share.
         height, width: of the images.
 
     Raises:
@@ -99,12 +99,12 @@ def cell_in_pixels(protection: Any, height: int, width: int) -> int:
     """
     cell = protection.cell
     if isinstance(cell, Fraction):
-        cell = replace(protection, cell=math.ceil(cell * min(height, width))).cell  # which is checked
+        cell = replace(protection, cell=math.ceil(cell * min(height, width))).cell  # replace checks it
     return int(cell)
 
 
 def check_bounds(name: str, key: str, value: float, cure: str) -> None:
-    """Raise SpecError unless a parameter is within BOUNDS: enough to protect something, and computable.
+    """Raises SpecError unless a parameter is within BOUNDS: strong enough to protect, and computable.
 
     Args:
         cure: for a value that is not above 0.
@@ -125,10 +125,10 @@ def check_bounds(name: str, key: str, value: float, cure: str) -> None:
 
 
 def check_single_pixels(name: str, cell: int | Fraction, key: str, value: float, most: float) -> None:
-    """Raise SpecError where cells are single pixels, and their noise is all that hides them, and too little.
+    """Raises SpecError if cells are single pixels, and their noise, which alone hides them, is too little.
 
     Args:
-        key: the parameter that sets the noise: less the larger it is.
+        key: the parameter that sets the noise: the larger it is, the less noise.
         most: the value at which the noise has a standard deviation of LEAST_DIFFERENCE grey levels.
     """
     if cell == 1 and value > most:
@@ -139,7 +139,7 @@ def check_single_pixels(name: str, cell: int | Fraction, key: str, value: float,
 
 
 def check_shown(name: str, keep: float) -> None:
-    """Raise SpecError where more than MOST_SHOWN of the pixels are shown."""
+    """Raises SpecError if more than MOST_SHOWN of the pixels are shown."""
     if keep > MOST_SHOWN:
         raise SpecError(
             f"{name}: keep={_brief(keep)} leaves the image nearly as it is: choose at most {MOST_SHOWN} (the "
@@ -154,7 +154,7 @@ def file_parameters(kind: Any) -> set[str]:
 
 
 def check_path(name: str, key: str, path: FilePath) -> None:
-    """Raise SpecError for the path of a file that a spec could not be read back with."""
+    """Raises SpecError for the path of a file that a spec could not represent."""
     if not path or path != path.strip() or "," in path or REGION.search(path):
         raise SpecError(
             f"{name}: {key}={path!r}: a path has no commas, which separate parameters, no spaces at "
@@ -165,12 +165,12 @@ def check_path(name: str, key: str, path: FilePath) -> None:
 def check_trained_on(
     name: str, artefact: str, trained: str, images: Images, shape: tuple[int, int, int]
 ) -> None:
-    """Raise SpecError unless (N, C, H, W) images are of the (C, H, W) that an artefact was trained on.
+    """Raises SpecError unless (N, C, H, W) images have the (C, H, W) of an artefact's training.
 
     Args:
         name: of the protection.
         artefact: its path.
-        trained: what to train anew, as "a mask".
+        trained: what to train again, as "a mask".
         images: to be released.
         shape: of the training images.
     """
@@ -184,7 +184,7 @@ def check_trained_on(
 
 
 def artefact_digest(path: str) -> str:
-    """The SHA-256 of a file that a spec only names; see release.made_of. Raises ArtefactError."""
+    """The SHA-256 of a file that a spec only names; see release.file_digest_of. Raises ArtefactError."""
     try:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -193,14 +193,14 @@ def artefact_digest(path: str) -> str:
 
 
 def check_pixels(name: str, pixels: int) -> int:
-    """The number of pixels that neighbours differ in. Raises SpecError below 1."""
+    """Returns the number of pixels that neighbours differ in. Raises SpecError below 1."""
     if pixels < 1:
         raise SpecError(f"{name}: pixels={pixels}: a guarantee is about at least 1 pixel")
     return pixels
 
 
 def check_cell(name: str, cell: int, images: Images) -> None:
-    """Raise SpecError unless (N, C, H, W) images hold at least one whole cell."""
+    """Raises SpecError unless (N, C, H, W) images hold at least one whole cell."""
     check_batch(images)
     height, width = images.shape[2:]
     if cell > min(height, width):
@@ -211,7 +211,7 @@ def check_cell(name: str, cell: int, images: Images) -> None:
 
 
 def _brief(value: float | Fraction) -> str:
-    """A number of a message, which may have thousands of digits."""
+    """A number in a message; it may have thousands of digits."""
     return shortened(_number(value), 24)
 
 

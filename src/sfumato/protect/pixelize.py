@@ -15,7 +15,7 @@ from sfumato.protect.release import Release
 def cell_sums(images: np.ndarray, *, cell: int) -> np.ndarray:
     """Sums over square cells of b x b pixels. (N, C, H, W) uint8 -> (N, C, h, w) int32 or int64.
 
-    h = ceil(H / b), w = ceil(W / b): cells of the last row and column may be smaller, and are cells too.
+    h = ceil(H / b), w = ceil(W / b): the cells of the last row and column may be smaller.
 
     Args:
         images: the originals.
@@ -28,7 +28,7 @@ def cell_sums(images: np.ndarray, *, cell: int) -> np.ndarray:
 
 
 def cell_areas(height: int, width: int, cell: int) -> NDArray[np.int64]:
-    """How many pixels each cell of a grid has: (h, w) int64, less than b * b only at the border."""
+    """The number of pixels in each cell of a grid: (h, w) int64, less than b * b only at the border."""
     return np.outer(_lengths(height, cell), _lengths(width, cell))
 
 
@@ -36,7 +36,7 @@ def cell_means(sums: np.ndarray, areas: np.ndarray) -> np.ndarray:
     """Sums of cells -> their uint8 means, halves rounded up, clamped. (N, C, h, w), (h, w) -> (N, C, h, w).
 
     The same on every machine: for sums from 0 to 255 * area, the quotient (2 sum + area) / (2 area) is an
-    integer or at least 1 / (2 area) below the next one, more than what rounding moves it by, in float32 as
+    integer or at least 1 / (2 area) below the next one, more than the error of rounding, in float32 as
     long as the area is below 2^14.
     """
     kind = np.float32 if areas.max() < 1 << 14 else np.float64
@@ -49,10 +49,10 @@ def cell_means(sums: np.ndarray, areas: np.ndarray) -> np.ndarray:
 
 
 def spread(pixels: int, areas: NDArray[np.int64], *, largest_first: bool) -> NDArray[np.int64]:
-    """How many of `pixels` each cell gets when one cell after another is filled. (h, w) -> (h * w,) int64.
+    """The number of `pixels` in each cell, filling one cell after another. (h, w) -> (h * w,) int64.
 
-    Filling the largest cells first makes the sum of squares as large as it can be, filling the smallest
-    first the sum of shares: what the worst neighbours of an image do. More pixels than there are fill all.
+    Filling the largest cells first maximises the sum of squares, filling the smallest first the sum of
+    shares: the worst neighbours of an image. More pixels than there are fill all.
 
     Returns:
         counts, in the order in which the cells are filled.
@@ -64,13 +64,13 @@ def spread(pixels: int, areas: NDArray[np.int64], *, largest_first: bool) -> NDA
 
 
 def _lengths(side: int, cell: int) -> NDArray[np.int64]:
-    """(ceil(side / cell),) how many pixels each cell has along one side."""
+    """(ceil(side / cell),) the number of pixels of each cell along one side."""
     return np.minimum(side - np.arange(0, side, cell), cell)
 
 
 def _add_strides(array: np.ndarray, step: int, *, axis: int, dtype: type) -> np.ndarray:
-    """Add up every `step` neighbours along `axis`; what is left over at the end makes a last, smaller sum."""
-    moved = array.swapaxes(axis, -1)  # a view: the result is laid out as the input is
+    """Adds up every `step` neighbours along `axis`; the remainder makes a last, smaller sum."""
+    moved = array.swapaxes(axis, -1)  # a view: the result has the layout of the input
     total: np.ndarray = moved[..., 0::step].astype(dtype, order="K")
     for offset in range(1, step):
         part = moved[..., offset::step]

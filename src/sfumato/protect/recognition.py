@@ -1,6 +1,6 @@
-"""What distinguishes a release from other images: noise by its law, and how it is said of an image.
+"""Signs that distinguish a release from other images: noise by its law, and a message about an image.
 
-`Protection.suspicious` of every protection whose releases have something that others lack is made of this.
+`Protection.suspicious` uses them for every protection whose releases have such a sign.
 """
 
 import math
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from sfumato.protect.release import Release
 
-_GRID = 0.5  # steps of a clean value, in grey levels, that the noise is checked about
-_MANY = 200.0  # steps in a standard deviation, from which on whole numbers are as good as real ones
-_LEVELS = (0.02, 0.1, 0.3, 0.6)  # of the probabilities of values so near, at which shares are looked at
+_GRID = 0.5  # steps, in grey levels, of the clean values about which the noise is checked
+_MANY = 200.0  # steps in a standard deviation; with more, whole numbers are as good as real ones
+_LEVELS = (0.02, 0.1, 0.3, 0.6)  # levels of the probability of such near values, for which shares are checked
 
 Floats = NDArray[np.float64]
 
 
 def first_image(suspects: Iterable[bool], what: str) -> str | None:
-    """`image 2 shows something`, of the first image that is suspect; None where none is."""
+    """`image 2 shows something`, for the first suspect image; None if none is suspect."""
     for number, suspect in enumerate(suspects, 1):
         if suspect:
             return f"image {number} {what}"
@@ -36,8 +36,8 @@ class Law:
     Attributes:
         kind: "laplace" or "normal".
         scale: of Laplace noise, or the standard deviation.
-        steps: noise is a whole number of such parts of a grey level, as where it is drawn for the sum of so
-            many pixels; None for real numbers.
+        steps: noise is a whole number of such parts of a grey level, if it is drawn for the sum of that many
+            pixels; None for real numbers.
     """
 
     kind: Literal["laplace", "normal"]
@@ -48,7 +48,7 @@ class Law:
         """The probability of noise below each of some numbers."""
         if self.steps is None:
             return self._real(values)
-        # Noise of k steps is below v where k <= most.
+        # Noise of k steps is below v if k <= most.
         most = np.ceil(values * self.steps) - 1
         scale = self.scale * self.steps
         if self.kind == "laplace":  # P(k) ~ exp(-|k| / scale)
@@ -68,7 +68,7 @@ class Law:
 
     def _real(self, values: Floats) -> Floats:
         if self.kind == "normal":
-            import torch  # here: who releases has no need of it
+            import torch  # here: releasing does not need it
 
             normal: Floats = torch.special.ndtr(torch.from_numpy(values / self.scale)).numpy()
             return normal
@@ -77,14 +77,14 @@ class Law:
 
 
 def lacks_noise(release: Release, law: Law, *, false_alarm: float) -> str | None:
-    """Which image of a release evidently lacks the noise of a law, in words; None where none does.
+    """Says which image of a release evidently lacks the noise of a law; None if none does.
 
-    An image by itself, or all together, where a few small ones say more than each does. See chances.
+    It checks each image, and all together: a few small ones say more together than each does. See chances.
 
     Args:
         release: of values with such noise, or not.
         law: of the noise on whole cells, or on pixels.
-        false_alarm: how probable it is at most that an image with that noise is named.
+        false_alarm: the largest probability that it names an image with that noise.
     """
     alone, together = chances(release, law)
     if min(together, alone.min(initial=1.0)) <= false_alarm / 2:
@@ -93,23 +93,23 @@ def lacks_noise(release: Release, law: Law, *, false_alarm: float) -> str | None
 
 
 def chances(release: Release, law: Law) -> tuple[Floats, float]:
-    """How probable it is at most that what has the noise of a law looks so much like what has none.
+    """Upper bounds on the probability that a release with the noise of a law looks so much as if it had none.
 
     Source: ours. Every other value, as on a chessboard, is predicted from its four neighbours, and in a
-    further channel also from how far the channels before it are from theirs. Whatever the image shows, the
-    noise on a value is independent of its prediction, so that it comes so near with a probability of at most
-    u, the largest over all clean values; and of n values, one after another, so large a share has u <= p with
-    a probability of at most exp(-n·KL(share || p)) (Chernoff 1952, Hoeffding 1963). Two kinds are counted:
-    all values, and those that no end of the range has clamped; each at a few levels of p. The smallest of
-    these probabilities counts, times their number (Bonferroni). An honest release thus has a chance of at
-    most x, whatever it shows, to be given one of x or less.
+    further channel also from the differences of earlier channels to theirs. Whatever the image shows, the
+    noise on a value is independent of its prediction, so it comes this near with a probability of at most
+    u, the largest over all clean values; and among n values, one after another, a share this large has u <= p
+    with a probability of at most exp(-n·KL(share || p)) (Chernoff 1952, Hoeffding 1963). Two kinds are
+    counted: all values, and those that no end of the range has clamped; each at a few levels of p. The
+    smallest of these probabilities counts, times their number (Bonferroni). An honest release thus gets x or
+    less with a chance of at most x, whatever it shows.
 
     Args:
-        release: N images, of which whole cells count: border cells have more noise, and are few.
+        release: N images. Only whole cells count: border cells have more noise, and are few.
         law: of the noise.
 
     Returns:
-        (N,) of each image, and of all images taken as one; 1 where there is nothing to predict from.
+        (N,) for each image, and for all images as one; 1 if there is nothing to predict from.
     """
     rows, columns = (side // release.cell for side in release.size)
     values = release.array[:, :, :rows, :columns]  # (N, C, h, w)
@@ -134,7 +134,7 @@ def chances(release: Release, law: Law) -> tuple[Floats, float]:
 
 
 def _predictions(values: NDArray[np.uint8]) -> NDArray[np.int16]:
-    """What each of (N, C, h, w) values is expected to be: see chances."""
+    """The expected value of each of (N, C, h, w) values: see chances."""
     edged = np.pad(values.astype(np.float32), ((0, 0), (0, 0), (1, 1), (1, 1)), mode="reflect")
     around = edged[:, :, :-2, 1:-1] + edged[:, :, 2:, 1:-1] + edged[:, :, 1:-1, :-2] + edged[:, :, 1:-1, 2:]
     around /= 4
@@ -145,7 +145,7 @@ def _predictions(values: NDArray[np.uint8]) -> NDArray[np.int16]:
 
 
 def _evidence(close: int, count: int, level: float) -> float:
-    """n·KL(share || p), in nats, where the share is above p; else 0."""
+    """n·KL(share || p), in nats, if the share is above p; else 0."""
     share = close / max(count, 1)
     if share <= level:
         return 0.0
@@ -155,13 +155,13 @@ def _evidence(close: int, count: int, level: float) -> float:
 
 @lru_cache(maxsize=16)
 def _nearness(law: Law, *, clamped: bool) -> Floats:
-    """(256, 256): the largest probability of a released value within so much (row) of a number (column).
+    """(256, 256): the largest probability of a released value within a distance (row) of a number (column).
 
-    Where it is above the highest level for all numbers, no level asks how much: 1 stands there.
+    1 replaces a value that is above the highest level for all numbers: no level needs it.
 
     Args:
         law: of the noise.
-        clamped: of all values; otherwise among those between 1 and 254.
+        clamped: whether among all values; otherwise among those between 1 and 254.
     """
     clean = np.arange(0, 255 + _GRID, _GRID)[:, None]
     edges = law.below(np.arange(255) + 0.5 - clean)  # below 0.5, ..., below 254.5

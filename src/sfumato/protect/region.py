@@ -2,12 +2,11 @@
 
 `blur:radius=8@faces` blurs the faces that CenterFace finds, whose weights come with the extra `faces`;
 `blur:radius=8@faces:file=mtcnn.safetensors` those that MTCNN finds. A face, with a margin around it, is
-protected as an image of its own, so that `cell=1/8` is an eighth of the face. Boxes that overlap are made
-one, so that no pixel is released twice.
+protected as an image of its own, so `cell=1/8` is an eighth of the face. Overlapping boxes are merged, so
+no pixel is released twice.
 
-What the protection proves, it proves of the pixels within each box, once it is known where the boxes lie.
-Nothing is proved of the image: all around is shown as it is, where the faces are is shown, and a face that
-the detector misses is shown.
+The protection's guarantee holds for the pixels within each box, given the boxes. Nothing is proved about the
+image: its other pixels, the positions of the faces, and a face that the detector misses are shown.
 """
 
 import math
@@ -34,25 +33,25 @@ if TYPE_CHECKING:
 
 MISSING = ("stop", "all")
 
-NO_FACE = "no face was found"  # why an image fails
+NO_FACE = "no face was found"  # the cause of an image's failure
 
-# What is counted of an image.
+# The counts of an image.
 COUNTED = {"faces": "faces covered", "background": "faces shown", "box": "boxes covered"}
 
-Box = tuple[int, int, int, int]  # top, bottom, left and right edge in pixels, as two slices have them
+Box = tuple[int, int, int, int]  # top, bottom, left and right edge in pixels, as in two slices
 
 _MOST_MARGIN = 3.0
-# Less sure than a face is usually taken for: what is covered for nothing costs little, what is missed all.
+# Lower than usual for faces: a box too many costs little, a missed face everything.
 _THRESHOLDS = (0.6, 0.6, 0.5)
 
 
 @dataclass(frozen=True)
 class RegionRelease(Release):
-    """A release of which parts are the original.
+    """A release with parts of the original.
 
     Attributes:
         covered: (N, 1, H, W) bool, which pixels are protected. It does not travel.
-        boxes: how many faces were found in each image, or how many boxes it has.
+        boxes: the number of faces found in each image, or of its boxes.
     """
 
     covered: NDArray[np.bool_] | None = None
@@ -67,17 +66,16 @@ class RegionRelease(Release):
 
 @dataclass(frozen=True)
 class Region:
-    """A protection of pixels on parts of an image; the rest is shown as it is.
+    """A protection of pixels on parts of an image; the rest is shown unchanged.
 
     Attributes:
         inner: the protection.
-        place: "faces"; "background", all but the faces; or "box", which a file says.
-        file: the weights of MTCNN for faces and background, or "" for CenterFace; of "box" a CSV with the
+        place: "faces"; "background", all but the faces; or "box", from a file.
+        file: the weights of MTCNN for faces and background, or "" for CenterFace; for "box" a CSV with the
             columns left, top, right and bottom, in shares of the image up to 1 or in pixels, and a column
-            `file` where each image has boxes of its own.
-        margin: how much a found face is widened on each side, as a share of its longer side.
-        missing: what becomes of an image without a face: "stop", it is not released; or "all", all of it is
-            protected.
+            `file` if each image has its own boxes.
+        margin: how much a face is widened on each side, as a share of its longer side.
+        missing: for an image without a face: "stop" does not release it; "all" protects all of it.
     """
 
     inner: Any
@@ -121,8 +119,8 @@ class Region:
         """See Protection.draws_noise."""
         return bool(self.inner.draws_noise)
 
-    def made_of(self) -> str:
-        """The digest of the file of the detector or of the boxes; see release.made_of."""
+    def digest(self) -> str:
+        """The digest of the file of the detector or of the boxes; see release.file_digest_of."""
         if self.file:
             return artefact_digest(self.file)
         from sfumato.networks.faces.center_face import WEIGHTS
@@ -133,24 +131,24 @@ class Region:
         """See Protection.release.
 
         Raises:
-            ImageError: an image without a face, where that is to stop, or without a box.
+            ImageError: an image without a face, if `missing` is "stop", or without a box.
             SpecError: a parameter does not fit a face, such as cells larger than it.
         """
         check_batch(images)
-        edges = [self._found_or_refused(image) for image in as_array(images)]
+        edges = [self._find_or_refuse(image) for image in as_array(images)]
         values, covered = as_array(images).copy(), np.zeros((len(images), 1, *images.shape[2:]), bool)
         for row, (image, found) in enumerate(zip(as_array(images), edges, strict=True)):
-            values[row], covered[row] = self.applied(image, disjoint(found), noise)
+            values[row], covered[row] = self.apply(image, disjoint(found), noise)
         counts = tuple(map(len, edges))
         size = (images.shape[2], images.shape[3])
         return RegionRelease(values, self.spec, size, covered=covered, boxes=counts)
 
-    def applied(self, image: Pixels, boxes: Sequence[Box], noise: Noise) -> tuple[Pixels, NDArray[np.bool_]]:
-        """A (C, H, W) uint8 image with its boxes protected, or all but these; and (1, H, W) bool, where.
+    def apply(self, image: Pixels, boxes: Sequence[Box], noise: Noise) -> tuple[Pixels, NDArray[np.bool_]]:
+        """Protects the boxes of a (C, H, W) uint8 image, or all else; and (1, H, W) bool, which pixels.
 
         Without boxes, all of it is protected. Raises SpecError as release does.
         """
-        covered = self.covered(image, boxes)
+        covered = self.mask_of(image, boxes)
         if not boxes or self.place == "background":
             values = self.inner.release(image[None], noise).pictures()[0].copy()
             np.copyto(values, image, where=~covered)
@@ -161,8 +159,8 @@ class Region:
             values[:, *part] = self.inner.release(image[None, :, *part], noise).pictures()[0]
         return values, covered
 
-    def covered(self, image: Pixels, boxes: Sequence[Box]) -> NDArray[np.bool_]:
-        """(1, H, W) bool, which pixels of a (C, H, W) image with such boxes are protected."""
+    def mask_of(self, image: Pixels, boxes: Sequence[Box]) -> NDArray[np.bool_]:
+        """(1, H, W) bool, which pixels of a (C, H, W) image with these boxes are protected."""
         outside = not boxes or self.place == "background"
         covered = np.full((1, *image.shape[1:]), outside)
         for top, bottom, left, right in boxes:
@@ -170,17 +168,17 @@ class Region:
         return covered
 
     def boxes(self, image: Images) -> list[Box]:
-        """The boxes of a (C, H, W) uint8 image, disjoint; none where there is no face, and all is protected.
+        """The disjoint boxes of a (C, H, W) uint8 image; none without a face: then all is protected.
 
         Raises:
             ImageError: see release.
             ArtefactError: the weights of the detector, or the file of boxes, cannot be read.
             MissingExtraError: no file is named, and the extra `faces` is not installed.
         """
-        return disjoint(self._found_or_refused(image))
+        return disjoint(self._find_or_refuse(image))
 
-    def _found_or_refused(self, image: Images) -> list[Box]:
-        boxes = self.found(image)
+    def _find_or_refuse(self, image: Images) -> list[Box]:
+        boxes = self.find(image)
         if not boxes and (self.missing == "stop" or self.place == "box"):
             what = "no box in the image" if self.place == "box" else NO_FACE
             cure = "" if self.place == "box" else ", or protect all of such images (--no-face all)"
@@ -190,13 +188,13 @@ class Region:
             )
         return boxes
 
-    def found(self, image: Images) -> list[Box]:
-        """The boxes of a (C, H, W) uint8 image, which may overlap; none where there is nothing.
+    def find(self, image: Images) -> list[Box]:
+        """Finds the boxes of a (C, H, W) uint8 image, which may overlap, or none.
 
         Raises ArtefactError and MissingExtraError as boxes does.
         """
         _, height, width = image.shape
-        edges = self._listed(image) if self.place == "box" else self._around_faces(as_tensor(image))
+        edges = self._read_listed(image) if self.place == "box" else self._around_faces(as_tensor(image))
         boxes = [
             (
                 *(max(0, math.floor(top)), min(height, math.ceil(bottom))),
@@ -207,11 +205,11 @@ class Region:
         return [box for box in boxes if box[0] < box[1] and box[2] < box[3]]
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: all around the boxes is shown, and where they lie depends on the image."""
+        """None: everything around the boxes is shown, and their position depends on the image."""
         return
 
-    def unproved(self, shape: tuple[int, int, int]) -> str:
-        """What is proved of (C, H, W) images in place of a guarantee, in words."""
+    def bound_in_words(self, shape: tuple[int, int, int]) -> str:
+        """The proved bound for (C, H, W) images instead of a guarantee, in words."""
         inside = {"faces": "within each box around a face", "background": "outside of the faces"}
         where = inside.get(self.place, "within the boxes")
         proved = str(self.inner.guarantee(shape) or "nothing is proved").partition(";")[0]
@@ -222,8 +220,8 @@ class Region:
         return None
 
     def _around_faces(self, image: "Tensor") -> list[list[float]]:
-        """The edges of the faces that the detector finds, widened by the margin: left, top, right, bottom."""
-        import torch  # here: a protection in boxes has no need of it
+        """Left, top, right and bottom edges of the detected faces, widened by the margin."""
+        import torch  # here: a protection in boxes does not need it
 
         found = self._find(image[None].expand(1, 3, *image.shape[1:]))[0].boxes
         sides = (found[:, 2:] - found[:, :2]).amax(1, keepdim=True) * self.margin
@@ -232,7 +230,7 @@ class Region:
 
     @cached_property
     def _find(self) -> "Callable[[Tensor], list[Faces]]":
-        """What finds faces, once its weights are read."""
+        """Loads the detector of faces."""
         if not self.file:
             from sfumato.networks.faces.center_face import CenterFace
 
@@ -245,7 +243,7 @@ class Region:
     def _table(self) -> dict[bytes | None, list[tuple[float, float, float, float]]]:
         return _read_boxes(Path(self.file))
 
-    def _listed(self, image: Images) -> list[list[float]]:
+    def _read_listed(self, image: Images) -> list[list[float]]:
         table = self._table
         listed = table.get(None, []) if None in table else table.get(digest(image), [])
         _, height, width = image.shape
@@ -260,7 +258,7 @@ class Region:
 
 
 def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float, float]]]:
-    """Left, top, right and bottom edges, by the digest of the image; by None where they are for all."""
+    """Left, top, right and bottom edges, by the digest of the image; by None if they are for all."""
     sides = ("left", "top", "right", "bottom")
     found: dict[bytes | None, list[tuple[float, float, float, float]]] = {}
     digests: dict[str, bytes] = {}
@@ -279,17 +277,17 @@ def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float
             raise DataError(f"{line}: left must be below right, top below bottom, and none below 0")
         name = row.get("file") or None
         if name is not None and name not in digests:
-            # Looked at only: it may lie anywhere.
+            # Only read, not released: it may lie anywhere.
             digests[name] = digest(read_array(path.parent / name, channels=None))
         key = None if name is None else digests[name]
         found.setdefault(key, []).append((left, top, right, bottom))
     if None in found and len(found) > 1:
-        raise DataError(f"{path}: some rows name a file and some do not: name one in each row, or in none")
+        raise DataError(f"{path}: some rows name a file and some do not: name one in every row, or never")
     return found
 
 
 def disjoint(boxes: Iterable[Box]) -> list[Box]:
-    """Boxes that overlap, as the least box around them, until none do."""
+    """Merges overlapping boxes into the least box around them, until all are disjoint."""
     kept: list[Box] = []
     for box in boxes:
         joined = box
@@ -301,7 +299,7 @@ def disjoint(boxes: Iterable[Box]) -> list[Box]:
 
 
 def around(boxes: Iterable[Box]) -> Box:
-    """The least box that holds some."""
+    """The least box around some."""
     tops, bottoms, lefts, rights = zip(*boxes, strict=True)
     return min(tops), max(bottoms), min(lefts), max(rights)
 

@@ -1,4 +1,4 @@
-"""What leaves a device, and what every protection offers."""
+"""Releases, and the protocol of every protection."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,24 +15,24 @@ from sfumato.images import Images, Pixels, as_array, as_tensor
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The kinds of what leaves a device: values of pixels; which pixels a mask would show; the numbers of a
-# feature; the bits of a code; and the name of a class.
+# The kinds of releases: values of pixels; the pixels that a mask would show; the numbers of a feature; the
+# bits of a code; and the name of a class.
 KINDS = ("pixels", "shape", "numbers", "bits", "answer")
-IMAGES = ("pixels", "shape")  # those that can be looked at
+IMAGES = ("pixels", "shape")  # those that people can look at
 
 
 @dataclass(frozen=True)
 class Release:
-    """Protected images as they leave a device.
+    """Protected images that leave a device.
 
     Attributes:
-        array: (N, C, h, w) uint8, the values. Pixelized images travel as one value a cell, which is all that
+        array: (N, C, h, w) uint8, the values. Pixelized images travel as one value a cell, all that
             they hold; otherwise h and w are those of the images. A tensor becomes the array of its memory.
         spec: the protection that made them.
         size: (H, W) of the original images.
-        cell: side of the square of pixels that each value stands for; 1 where there are no cells.
-        shown: (N, 1, H, W) bool, which pixels are there, as many in each image: `values` are 0 elsewhere.
-            None where all are.
+        cell: side of the square of pixels for each value; 1 without cells.
+        shown: (N, 1, H, W) bool, the shown pixels, as many in each image: `values` are 0 elsewhere.
+            None if all are shown.
     """
 
     array: Pixels
@@ -50,27 +50,27 @@ class Release:
         return as_tensor(self.array)
 
     def images(self) -> "Tensor":
-        """What the receiver sees: (N, C, H, W) uint8, cells enlarged to their pixels, hidden pixels 0."""
+        """The images that a receiver sees: (N, C, H, W) uint8, cells enlarged, hidden pixels 0."""
         return as_tensor(self.pictures())
 
     def pictures(self) -> Pixels:
         """See `images`; the same as an array."""
-        return _enlarged(self.array, cell=self.cell, size=self.size)
+        return _enlarge(self.array, cell=self.cell, size=self.size)
 
     def shapes(self) -> "Tensor":
-        """Which pixels are there, and nothing else: (N, C, H, W) uint8, 255 where shown and 0 where hidden.
+        """The shapes of masks alone: (N, C, H, W) uint8, 255 for shown pixels and 0 for hidden ones.
 
         Raises:
-            DataError: all are: there is no shape.
+            DataError: all pixels are shown: there is no shape.
         """
         if self.shown is None:
-            raise DataError(f"{self.spec} shows all pixels, so that its releases have no shape: use a mask")
+            raise DataError(f"{self.spec} shows all pixels: its releases have no shape; use a mask")
         return self.shown.expand(-1, self.array.shape[1], -1, -1).byte() * 255
 
     def vectors(self) -> "Tensor":
-        """What travelled as numbers: (N, C·h·w) float32, values from 0 to 1, and hidden ones 0.
+        """The release as numbers: (N, C·h·w) float32, values from 0 to 1, and hidden ones 0.
 
-        Of a mask, each pixel has a number more: whether it is shown.
+        With a mask, each pixel has one more number: whether it is shown.
         """
         import torch
 
@@ -84,17 +84,17 @@ class Release:
 
     @property
     def bytes_per_image(self) -> int:
-        """How many bytes travel for one image, before any compression; see packed."""
+        """The bytes of one image, before any compression; see pack."""
         if self.shown is None:
             return int(self.array[0].size)
         bits = self.shown[0].numel()
         return -(-bits // 8) + int(self.shown[0].sum()) * int(self.array.shape[1])
 
-    def packed(self) -> list[bytes]:
-        """What travels of each image: its values; of a masked one, the mask's bits and the shown values.
+    def pack(self) -> list[bytes]:
+        """The bytes of each image: its values; with a mask, the mask's bits and the shown values.
 
-        Bits are row by row, eight a byte, the first the highest, 1 for a pixel that is shown. The values of
-        the shown pixels follow, channel by channel. Of hidden pixels there is nothing.
+        Bits are row by row, eight a byte, the first the highest, 1 for a shown pixel. The values of
+        the shown pixels follow, channel by channel. Hidden pixels have no bytes.
         """
         if self.shown is None:
             return [values.tobytes() for values in self.array]
@@ -105,7 +105,7 @@ class Release:
 
 
 def unpack(packets: Sequence[bytes], *, spec: str, shape: tuple[int, int, int]) -> Release:
-    """The release that `Release.packed` made packets of: of a masked one, whose images are of (C, H, W).
+    """Reads the packets of `Release.pack`, of masked images of (C, H, W).
 
     Raises:
         DataError: a packet is not as long as its mask says.
@@ -134,21 +134,21 @@ class Protection(Protocol):
 
     @property
     def cell(self) -> int | Fraction:
-        """The side of the square of pixels that a released value stands for; 1 where there are no cells.
+        """The side of the square of pixels for each released value; 1 without cells.
 
         A fraction is of the shorter side of the image: see parameters.cell_in_pixels.
         """
 
     @property
     def draws_noise(self) -> bool:
-        """Whether two releases of one image differ: then the first is kept, and never drawn again."""
+        """Whether two releases of one image differ: then the first is kept, and noise never drawn again."""
 
     @property
     def spec(self) -> str:
         """The canonical string, such as "dp-pix:cell=4,epsilon=3"; parse(spec) gives this protection."""
 
     def release(self, images: Images, noise: Noise) -> Release:
-        """Protect (N, C, H, W) uint8 images, with fresh noise for every image in the batch.
+        """Protects (N, C, H, W) uint8 images, with fresh noise for every image in the batch.
 
         Args:
             images: the originals, a tensor or an array.
@@ -160,7 +160,7 @@ class Protection(Protocol):
         """
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
-        """What a release of a (C, H, W) image is proved to hide; None when nothing is proved.
+        """What a release of a (C, H, W) image provably hides; None if nothing is proved.
 
         Args:
             shape: of the image.
@@ -169,66 +169,67 @@ class Protection(Protocol):
         """
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """What gives a release away as none of this protection, in words; None where nothing does.
+        """Why a release cannot come from this protection, in words, or None if it can.
 
-        A guard against mistakes: whoever wants to send a clear image can add what is looked for.
+        A guard against mistakes, not against people: anybody can add the missing sign to a clear image.
 
         Args:
-            release: of any images, with the cell of this protection, and masked where its releases are.
-            false_alarm: the most that the chance of an image may be to be suspected for its noise, whatever
-                it shows. Where no noise is drawn, nothing that was released is suspected.
-            made_of: the digest of the artefact that it was released by; another one that is here tells
-                nothing of it. None where it is not known.
+            release: of any images, with the cell of this protection, and masked if its releases are.
+            false_alarm: the largest chance that an image is suspected for its noise, whatever
+                it shows. Without noise, no true release is suspected.
+            made_of: the digest of the artefact that made it; another artefact here says nothing about it.
+                None if it is not known.
         """
 
 
 @runtime_checkable
 class Trained(Protocol):
-    """A protection whose spec names a file, and does not say what is in it."""
+    """A protection whose spec names a file, but not its content."""
 
-    def made_of(self) -> str:
-        """The digest of that file. Raises ArtefactError where it cannot be read."""
+    def digest(self) -> str:
+        """The digest of that file. Raises ArtefactError if it cannot be read."""
 
 
 @runtime_checkable
 class Encoding(Protocol):
-    """A protection that releases in two steps: numbers of an image, which are always the same, and noise."""
+    """A protection that releases in two steps: numbers of an image, always the same, and noise."""
 
     def encode(self, images: Images) -> "Tensor":
         """(N, C, H, W) uint8 images -> (N, d), as `Protection.release` does, and with its errors."""
 
     def release_of(self, numbers: "Tensor", noise: Noise) -> Any:
-        """What leaves of (N, d) numbers: `release(images, noise)` is `release_of(encode(images), noise)`."""
+        """Releases (N, d) numbers: `release(images, noise)` is `release_of(encode(images), noise)`."""
 
 
 def kind_of(protection: Any) -> str:
-    """The kind of what a protection releases, of KINDS."""
+    """The kind of a protection's releases, of KINDS."""
     kind: str = getattr(protection, "kind", "pixels")
     return kind
 
 
-def made_of(protection: Any) -> str | None:
-    """What a protection was made of beside its spec: the digest of a trained artefact; None for most.
+def file_digest_of(protection: Any) -> str | None:
+    """The digest of the trained artefact of a protection; None for most.
 
-    Who keeps results under a spec keeps this with it: the artefact may be trained anew at the same path.
+    Keep it with any result that is kept under a spec: the artefact may be trained again at the same path.
     """
-    return protection.made_of() if isinstance(protection, Trained) else None
+    return protection.digest() if isinstance(protection, Trained) else None
 
 
 def artefact_of(protection: Any) -> str | None:
-    """What travels of `made_of`: the digest of an artefact, which others have too; None of any other file.
+    """The part of `file_digest_of` that travels: the digest of an artefact, which others have too; else None.
 
-    A table of boxes or an index is the device's own: whoever guesses what is in it could check by a digest.
+    A table of boxes or an index belongs to the device: a digest would let others check guesses of its
+    content.
     """
-    return made_of(protection) if hasattr(protection, "artefact") else None
+    return file_digest_of(protection) if hasattr(protection, "artefact") else None
 
 
 def enlarge(values: "Tensor", *, cell: int, size: tuple[int, int]) -> "Tensor":
-    """Repeat every cell over its pixels: (N, C, h, w) -> (N, C, H, W). Border cells are cut to the image."""
-    return values if cell == 1 else as_tensor(_enlarged(values.numpy(), cell=cell, size=size))
+    """Repeats every cell over its pixels: (N, C, h, w) -> (N, C, H, W). Border cells are cut to the image."""
+    return values if cell == 1 else as_tensor(_enlarge(values.numpy(), cell=cell, size=size))
 
 
-def _enlarged(values: Pixels, *, cell: int, size: tuple[int, int]) -> Pixels:
+def _enlarge(values: Pixels, *, cell: int, size: tuple[int, int]) -> Pixels:
     # Not by indices, in torch: 40 times slower.
     if cell == 1:
         return values

@@ -1,4 +1,4 @@
-"""Spec strings: `name:key=value,key=value`, read the same by every part that names a protection."""
+"""Spec strings: `name:key=value,key=value`, read in the same way everywhere."""
 
 import dataclasses
 import math
@@ -45,7 +45,7 @@ _CURES = {
 
 
 class _Kinds(Mapping[str, Any]):
-    """Protections by name. Those that are trained need PyTorch, and are imported when they are asked for."""
+    """Protections by name. Trained ones need PyTorch, and are imported when they are used."""
 
     def __init__(self, here: Mapping[str, Any], trained: Mapping[str, str]) -> None:
         self._here = here
@@ -80,7 +80,7 @@ PROTECTIONS: Mapping[str, Any] = _Kinds(_PIXELS, _TRAINED)
 
 AnyProtection: TypeAlias = "Protection | Feature | Code | Answer"
 
-MOST_LISTED = 1000  # protections that one spec names by its lists
+MOST_LISTED = 1000  # protections that the lists of one spec name
 _LONGEST = 5000  # characters of the spec of one protection: a path, and little else
 
 
@@ -89,27 +89,27 @@ def parse(spec: str) -> Protection: ...
 @overload
 def parse(spec: str, *, takes: Collection[str]) -> Any: ...
 def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
-    """The protection that a spec names. parse(spec).spec is its canonical form.
+    """Reads the protection that a spec names. parse(spec).spec is its canonical form.
 
     Args:
         spec: such as "dp-pix:cell=4,epsilon=3".
-        takes: the kinds of releases that the caller can take, of release.KINDS; images by default.
+        takes: the kinds of releases that the caller accepts, of release.KINDS; images by default.
 
     Raises:
-        SpecError: an unknown name or key (the nearest is named), a missing or impossible value, a list of
-            values, which only a study takes, or a protection whose releases are not taken.
+        SpecError: an unknown name or key (it names the nearest), a missing or impossible value, a list of
+            values, which only a study takes, or a protection whose releases are not accepted.
     """
-    inner, region = _parted(spec)
+    inner, region = _split(spec)
     protection = parse_as(inner, PROTECTIONS)
-    return _taken(protection if region is None else _on_part(protection, region), takes)
+    return _check_taken(protection if region is None else _on_part(protection, region), takes)
 
 
 def parse_as(spec: str, kinds: Mapping[str, Callable[..., _Named]]) -> _Named:
-    """As parse, with the dataclasses of `kinds` by the names that a spec begins with.
+    """Does the same with the dataclasses of `kinds`, by the names that a spec begins with.
 
-    No file is opened that the spec names: it may be written by anybody.
+    It opens no file that the spec names: anybody may have written it.
     """
-    known = _known(spec, kinds)
+    known = _look_up(spec, kinds)
     if len(spec) > _LONGEST:
         raise SpecError(f"{known[0]}: a spec of {len(spec)} characters: write at most {_LONGEST}")
     return _every(spec, *known, most=1)[0]
@@ -125,32 +125,32 @@ def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     With several lists, every combination in turn; the last key varies fastest. `takes` and errors are those
     of parse.
     """
-    inner, region = _parted(spec)
+    inner, region = _split(spec)
     listed = expand_as(inner, PROTECTIONS)
     if region is not None:
         listed = [_on_part(protection, region) for protection in listed]
-    return [_taken(protection, takes) for protection in listed]
+    return [_check_taken(protection, takes) for protection in listed]
 
 
 def expand_as(spec: str, kinds: Mapping[str, Callable[..., Any]]) -> list[Any]:
-    """As expand, with the dataclasses of `kinds` by the names that a spec begins with."""
-    return _every(spec, *_known(spec, kinds), most=MOST_LISTED)
+    """Does the same with the dataclasses of `kinds`, by the names that a spec begins with."""
+    return _every(spec, *_look_up(spec, kinds), most=MOST_LISTED)
 
 
 def portable(spec: str) -> str:
-    """A spec as it travels: files by their names, without the folders of this device."""
+    """The part of a spec that travels: files by their names, without the folders of this device."""
     return with_files(spec, lambda key, path: file_name(path))
 
 
 def file_name(path: str) -> str:
-    """The name of a file, without its folders on any system."""
+    """The name of a file, without its folders, on any system."""
     return re.split(r"[/\\]", path)[-1]
 
 
 def check_portable(spec: str) -> str:
-    """A spec that came from elsewhere. Raises SpecError where it names folders of this device."""
+    """Returns a spec that came from elsewhere. Raises SpecError if it names folders."""
     if portable(spec) != spec:
-        raise SpecError(f"{shortened(spec)}: names a file with its folder: what travels has its name alone")
+        raise SpecError(f"{shortened(spec)}: names a file with its folder: only its name may travel")
     return spec
 
 
@@ -162,13 +162,13 @@ def files_of(spec: str) -> list[str]:
 
 
 def with_files(spec: str, change: Callable[[str, str], str]) -> str:
-    """A spec with another text for each file that it names; values may be lists.
+    """Replaces each file that a spec names; values may be lists.
 
     Args:
-        spec: of any protection. Of a name that is not known, every value is taken for a file.
-        change: the parameter and the path -> what stands for the path.
+        spec: of any protection. For an unknown name, every value counts as a file.
+        change: the parameter and the path -> the text that replaces the path.
     """
-    inner, region = _parted(spec)
+    inner, region = _split(spec)
     name, colon, rest = inner.partition(":")
     written = f"{name}{colon}{_with_files(rest, _file_keys(name.strip()), change)}"
     if region is None:
@@ -190,14 +190,14 @@ def _with_files(text: str, keys: Collection[str] | None, change: Callable[[str, 
 
 
 def _file_keys(name: str) -> Collection[str] | None:
-    """Which parameters of a protection are files; None of an unknown one."""
-    if name in _TRAINED:  # not asked themselves, since PyTorch comes with them; a test does
+    """The parameters of a protection that are files; None for an unknown one."""
+    if name in _TRAINED:  # named here, since importing them imports PyTorch; a test compares
         return {"artefact"}
     return file_parameters(_PIXELS[name]) if name in _PIXELS else None
 
 
-def _parted(spec: str) -> tuple[str, tuple[str, str] | None]:
-    """A spec without `@PLACE:key=value,...` at its end, and that: the place, and what follows it."""
+def _split(spec: str) -> tuple[str, tuple[str, str] | None]:
+    """Splits a spec into the part before `@PLACE:key=value,...`, and the place with the text after it."""
     found = REGION.search(spec)
     return (spec, None) if found is None else (spec[: found.start()], (found[1], found[2] or ""))
 
@@ -213,21 +213,21 @@ def _on_part(protection: Any, region: tuple[str, str]) -> Region:
     return Region(protection, place, **values)
 
 
-def _known(spec: str, kinds: Mapping[str, _Kind]) -> tuple[str, _Kind, str]:
-    """The name in a spec, the protection that it is of, and what follows."""
+def _look_up(spec: str, kinds: Mapping[str, _Kind]) -> tuple[str, _Kind, str]:
+    """The name in a spec, its protection, and the rest."""
     name, _, rest = spec.strip().partition(":")
     if name not in kinds:
         raise SpecError(f"no protection is called {shortened(name)!r}: {did_you_mean(name, kinds)}")
     return name, kinds[name], rest
 
 
-def _taken(protection: Any, takes: Collection[str]) -> Any:
+def _check_taken(protection: Any, takes: Collection[str]) -> Any:
     kind = kind_of(protection)
     if kind not in takes:
         wanted = " or ".join(_AS[each] for each in takes)
         raise SpecError(
-            f"{shortened(protection.spec)}: its releases are {_AS[kind]}, and {wanted} can be taken here: "
-            f"{_CURES.get(kind, 'choose another protection')}"
+            f"{shortened(protection.spec)}: its releases are {_AS[kind]}, and only {wanted} can be used "
+            f"here: {_CURES.get(kind, 'choose another protection')}"
         )
     return protection
 
@@ -243,7 +243,7 @@ def _every(spec: str, name: str, kind: Callable[..., _Named], rest: str, *, most
 
 
 def _values(name: str, kind: Callable[..., Any], rest: str) -> dict[str, list[Any]]:
-    """The values of each key that follow a name."""
+    """The values of each key."""
     types = {key: _plain(hint) for key, hint in get_type_hints(kind).items()}
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values: dict[str, list[Any]] = {}
@@ -259,8 +259,8 @@ def _values(name: str, kind: Callable[..., Any], rest: str) -> dict[str, list[An
 
 
 def _plain(hint: Any) -> Callable[[str], Any]:
-    """`float | None` -> float: a parameter may be left out, but not be written as nothing."""
-    if hint == int | Fraction:  # of a cell, in pixels or as a share of the image
+    """`float | None` -> float: a parameter may be left out, but not be empty."""
+    if hint == int | Fraction:  # a cell, in pixels or as a share of the image
         return read_cell
     kinds: list[type] = [each for each in get_args(hint) if each is not NoneType]
     return kinds[0] if kinds else hint

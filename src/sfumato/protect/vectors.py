@@ -1,6 +1,6 @@
 """Releases that are not images: the numbers of a feature or a code, with their noise, and the bits of a code.
 
-They travel, are stored and compared without PyTorch; who computes with them asks for tensors.
+They travel, are stored and are compared without PyTorch; tensors are for computing with them.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from sfumato.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-GRID = 1024  # steps of a released number in a unit, where something is proved
+GRID = 1024  # steps of a released number in a unit, if something is proved
 MOST_BITS = 64  # of a code
-FEATURE = "private feature"  # the kind of artefact whose numbers are features
+FEATURE = "private feature"  # the kind of an artefact of features
 
 
 def _array(values: "Tensor | np.ndarray") -> np.ndarray:
@@ -29,7 +29,7 @@ def _array(values: "Tensor | np.ndarray") -> np.ndarray:
 
 @dataclass(frozen=True)
 class _VectorRelease:
-    """What leaves a device in place of images: a row for each.
+    """Vectors that leave a device instead of images: a row each.
 
     Attributes:
         array: (N, d). A tensor becomes the array of its memory.
@@ -44,13 +44,13 @@ class _VectorRelease:
 
     @property
     def values(self) -> "Tensor":
-        """What left as a tensor, in the same memory."""
+        """The array as a tensor, in the same memory."""
         import torch
 
         return torch.from_numpy(self.array)
 
     def numbers(self) -> np.ndarray:
-        """What travelled as numbers: (N, d) float32."""
+        """The release as numbers: (N, d) float32."""
         raise NotImplementedError
 
     def vectors(self) -> "Tensor":
@@ -66,46 +66,46 @@ class _VectorRelease:
 
 @dataclass(frozen=True)
 class FeatureRelease(_VectorRelease):
-    """Private features, or codes of numbers, as they leave a device: `array` is (N, d) float32."""
+    """Private features, or codes of numbers: `array` is (N, d) float32."""
 
     kind = "numbers"
 
     def numbers(self) -> np.ndarray:
-        """What travelled as numbers: (N, d) float32."""
+        """See _VectorRelease.numbers."""
         return self.array
 
     @property
     def bytes_per_image(self) -> int:
-        """How many bytes travel for one image."""
+        """The bytes of one image."""
         return 4 * int(self.array.shape[1])
 
-    def packed(self) -> list[bytes]:
-        """What travels of each image: its numbers, little-endian."""
+    def pack(self) -> list[bytes]:
+        """The bytes of each image: its numbers, little-endian."""
         return [row.astype("<f4").tobytes() for row in self.array]
 
 
 @dataclass(frozen=True)
 class BitsRelease(_VectorRelease):
-    """Codes of bits as they leave a device: `array` is (N, b) bool."""
+    """Codes of bits: `array` is (N, b) bool."""
 
     kind = "bits"
 
     def numbers(self) -> np.ndarray:
-        """What travelled as numbers: (N, b) float32, 1 and -1."""
+        """The release as numbers: (N, b) float32, 1 and -1."""
         return 2 * self.array.astype(np.float32) - 1
 
     @property
     def bytes_per_image(self) -> int:
-        """How many bytes travel for one image."""
+        """The bytes of one image."""
         return -(-int(self.array.shape[1]) // 8)
 
-    def packed(self) -> list[bytes]:
-        """What travels of each image: its bits, eight a byte, the first the highest, and 0s at the end."""
+    def pack(self) -> list[bytes]:
+        """The bytes of each image: its bits, eight a byte, the first the highest, and 0s at the end."""
         return [np.packbits(row).tobytes() for row in self.array]
 
 
 def unpack_numbers(packets: Sequence[bytes], *, spec: str, dimension: int) -> FeatureRelease:
-    """The release that `FeatureRelease.packed` made packets of. Raises DataError for other lengths."""
+    """Reads the packets of `FeatureRelease.pack`. Raises DataError for other lengths."""
     wrong = [len(packet) for packet in packets if len(packet) != 4 * dimension]
     if wrong:
         raise DataError(
@@ -118,7 +118,7 @@ def unpack_numbers(packets: Sequence[bytes], *, spec: str, dimension: int) -> Fe
 
 
 def unpack_bits(packets: Sequence[bytes], *, spec: str, bits: int) -> BitsRelease:
-    """The release that `BitsRelease.packed` made packets of.
+    """Reads the packets of `BitsRelease.pack`.
 
     Raises:
         DataError: a packet of another length, or with bits beyond the last.
@@ -137,11 +137,11 @@ def unpack_bits(packets: Sequence[bytes], *, spec: str, bits: int) -> BitsReleas
     return BitsRelease(flags[:, :bits].copy(), spec)
 
 
-def clipped_noisy(features: "Tensor", noise: Noise, *, norm: float, variance: float) -> "Tensor":
-    """Clip to an L2 norm, and add Gaussian noise of variance s to each number. (N, d) -> (N, d) float32.
+def clip_and_noise(features: "Tensor", noise: Noise, *, norm: float, variance: float) -> "Tensor":
+    """Clips to an L2 norm, and adds Gaussian noise of variance s to each number. (N, d) -> (N, d) float32.
 
     Guarantees ρ-zCDP between any two features, with ρ = (2·norm)² / 2s (Canonne, Kamath & Steinke 2020,
-    Theorem 4): a clipped feature is rounded towards 0 to multiples of 1/GRID, which makes no norm larger, and
+    Theorem 4): a clipped feature is rounded towards 0 to multiples of 1/GRID, which increases no norm, and
     the noise is the discrete Gaussian on the same grid, exact in integers.
 
     Args:
@@ -158,22 +158,22 @@ def clipped_noisy(features: "Tensor", noise: Noise, *, norm: float, variance: fl
     if not features.isfinite().all():
         raise DataError("features that are not finite cannot be clipped: the extractor returned NaN")
     exact = features.double()
-    # A hair below the norm: rounding in the product must not lead beyond it.
+    # Slightly below the norm: rounding in the product must not exceed it.
     scale = (norm * (1 - 1e-9) / exact.norm(dim=1, keepdim=True)).clamp(max=1.0)
     whole = (exact * scale * GRID).trunc().long()
     drawn = noise.discrete_gaussian(whole.shape, variance=Fraction(str(variance)) * GRID**2)
     return torch.as_tensor((whole + torch.from_numpy(drawn)).double() / GRID).float()
 
 
-def proved_of_clipped_noisy(*, norm: float, variance: float, pixels: int) -> Guarantee:
-    """What is proved of numbers that `clipped_noisy` made: ρ-zCDP, ρ = 2·norm² / variance, of any two images.
+def guarantee_of_clipped(*, norm: float, variance: float, pixels: int) -> Guarantee:
+    """The guarantee of `clip_and_noise`: ρ-zCDP, ρ = 2·norm² / variance, for any two images.
 
     The middle of the ball is half as far from each image as two may be from each other, and noise around it
     is the reference for `naming`.
 
     Args:
-        norm, variance: of `clipped_noisy`.
-        pixels: how many may differ. The number does not depend on it.
+        norm, variance: of `clip_and_noise`.
+        pixels: how many may differ; the number does not depend on it.
     """
     rho = float(2 * Fraction(str(norm)) ** 2 / Fraction(str(variance)))
     return Guarantee(

@@ -20,7 +20,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.networks.encoders import embedding_cache
-from sfumato.protect.release import made_of
+from sfumato.protect.release import file_digest_of
 from sfumato.study import kinds, trained
 from sfumato.study.adversaries import Adversaries
 from sfumato.study.attacks import infer
@@ -193,7 +193,7 @@ class Lab:
             recipe = trained.recipe_of(spec)
             if recipe is not None:
                 recipes[spec] = recipe.settings(self.config)
-            elif (digest := made_of(*trained.expand(spec))) is not None:
+            elif (digest := file_digest_of(*trained.expand(spec))) is not None:
                 artefacts[spec] = digest
         parts = {"artefacts": artefacts, "trained": recipes}
         return {name: part for name, part in parts.items() if part}

@@ -2,7 +2,7 @@
 
     "SFMT", version 1 (one byte), length of the header (uint32, little-endian), header (JSON), packets
 
-Nothing but what `packed` gives is in the packets. Of an artefact that a spec names, the header has the name
+Nothing but what `pack` gives is in the packets. Of an artefact that a spec names, the header has the name
 of its file, and not the folders of the device that it lies in; what is in the file, `made_of` says.
 """
 
@@ -112,7 +112,7 @@ def encode(sent: AnyRelease, *, made_of: str | None = None) -> bytes:
     if not len(sent.array):
         raise DataError("a release of no image: release at least one")
     text = _header(sent, made_of).model_dump_json().encode()
-    return _FRAME.join(text, *sent.packed())
+    return _FRAME.join(text, *sent.pack())
 
 
 def header(data: bytes) -> Header:

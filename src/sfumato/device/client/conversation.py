@@ -400,7 +400,7 @@ class Conversation:
         wanted = self._chosen
         fit = [model for model in models if wanted is None or number_of(wanted, model) is not None]
         if len(fit) > 1 and isinstance(wanted, Trained):
-            fit = [model for model in fit if wanted.made_of() in model.made_of]
+            fit = [model for model in fit if wanted.digest() in model.made_of]
         if len(fit) != 1:
             spec = "any protection" if wanted is None else portable(wanted.spec)
             taken = "; ".join(takes(model) for model in models[:_MOST_LISTED])

@@ -206,7 +206,7 @@ def check_takes(model: ModelInfo, protection: Protecting) -> None:
             f"the model {takes(model)}, and not of {spec}: protect with one of these, or use another model"
         )
     wanted = model.made_of[number] if number < len(model.made_of) else None
-    if isinstance(protection, Trained) and wanted not in (None, protection.made_of()):
+    if isinstance(protection, Trained) and wanted not in (None, protection.digest()):
         raise ConfigError(
             f"{protection.spec}: another artefact than {words(model.name)} was made for: use the one whose "
             f"SHA-256 begins with {words(str(wanted)[:16])}"

@@ -48,7 +48,7 @@ def by_table(table: AnswerTable, code: Code) -> Callable[[Source], list[Guess]]:
         raise ConfigError(
             f"{code.spec}: nothing leaves here, and noise only makes answers worse: leave it out"
         )
-    if code.made_of() != table.header.made_of:
+    if code.digest() != table.header.made_of:
         raise ConfigError(
             f"{code.artefact}: another artefact than the table was made for: use the one whose SHA-256 "
             f"begins with {table.header.made_of[:16]}"

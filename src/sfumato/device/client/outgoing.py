@@ -22,7 +22,7 @@ from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
 from sfumato.protect import Protection
 from sfumato.protect.code import Code
-from sfumato.protect.naming import named_each
+from sfumato.protect.naming import chances_by_class
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
 
@@ -194,8 +194,8 @@ def standing_out(
 ) -> dict[str, float]:
     """The classes that may not be enrolled, since one of their releases names them more often than `at_most`.
 
-    Among the classes that stay, to the best adversary, who has all their images; see named_each. The one that
-    stands out most is left out, until none does. Nothing is charged, and nothing leaves.
+    Among the classes that stay, to the best adversary, who has all their images; see chances_by_class. The
+    one that stands out most is left out, until none does. Nothing is charged, and nothing leaves.
 
     Args:
         protection: a code of at most 12 bits.
@@ -231,7 +231,7 @@ def standing_out(
                 f"most {at_most:.1%} enrol at least {math.ceil(1 / at_most)} classes that do not stand out"
             )
         rows = torch.cat([torch.full((len(numbers[row]),), row) for row in staying])
-        each = named_each(protection, torch.cat([numbers[row] for row in staying]), rows)
+        each = chances_by_class(protection, torch.cat([numbers[row] for row in staying]), rows)
         worst = int(each.argmax())
         if each[worst] <= at_most * (1 + 1e-9):
             break

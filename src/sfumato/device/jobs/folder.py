@@ -44,7 +44,7 @@ from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.images import Images, Pixels, as_array
 from sfumato.protect.region import Box, Region
-from sfumato.protect.release import IMAGES, Protection, artefact_of, kind_of, made_of
+from sfumato.protect.release import IMAGES, Protection, artefact_of, file_digest_of, kind_of
 
 __all__ = [
     "MANIFEST",
@@ -139,7 +139,7 @@ def protect_folder(
         first = not journal_path.exists()
         journal = Journal(journal_path)
         stack.callback(journal.close)
-        made = made_of(protection)
+        made = file_digest_of(protection)
         secret = journal.settle(_settings(origin, protection, made, config), goal)
         goal.tidy()
         below, only = listing.parted(origin)

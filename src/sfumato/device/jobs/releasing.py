@@ -21,7 +21,7 @@ from sfumato.images import Images, Pixels, as_array, check_batch, digest
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import Region, RegionRelease
-from sfumato.protect.release import Protection, Release, made_of
+from sfumato.protect.release import Protection, Release, file_digest_of
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def charged_release(
         LedgerError: the ledger cannot be written.
     """
     digests = _digests(images)
-    spec = protection_key(protection.spec, made_of(protection))
+    spec = protection_key(protection.spec, file_digest_of(protection))
     kept = ledger.kept(digests, spec) if protection.draws_noise else {}
     fresh = {name: i for i, name in enumerate(digests) if name not in kept}
     wanted = images if len(fresh) == len(images) else images[list(fresh.values())]
@@ -105,8 +105,8 @@ def charged_release(
         regions = dict(zip(fresh, zip(released.boxes, released.covered, strict=True), strict=True))
         for name, image in zip(digests, as_array(images), strict=True):
             if name not in regions:  # it was released before
-                boxes = protection.found(image)
-                regions[name] = len(boxes), protection.covered(image, boxes)
+                boxes = protection.find(image)
+                regions[name] = len(boxes), protection.mask_of(image, boxes)
         check_covers(protection, [covered for _, covered in regions.values()], most_clear)
     check_differs(protection, wanted, released)
     if protection.draws_noise:
@@ -164,7 +164,7 @@ def averaged_release(
         return charged_release(
             as_image, images, ledger, folders=folders, people=[person], names=names, printed=printed
         )
-    spec = average_key(protection_key(code.spec, made_of(code)), digests)
+    spec = average_key(protection_key(code.spec, file_digest_of(code)), digests)
     kept = ledger.kept(digests[:1], spec)
     released = code.average(images, fresh_noise())
     packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None

@@ -35,7 +35,7 @@ from sfumato.images import Pixels
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import Box, Region, around, disjoint, overlap
-from sfumato.protect.release import kind_of, made_of
+from sfumato.protect.release import file_digest_of, kind_of
 
 SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi")
 
@@ -93,7 +93,7 @@ def protect_video(
     """
     source, target = Path(source), Path(target)
     _check(protection, target)
-    spec = protection_key(protection.spec, made_of(protection))
+    spec = protection_key(protection.spec, file_digest_of(protection))
     with open_regular(source) as file:
         name = hashlib.file_digest(file, "sha256").digest()
     judged = _Difference()
@@ -192,7 +192,7 @@ def _released(
         return protection.release(image[None], fresh_noise()).pictures()[0], None
     if not boxes and protection.missing == "stop" and protection.place != "background":
         return image, np.zeros((1, *image.shape[1:]), bool)
-    values, covered = protection.applied(image, boxes or [], fresh_noise())
+    values, covered = protection.apply(image, boxes or [], fresh_noise())
     return values, covered
 
 
@@ -212,7 +212,7 @@ def followed(
     first = next(frames, None)
     if first is None:
         return
-    known = dict.fromkeys(protection.found(first.image), 0.0)  # box -> seconds since it was found
+    known = dict.fromkeys(protection.find(first.image), 0.0)  # box -> seconds since it was found
     waiting = [first]
     # One looks ahead while frames of the window before are protected and encoded.
     with ThreadPoolExecutor(1) as looking:
@@ -223,7 +223,7 @@ def followed(
                 more.append(frame)
                 if len(more) == EVERY or (frame.time - since.time) * base >= LOOK:
                     break
-            return more, looking.submit(protection.found, more[-1].image) if more else None
+            return more, looking.submit(protection.find, more[-1].image) if more else None
 
         more, look = window(first)
         while look is not None:

@@ -87,7 +87,7 @@ def protection_key(spec: str, made_of: str | None) -> str:
 
     Args:
         spec: the canonical one.
-        made_of: in hexadecimal, see sfumato.protect.release.made_of; None where there is no artefact.
+        made_of: in hexadecimal, see sfumato.protect.release.file_digest_of; None where there is no artefact.
     """
     if made_of is None:
         return spec

@@ -17,7 +17,7 @@ from sfumato.learn.classes import codes_of
 from sfumato.learn.inputs import as_input, check_shape
 from sfumato.networks import Predictor, UNet
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.mask import KIND, MaskCard, pixel_scores, pixels_shown, reveal, untrained_masker
+from sfumato.protect.mask import KIND, MaskCard, make_masker, pixel_scores, pixels_shown, reveal
 
 _BATCH = 256
 
@@ -120,6 +120,6 @@ def untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> MaskMod
     """The model of a card's `shape` and `classes`, with initial weights that `seed` decides."""
     channels, height, width = card["shape"]
     with initial_weights(seed):
-        masker = untrained_masker(channels, width=config.masker_width, levels=config.levels)
+        masker = make_masker(channels, width=config.masker_width, levels=config.levels)
         predictor = Predictor((channels, height, width), len(card["classes"]))
     return MaskModel(masker, predictor, card=card)

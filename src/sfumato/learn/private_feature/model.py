@@ -16,7 +16,7 @@ from sfumato.learn.cards import Precision, load_model
 from sfumato.learn.inputs import as_input, check_shape
 from sfumato.learn.private_feature.config import FeatureConfig
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.feature import KIND, DeviceSide, FeatureCard, untrained_sides
+from sfumato.protect.feature import KIND, DeviceSide, FeatureCard, make_sides
 
 LEARNER = "private feature"
 BATCH = 256  # images, or features, that go through the networks at once
@@ -187,7 +187,7 @@ def untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
     """
     dimension = card["config"]["dimension"]
     with initial_weights(seed):
-        device, analyser, between = untrained_sides(card)
+        device, analyser, between = make_sides(card)
         cloud = CloudSide(analyser, between, dimension=dimension)
     if dimension > between.numel():
         raise ConfigError(

@@ -69,7 +69,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Ask the protection."""
-    from sfumato.protect.naming import named
+    from sfumato.protect.naming import bound_naming
     from sfumato.protect.release import kind_of
 
     protection = lab.protection(cell)
@@ -78,7 +78,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     channels, height, width = lab.test.images.shape[1:]
     shape = (channels, height, width)
     among = sorted({*CANDIDATES, *_people(lab)})
-    namings = [(candidates, named(protection, shape, candidates=candidates)) for candidates in among]
+    namings = [(candidates, bound_naming(protection, shape, candidates=candidates)) for candidates in among]
     return {
         "release": kind_of(protection),
         "bytes_per_image": released.bytes_per_image,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sfumato.dp.guarantee import Definition, Guarantee, round_up
 from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
-from sfumato.protect.naming import Counted, log_rank, named
+from sfumato.protect.naming import Counted, bound_naming, log_rank
 from sfumato.study.estimates import Study, belonging, proofs
 from sfumato.study.kinds import proved
 from sfumato.study.records import Record
@@ -95,7 +95,7 @@ def _after_many(proof: proved.Result) -> dict[Assumption, str]:
     proves: dict[Assumption, str] = {}
     least = 1.0
     for each in BY_STRENGTH:
-        naming = named(_recorded(proof), _ANY, candidates=AMONG, releases=MANY, assuming=each)
+        naming = bound_naming(_recorded(proof), _ANY, candidates=AMONG, releases=MANY, assuming=each)
         if naming.proves and naming.chance < least:
             least, proves[each] = naming.chance, f"{round_up(100 * naming.chance)}%"
     return proves
