@@ -267,7 +267,7 @@ class Rate:
 
 def run(name: str, device: torch.device, done: Done) -> None:
     """Follow a job until `done` raises EnoughError."""
-    with suppress(EnoughError), memory.kept():
+    with suppress(EnoughError), memory.keep_freed():
         JOBS[name](device, resolve("auto", device), done)
 
 

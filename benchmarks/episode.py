@@ -145,7 +145,7 @@ def precision(layout: torch.memory_format, seconds: float) -> Line:
 
 
 def lines(short: bool) -> Iterator[Line]:
-    with memory.kept():  # as trainings do, for both sides
+    with memory.keep_freed():  # as trainings do, for both sides
         yield from _lines(short)
 
 

@@ -131,7 +131,7 @@ def our_epoch(root: Path, side: int, config: few_shot.FewShotConfig) -> Callable
         run = few_shot.Training(few_shot.untrained(3, config, [protection]), config)
         run.start_epoch()
         sampler = Sampler(images.label("class"), config.episode)
-        with memory.kept():
+        with memory.keep_freed():
             for rows in sampler.draw(EPISODES, torch.Generator().manual_seed(0)):
                 drawn = images.images[rows.flatten()]
                 run.step([few_shot.Batch(drawn, drawn)])

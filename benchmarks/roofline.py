@@ -370,7 +370,7 @@ def fraction(machine: Machine, name: str) -> dict[str, Any]:
     """A job beside its bound."""
     with tempfile.TemporaryDirectory() as place:
         job = JOBS[name](Path(place))
-        with memory.kept() if job.kept else nullcontext():
+        with memory.keep_freed() if job.kept else nullcontext():
             seconds = best(job.work, waits=job.waits)
         with random_bytes() as asked, Counted(machine) as counted:
             job.work()

@@ -66,15 +66,15 @@ PEOPLE = re.compile(
 # A space stands for any white space. Libraries that people like to read (jax_privacy, starlette, optax,
 # equinox, httpx) have at most 1.3 "what is" and 9 "where" per 10,000 words, and none of the others.
 IDIOMS = {
-    "what": r"\b[Ww]hat\b(?! (to|if)\b)(?!\?)",
-    "where": r"(?<![-.\w])where\b(?![(\w])",
+    "what": r"\b[Ww]hat\b(?! (to|if)\b)(?![?:])",
+    "where": r"(?<![-.\w])where\b(?![:(\w])",
     "other": "|".join(
         (
             r"\b[Ww]ho(m|se)?ever\b",
             r"\b[Ss]o (many|much|few)\b(?! (that|as)\b)",
             r"\b[Bb]eside\b",
             r"(?:^|(?<=[.:;] ))Of (?!course\b)",
-            r"\b(is|are|was|were|be|been|has|have|had|of|by|with|from|in|at|on|to|for) none\b",
+            r"(?<![Tt]here )\b(is|are|was|were|be|been|has|have|had|of|by|with|from|in|at|on) none\b",
             r"\btold\b(?! apart)",
             r"\bof (which|whom) (it|they|there|none|nothing|one|a|an|the)\b",
             r"\b(comes?|came|goes|gone) (to|on|by)\b",

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from sfumato import artefacts
 from sfumato.base.precision import autocast, resolve
-from sfumato.base.settings import configured
+from sfumato.base.settings import configure
 from sfumato.data import LabelledImages, faces, glyphs, scenes
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
@@ -292,7 +292,7 @@ def main() -> None:
     options = parser.parse_args()
     checkpoint = options.out.with_suffix(".checkpoint")
     model = train(
-        configured(StartConfig, options.set),
+        configure(StartConfig, options.set),
         seed=options.seed,
         checkpoint=checkpoint,
         progress=lambda done, planned: print(f"{done} of {planned} steps", end="\r", flush=True),

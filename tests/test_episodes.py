@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sfumato.data import Label
 from sfumato.data.labelled import label_of
-from sfumato.episodes import Sampler, Shape, fitted, fitting
+from sfumato.episodes import Sampler, Shape, describe_fit, fit_episodes
 from sfumato.errors import ConfigError, DataError
 
 # Draws are by a fixed seed, so these tests cannot fail by chance; a right sampler had this chance to pass.
@@ -178,7 +178,7 @@ def test_groups_that_are_too_small_for_an_episode_are_refused_and_the_largest_is
     with pytest.raises(DataError) as raised:
         Sampler(label, Shape(way=4, shot=1, queries=1), within)
     assert str(raised.value) == (
-        "the largest group of classes, 'L', has 3 with images enough, and the way is 4: "
+        "the largest group of classes, 'L', has 3 with enough images, and the way is 4: "
         "set a smaller way, or draw any classes"
     )
 
@@ -217,10 +217,10 @@ def assert_equally_likely(drawn: Tensor, possible: list[tuple[int, ...]]) -> Non
 
 def test_what_was_chosen_is_said_in_the_words_of_an_episode():
     wanted = Shape(way=20, shot=5, queries=15)
-    allowed = fitted(wanted, label_of(list("aaaabbbbcc")).codes)
+    allowed = fit_episodes(wanted, label_of(list("aaaabbbbcc")).codes)
     assert allowed == Shape(way=3, shot=1, queries=1)
-    assert fitting("test", wanted, allowed) == (
+    assert describe_fit("test", wanted, allowed) == (
         "test episodes: 3-way 1-shot with 1 query, the largest that the classes allow, and not 20-way 5-shot "
         "with 15 queries"
     )
-    assert fitting("test", allowed, fitted(allowed, label_of(list("aaaabbbbcc")).codes)) == ""
+    assert describe_fit("test", allowed, fit_episodes(allowed, label_of(list("aaaabbbbcc")).codes)) == ""

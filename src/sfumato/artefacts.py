@@ -1,10 +1,10 @@
 """Artefacts: weights, the settings that made them, and the privacy they cost, in one .safetensors file.
 
-The JSON card in the header says what the weights are. There is no pickle anywhere: a file can be damaged
+The JSON card in the header describes the weights. There is no pickle anywhere: a file can be damaged
 or foreign, and is then refused, but it cannot run code.
 
-The card has a digest of itself and of the weights. It tells a file that was damaged, or edited without
-thought, from the one that was saved. It is not a signature: who can write the file can write the digest. It
+The card has a digest of itself and of the weights. It reveals a file that was damaged, or edited without
+thought. It is not a signature: anybody who can write the file can write the digest. It
 is a key of the card, since safetensors writes several entries of a header in a random order: equal artefacts
 are equal files.
 """
@@ -22,13 +22,13 @@ from safetensors import SafetensorError, safe_open
 
 import sfumato
 from sfumato.base.files import open_regular, parse_json, whole
-from sfumato.errors import ArtefactError, shortened
+from sfumato.errors import ArtefactError, shorten
 
-# Cards are read without PyTorch, which a service of codes has not; who reads or writes tensors imports it.
+# Cards are read without PyTorch, which a service of codes lacks; only tensors need it.
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_HEADER = 4 << 20  # bytes of the names and the card, which are read before anything is known of a file
+MOST_HEADER = 4 << 20  # bytes of the names and the card, which are read before any check
 MOST_SIDE = 4096  # pixels of an image that a card names
 MOST_PIXELS = 1 << 20
 MOST_MAP = 1 << 26  # numbers that one layer may make of one image
@@ -37,18 +37,17 @@ _CARD = "sfumato"
 _DIGEST = "sha256"  # a key of the card
 _SHOWN = 60  # letters of a wrong value that an error repeats
 
-# The types of tensors by the names that safetensors has for them, and PyTorch.
+# The types of tensors by their names in safetensors, and in PyTorch.
 _FLOATS = {"F16": "torch.float16", "BF16": "torch.bfloat16", "F32": "torch.float32", "F64": "torch.float64"}
 _OTHERS = {"BOOL": "torch.bool", "U8": "torch.uint8"} | {f"I{b}": f"torch.int{b}" for b in (8, 16, 32, 64)}
 _TYPES = _FLOATS | _OTHERS
 
 
 class Card(BaseModel):
-    """What every card has. Each kind has a schema of its own, beside its loader, of what that reads.
+    """The keys of every card. Each kind has its own schema, next to its loader.
 
-    Types are strict, and numbers finite. Keys that a schema does not name are let through at the top, where
-    versions before and after put what loaders do not need; an unknown setting of a training is refused, since
-    it may change what the network computes.
+    Types are strict, and numbers finite. Unknown keys are accepted at the top, for keys that loaders do not
+    need; an unknown setting of a training is refused, since it may change what the network computes.
     """
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, frozen=True)
@@ -64,7 +63,7 @@ class Card(BaseModel):
 
 
 def _check_known(name: str, value: Any) -> None:
-    """Raise ValueError for keys that a dataclass does not have; pydantic leaves them on the instance."""
+    """Raises ValueError for keys that a dataclass does not have; pydantic leaves them on the instance."""
     known = getattr(type(value), "__dataclass_fields__", None)
     if known is None:
         return
@@ -81,9 +80,9 @@ def _is_image(shape: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 def check_map(filters: int, shape: tuple[int, int, int], cell: int = 1) -> None:
-    """Raise ValueError where a layer, of so many filters at each cell of an image, has too many numbers.
+    """Raises ValueError if a layer, with these filters at each cell of an image, has too many numbers.
 
-    What a network needs to compute is bounded by this, as what it needs to exist is by its weights.
+    This bounds the memory of a network's computation, as its weights bound its own.
     """
     if filters * -(-shape[1] // cell) * -(-shape[2] // cell) > MOST_MAP:
         raise ValueError(
@@ -100,12 +99,12 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 def save(path: str | os.PathLike[str], tensors: "Mapping[str, Tensor]", card: Mapping[str, Any]) -> None:
-    """Write tensors and card, whole or not at all.
+    """Writes tensors and card, whole or not at all.
 
     Args:
-        path: the file; its folder is made where it is missing.
+        path: the file; a missing folder is made.
         tensors: name -> tensor; finite numbers.
-        card: fit for JSON; "kind" says what this is, and the library version is added.
+        card: fit for JSON; "kind" names its kind, and the library version is added.
 
     Raises:
         ArtefactError: a number is NaN or infinite, as after a training that diverged.
@@ -131,11 +130,11 @@ def save(path: str | os.PathLike[str], tensors: "Mapping[str, Tensor]", card: Ma
 
 
 def amend(path: str | os.PathLike[str], **more: Any) -> None:
-    """Write an artefact again, with more in its card: what is known only after it was saved.
+    """Writes an artefact again, with more in its card that was not known before.
 
     Args:
-        path: the file, of any kind; its tensors stay as they are, and its digest is new.
-        more: keys of the card, fit for JSON; those that it has are replaced.
+        path: the file, of any kind; its tensors stay, and its digest is new.
+        more: keys of the card, fit for JSON; they replace existing ones.
 
     Raises:
         ArtefactError: no such file, damaged, or not written by sfumato.
@@ -148,21 +147,21 @@ def amend(path: str | os.PathLike[str], **more: Any) -> None:
 def load(
     path: str | os.PathLike[str], *, kind: str, schema: type[Card] = Card
 ) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-    """Read the tensors and the card of an artefact of one kind.
+    """Reads the tensors and the card of an artefact of one kind.
 
     Promises: the card fits the schema, every number is finite, and card and tensors are the ones
     that were saved.
 
     Args:
         path: the file.
-        kind: what it must be.
-        schema: what the card of that kind has.
+        kind: the expected one.
+        schema: of the cards of that kind.
 
     Raises:
         ArtefactError: no such file, damaged, edited, not written by sfumato, or of another kind; it names the
-            file and, of a card, the key.
+            file and the wrong key of a card.
     """
-    with _opened(path, "pt") as (metadata, tensors_of):
+    with _open(path, "pt") as (metadata, tensors_of):
         card = _card(path, _text(path, metadata))
         digest = card.pop(_DIGEST, None)
         _check_kind(path, card, kind)
@@ -176,16 +175,16 @@ def load(
 def load_card(
     path: str | os.PathLike[str], *, kind: str, schema: type[Card] = Card
 ) -> tuple[dict[str, Any], Mapping[str, tuple[int, ...]]]:
-    """The card of an artefact of one kind, and the shape of each tensor: without PyTorch, and none is made.
+    """Reads the card of an artefact of one kind, and the shape of each tensor, without PyTorch.
 
-    Promises and raises as `load` does, but for numbers that are not finite, which nobody reads here.
+    Promises and raises as `load` does, except for numbers that are not finite, which it does not read.
     """
-    with _opened(path) as (metadata, _):
+    with _open(path) as (metadata, _):
         card = _card(path, _text(path, metadata))
         digest = card.pop(_DIGEST, None)
         _check_kind(path, card, kind)
         check(path, card, schema)
-        # safe_open has checked that the parts of the file are as its header says.
+        # safe_open has checked the parts of the file against its header.
         with open_regular(path) as file:
             size = int.from_bytes(file.read(8), "little")
             named = parse_json(file.read(size))
@@ -216,25 +215,25 @@ def _check_digest(
 
 
 def check(path: str | os.PathLike[str], card: Mapping[str, Any], schema: type[Card]) -> None:
-    """Raise ArtefactError, with the file and the key, unless a card fits a schema."""
+    """Raises ArtefactError, with the file and the key, unless a card fits a schema."""
     try:
         schema.model_validate_json(json.dumps(card))
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(map(str, problem["loc"])) or "the card"
-        value = "" if problem["type"] == "missing" else f" is {shortened(repr(problem['input']), _SHOWN)}"
+        value = "" if problem["type"] == "missing" else f" is {shorten(repr(problem['input']), _SHOWN)}"
         raise ArtefactError(
-            f"{path}: damaged, or of another version: {key}{value} in its card: {shortened(problem['msg'])}"
+            f"{path}: damaged, or of another version: {key}{value} in its card: {shorten(problem['msg'])}"
         ) from error
 
 
 def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the card of an artefact of any kind, unchecked: enough to choose what reads the rest.
+    """Reads the card of an artefact of any kind, unchecked: enough to choose its loader.
 
     Raises:
         ArtefactError: no such file, damaged, or not written by sfumato.
     """
-    with _opened(path) as (metadata, _):
+    with _open(path) as (metadata, _):
         card = _card(path, _text(path, metadata))
     card.pop(_DIGEST, None)
     return card
@@ -252,13 +251,13 @@ def _digest(text: str, tensors: "Mapping[str, Tensor]") -> str:
 
 
 def _check_numbers(what: str, tensors: "Mapping[str, Tensor]", cure: str) -> None:
-    """Raise ArtefactError for tensors of other types than networks have, and for NaN and infinities."""
+    """Raises ArtefactError for tensors of types that no network has, and for NaN and infinities."""
     import torch
 
     for name, tensor in tensors.items():
         if str(tensor.dtype) not in _TYPES.values():
             raise ArtefactError(f"{what}: {name} is of {tensor.dtype}, which no network here uses")
-        # A sum is quicker, and finite only where all are; that of large float64 may not be.
+        # A sum is faster, and is finite only if all numbers are; that of large float64 may not be.
         if (
             str(tensor.dtype) in _FLOATS.values()
             and not tensor.sum(dtype=torch.float64).isfinite()
@@ -282,14 +281,14 @@ def _card(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
         raise ArtefactError(f"{path}: damaged: its card is not a mapping")
     if not isinstance(kind := card.get("kind"), str | None) or len(kind or "") > _SHOWN:
         raise ArtefactError(
-            f"{path}: damaged: kind is {shortened(repr(kind), _SHOWN)} in its card, which is not a name"
+            f"{path}: damaged: kind is {shorten(repr(kind), _SHOWN)} in its card, which is not a name"
         )
     return card
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str], framework: str = "np") -> Iterator[tuple[dict[str, str], Any]]:
-    """The metadata of a file, and a function that reads its tensors; of PyTorch, for which name it "pt"."""
+def _open(path: str | os.PathLike[str], framework: str = "np") -> Iterator[tuple[dict[str, str], Any]]:
+    """Yields the metadata of a file, and a function that reads its tensors, as "pt" those of PyTorch."""
     try:
         with open_regular(path) as file:
             header = int.from_bytes(file.read(8), "little")

@@ -1,7 +1,7 @@
-"""What a few-shot episode is, and how one is drawn.
+"""Few-shot episodes, and how to draw them.
 
 An episode is a table of rows into a data set: N classes (the way), K support and Q query images of each.
-It holds no images, so that thousands are drawn at once and images are fetched, protected and embedded
+It holds no images: thousands are drawn at once, and images are fetched, protected and embedded
 in batches.
 """
 
@@ -46,14 +46,14 @@ class Shape:
 
 
 def largest(codes: Tensor, *, way: int, shot: int, queries: int) -> tuple[int, int, int]:
-    """Way, shot and queries, each made smaller where the classes have too few images.
+    """Lowers way, shot and queries if the classes have too few images.
 
-    The way is lowered to the number of classes with two images or more, then shot and queries to what so many
-    classes have. With fewer than two such classes, all stays: the sampler says what is missing.
+    The way is lowered to the number of classes with two images or more, then shot and queries to the images
+    of that many classes. With fewer than two such classes nothing changes: the sampler says what is missing.
 
     Args:
         codes: (n,) int64 class of each image.
-        way, shot, queries: that are wanted.
+        way, shot, queries: the wanted ones.
     """
     _, counts = codes.unique(return_counts=True)
     counts = counts[counts >= 2].sort(descending=True).values
@@ -65,12 +65,12 @@ def largest(codes: Tensor, *, way: int, shot: int, queries: int) -> tuple[int, i
     return way, shot, min(queries, most - shot)
 
 
-def fitted(settings: Settings, codes: Tensor, *, prefix: str = "") -> Settings:
-    """Settings with `largest` of their way, shot and queries.
+def fit_episodes(settings: Settings, codes: Tensor, *, prefix: str = "") -> Settings:
+    """Settings with the `largest` way, shot and queries.
 
     Args:
         settings: a dataclass with the fields way, shot and queries.
-        codes: (n,) int64 class of each image that episodes are drawn from.
+        codes: (n,) int64 class of each image to draw episodes from.
         prefix: of the names of these fields, such as "validation_".
     """
     names = [f"{prefix}{name}" for name in ("way", "shot", "queries")]
@@ -79,8 +79,8 @@ def fitted(settings: Settings, codes: Tensor, *, prefix: str = "") -> Settings:
     return replace(settings, **dict(zip(names, values, strict=True)))
 
 
-def fitting(subject: str, before: Shape, after: Shape) -> str:
-    """What `fitted` chose, in words; "" where episodes stay as they were."""
+def describe_fit(subject: str, before: Shape, after: Shape) -> str:
+    """Describes the change by `fit_episodes`, in words; "" if nothing changed."""
     if before == after:
         return ""
     return (
@@ -97,24 +97,24 @@ class Sampler:
     """Draws episodes: classes without replacement, then images within each, all equally likely.
 
     State: none that changes; the rows of every class that has at least K + Q images, and the groups of
-    classes that episodes stay within, where there are any.
+    classes that episodes stay within, if any.
 
     Attributes:
-        left_out: names of the classes that are too small to be drawn.
+        left_out: names of the classes that are too small.
     """
 
     def __init__(self, label: Label, shape: Shape, within: Label | None = None) -> None:
-        """Prepare to draw from the rows of `label`.
+        """Prepares to draw from the rows of `label`.
 
         Args:
             label: the class of each image.
             shape: of the episodes.
             within: a label that all images of a class share, such as the alphabet of a character. The classes
-                of an episode then share it, too, which makes them harder to tell apart; each of its values
-                that has N classes or more is equally likely. None: any classes.
+                of an episode then share it, too, which makes them harder to distinguish; each of its values
+                with N classes or more is equally likely. None: any classes.
 
         Raises:
-            DataError: fewer than N classes have K + Q images, of one value of `within` where it is given; or
+            DataError: fewer than N classes have K + Q images, within one value of `within` if it is given; or
                 images of one class differ in it.
         """
         self.shape = shape
@@ -138,10 +138,10 @@ class Sampler:
         rows = label.codes.argsort(stable=True).split(counts.tolist())
         kept = [part for part, keep in zip(rows, large.tolist(), strict=True) if keep]
         self._rows = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True)  # (M, most)
-        self._members = None if within is None else self._grouped(label, within)  # (G, M)
+        self._members = None if within is None else self._group(label, within)  # (G, M)
 
-    def _grouped(self, label: Label, within: Label) -> Tensor:
-        """(G, M) whether a class is in a group, of those with N classes or more."""
+    def _group(self, label: Label, within: Label) -> Tensor:
+        """(G, M) whether a class is in a group, for groups with N classes or more."""
         pairs = torch.stack([label.codes, within.codes]).unique(dim=1)
         classes, counts = pairs[0].unique(return_counts=True)
         if (counts > 1).any():
@@ -157,14 +157,14 @@ class Sampler:
         if not len(large):
             largest_group = within.names[groups[sizes.argmax()]]
             raise DataError(
-                f"the largest group of classes, {largest_group!r}, has {sizes.max()} with images enough, "
+                f"the largest group of classes, {largest_group!r}, has {sizes.max()} with enough images, "
                 f"and the way is {self.shape.way}: set a smaller way, or draw any classes"
             )
         members: Tensor = of_class == large[:, None]
         return members
 
     def draw(self, episodes: int, generator: torch.Generator) -> Tensor:
-        """(episodes, N, K + Q) int64 rows of the data set; of each class, the K support rows come first."""
+        """(episodes, N, K + Q) int64 rows of the data set; for each class, the K support rows come first."""
         shape, classes = self.shape, len(self._rows)
         chance = torch.rand(episodes, classes, generator=generator)
         if self._members is not None:
@@ -172,7 +172,7 @@ class Sampler:
             chance[~self._members[group]] = -1
         drawn = chance.topk(shape.way).indices  # (E, N)
         order = torch.rand(*drawn.shape, self._rows.shape[1], generator=generator)
-        # Places beyond the end of a smaller class come last in the order, and are never reached.
+        # Positions beyond the end of a smaller class come last in the order, and are never reached.
         order[torch.arange(order.shape[2]) >= self._counts[drawn][..., None]] = -1
         places = order.topk(shape.shot + shape.queries).indices  # (E, N, K + Q)
         return self._rows[drawn].gather(2, places)

@@ -13,18 +13,18 @@ from typing import Any
 _MOST, _END = 2000, 400  # characters of a message, and of its end, which says what to do
 
 
-def shortened(text: str, most: int = 200, *, end: int = 0) -> str:
-    """A text that others wrote, as a message repeats it: if it is long, its beginning and its last `end`."""
-    if len(text) <= most + 40:  # about what is put between
+def shorten(text: str, most: int = 200, *, end: int = 0) -> str:
+    """Shortens a text of others for a message: if it is long, to its beginning and its last `end`."""
+    if len(text) <= most + 40:  # about the length of the words between
         return text
     return f"{text[: most - end]}... ({len(text):,} characters){f' ...{text[-end:]}' if end else ''}"
 
 
 class SfumatoError(Exception):
-    """The base of every error raised on purpose. Its message is bounded, whatever it repeats."""
+    """The base of every error raised on purpose. Its message is bounded, even if it repeats long texts."""
 
     def __init__(self, message: str = "", **more: Any) -> None:
-        super().__init__(shortened(message, _MOST, end=_END), **more)
+        super().__init__(shorten(message, _MOST, end=_END), **more)
 
 
 class ConfigError(SfumatoError, ValueError):
@@ -36,11 +36,11 @@ class SpecError(ConfigError):
 
 
 class DataError(SfumatoError, ValueError):
-    """A data set, a table or a label is not what was asked for."""
+    """A data set, a table or a label does not fit the request."""
 
 
 class ImageError(DataError):
-    """A file is not an image, or one that is refused.
+    """A file is not an image, or is a refused one.
 
     Attributes:
         cause: the reason without names and numbers, by which failures are counted.
@@ -72,10 +72,10 @@ class BudgetExceededError(LedgerError):
 
 
 class BusyError(SfumatoError):
-    """Others have what this needs, now: nothing was done, and it may be asked again.
+    """Others are using what this needs: nothing was done, and the caller may try again.
 
     Attributes:
-        seconds: after which it is worth trying again; None where nobody knows.
+        seconds: to wait before trying again; None if unknown.
     """
 
     def __init__(self, message: str, *, seconds: float | None = None) -> None:
@@ -89,7 +89,7 @@ class MissingExtraError(SfumatoError, ImportError):
 
 @contextmanager
 def needs_extra(what: str, extra: str) -> Iterator[None]:
-    """Around the imports of an optional library: say which extra has it, where it is not installed."""
+    """Wraps the imports of an optional library: if it is missing, the error names its extra."""
     try:
         yield
     except ImportError as error:
@@ -101,11 +101,11 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
 
 
 def require(what: str, extra: str, *libraries: str) -> None:
-    """Raise MissingExtraError where an optional library cannot be imported: before the work, not after it.
+    """Raises MissingExtraError if an optional library cannot be imported: before the work, not after it.
 
     Args:
-        what: needs them, in words.
-        extra: that has them.
+        what: the work that needs it, in words.
+        extra: its extra.
         libraries: names of modules.
     """
     with needs_extra(what, extra):
@@ -114,7 +114,7 @@ def require(what: str, extra: str, *libraries: str) -> None:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Name the nearest known word, and all of them: the tail of an error message."""
+    """Names the nearest known word, and all of them: the end of an error message."""
     words = sorted(known)
     wrong = wrong[:200]
     near = difflib.get_close_matches(wrong, words, n=1, cutoff=0.5)

@@ -55,12 +55,12 @@ def test_a_file_system_without_locks_is_named_with_the_cure(tmp_path: Path, monk
     def begun(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(databases, "begun", begun)
+    monkeypatch.setattr(databases, "begin", begun)
     with pytest.raises(LedgerError, match=rf"new.db: cannot be opened for writing \({WORDS}"):
         Ledger(tmp_path / "new.db")
 
 
 @pytest.mark.usefixtures("without_locks")
 def test_a_lock_of_a_file_names_the_file_system_that_has_none(tmp_path: Path):
-    with pytest.raises(DataError, match=WORDS), files.claimed(tmp_path / "made"):
+    with pytest.raises(DataError, match=WORDS), files.claim(tmp_path / "made"):
         pass

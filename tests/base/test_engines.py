@@ -101,14 +101,14 @@ def test_local_workers_are_other_processes_with_a_thread_for_each_core_of_a_task
 def test_local_tasks_make_what_is_held_themselves():
     for workers in (1, 2):
         with engines.engine(EngineConfig(workers=workers)) as tasks:
-            assert tasks.held(list) is list
+            assert tasks.hold(list) is list
 
 
 def test_a_local_worker_that_is_lost_is_an_error_of_ours():
     with (
         engines.engine(EngineConfig(workers=2)) as tasks,
         pytest.raises(SfumatoError, match="a worker process was killed"),
-        engines.lost_workers(),
+        engines.explain_lost_workers(),
     ):
         tasks.submit(os._exit, 1).result(SECONDS)
 
@@ -155,14 +155,14 @@ def test_an_error_of_a_task_on_ray_arrives_as_it_is(on_ray):
 
 
 def test_what_is_held_on_ray_is_one_object_for_all_tasks(on_ray):
-    held = on_ray.held(list)
+    held = on_ray.hold(list)
     for future in [on_ray.submit(added, held, "x") for _ in range(6)]:
         future.result(SECONDS)
     assert held().count("x") == 6  # also for who holds it
 
 
 def test_an_error_of_what_is_held_arrives_as_it_is(on_ray):
-    held = on_ray.held(partial(Strict))
+    held = on_ray.hold(partial(Strict))
     with pytest.raises(BudgetExceededError, match="nothing is left"):
         on_ray.submit(of_held, held, "charge").result(SECONDS)
 
@@ -175,7 +175,7 @@ def test_a_task_on_ray_whose_worker_is_killed_is_done_again(on_ray, ray_cluster,
 
 
 def test_a_task_that_always_loses_its_worker_is_given_up(on_ray):
-    with pytest.raises(SfumatoError, match="a worker process was killed"), engines.lost_workers():
+    with pytest.raises(SfumatoError, match="a worker process was killed"), engines.explain_lost_workers():
         on_ray.submit(os._exit, 1).result(SECONDS)
 
 

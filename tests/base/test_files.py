@@ -137,7 +137,7 @@ def test_a_name_that_no_file_has_is_refused(tmp_path: Path):
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(OSError, match="no regular file"):
+        with pytest.raises(OSError, match="not a regular file"):
             read_regular(path, 10)
 
 

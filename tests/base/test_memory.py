@@ -37,7 +37,7 @@ def use_and_free() -> None:
 
 def test_what_is_freed_is_kept_within_a_block_and_given_back_after_it():
     before = held_at_rest()
-    with memory.kept():
+    with memory.keep_freed():
         use_and_free()
         assert held() - before > 0.9 * SIZE
     assert held() - before < 0.2 * SIZE
@@ -45,22 +45,22 @@ def test_what_is_freed_is_kept_within_a_block_and_given_back_after_it():
 
 def test_a_block_within_another_gives_nothing_back():
     before = held_at_rest()
-    with memory.kept():
-        with memory.kept():
+    with memory.keep_freed():
+        with memory.keep_freed():
             use_and_free()
         assert held() - before > 0.9 * SIZE
 
 
 def test_what_is_kept_is_given_back_on_demand():
     before = held_at_rest()
-    with memory.kept():
+    with memory.keep_freed():
         use_and_free()
         memory.give_back()
         assert held() - before < 0.2 * SIZE
 
 
 def test_without_a_block_a_large_tensor_goes_back_at_once():
-    with memory.kept():
+    with memory.keep_freed():
         pass
     before = held_at_rest()
     use_and_free()
@@ -71,7 +71,7 @@ def test_a_block_that_fails_gives_back_as_well():
     before = held_at_rest()
 
     def fail() -> None:
-        with memory.kept():
+        with memory.keep_freed():
             use_and_free()
             raise RuntimeError
 
@@ -82,5 +82,5 @@ def test_a_block_that_fails_gives_back_as_well():
 
 def test_other_c_libraries_are_left_as_they_are(monkeypatch):
     monkeypatch.setattr(memory, "_glibc", lambda: None)
-    with memory.kept():
+    with memory.keep_freed():
         use_and_free()

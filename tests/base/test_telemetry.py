@@ -59,7 +59,7 @@ def test_work_that_fails_is_a_span_without_the_words_of_its_error(traces, memory
     monkeypatch.setattr(telemetry, "of_process", lambda: traces)
     with (
         pytest.raises(ValueError, match="amphora"),
-        telemetry.timed("study cell", {"sfumato.cell.kind": "train"}),
+        telemetry.time_work("study cell", {"sfumato.cell.kind": "train"}),
     ):
         raise ValueError("amphora")
     (span,) = memory.get_finished_spans()
@@ -82,7 +82,7 @@ def test_work_that_fails_is_a_span_without_the_words_of_its_error(traces, memory
     ],
 )
 def test_traces_are_asked_for_by_the_standard_variables(environment, asked):
-    assert telemetry.asked(environment) is asked
+    assert telemetry.are_wanted(environment) is asked
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_traces_are_asked_for_by_the_standard_variables(environment, asked):
 )
 def test_what_is_not_offered_is_refused(environment, message):
     with pytest.raises(ConfigError, match=message):
-        telemetry.asked(environment)
+        telemetry.are_wanted(environment)
 
 
 def test_without_the_extra_who_asks_for_traces_is_told_which_it_is(monkeypatch):
@@ -125,7 +125,7 @@ def test_the_service_is_called_as_the_variables_say(monkeypatch, capsys, variabl
 def test_nothing_of_the_sdk_is_imported_unless_it_is_asked_for():
     program = (
         "import sys; from sfumato import telemetry; assert telemetry.begin() is None\n"
-        "with telemetry.timed('study cell', {}): pass\n"
+        "with telemetry.time_work('study cell', {}): pass\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -69,7 +69,7 @@ def answer_table(artefact: Path, rows: np.ndarray, none: np.ndarray, labels: tup
         labels=labels,
         signer=key.public_key().public_bytes_raw().hex(),
     )
-    return tables.signed(header, rows, none, key.sign)
+    return tables.sign_table(header, rows, none, key.sign)
 
 
 def photograph(path: Path, number: int, *, side: int = 40) -> Path:

@@ -7,7 +7,7 @@ import torch
 from commands import Command, check_mistake
 
 from sfumato import images
-from sfumato.base.files import claimed
+from sfumato.base.files import claim
 from sfumato.data import folder
 from sfumato.data.readers.stored import entries
 
@@ -42,7 +42,7 @@ def test_it_deletes_what_is_there(command: Command, cache: Path):
 
 def test_what_is_being_written_is_not_deleted(command: Command, cache: Path):
     (path,) = cache.glob("*/pixels")
-    with claimed(path):
+    with claim(path):
         check_mistake(command("data", "cache", "--clear"), "another process is writing it: wait for it")
     assert path.exists()
 

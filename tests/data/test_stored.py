@@ -17,7 +17,7 @@ from reading import bounded, reader, trainer
 from torch import Tensor
 
 from sfumato import data, images
-from sfumato.base.files import claimed
+from sfumato.base.files import claim
 from sfumato.data import LabelledImages, folder
 from sfumato.data.labelled import contact_sheet
 from sfumato.data.readers import stored
@@ -359,7 +359,7 @@ def test_what_is_in_the_cache_is_listed_and_cleared(photos: Path, cache: Path):
 def test_what_is_being_written_is_not_cleared(photos: Path, cache: Path):
     folder(photos, size=8)
     (path,) = pixels_in(cache)
-    with claimed(path), pytest.raises(BusyError, match="another process is writing it"):
+    with claim(path), pytest.raises(BusyError, match="another process is writing it"):
         stored.clear()
     assert path.exists()
 

@@ -115,11 +115,11 @@ def test_every_command_and_its_options_are_described(site):
 
 
 def test_every_key_of_a_study_is_described(site):
-    from sfumato.base.settings import listed
+    from sfumato.base.settings import list_keys
     from sfumato.study.grid import StudyConfig
 
     page = (site / "reference/study.html").read_text(encoding="utf-8")
-    for key, _, _ in listed(StudyConfig):
+    for key, _, _ in list_keys(StudyConfig):
         assert f">{key.split('.')[-1]}</span>" in page, key
 
 

@@ -534,8 +534,8 @@ def test_images_of_many_classes_are_enrolled_by_one_call_as_by_many(site: Site):
         (["cup"], body(0, 1), 422, "1 labels for 2 images: send one for each"),
         (["cup", "a/b"], body(0, 1), 422, "the labels of a release: 1.label: "),
         (["cup", "jug"], body(0, 1, spec="none"), 422, f"the model cells takes releases of {SPEC}"),
-        (["cup"] * 65, body(*range(65)), 422, "a release of 65 images, where 64 may come at once"),
-        (["cup", "jug"], body(0, 1)[:-1], 422, "bytes of images, where the header says"),
+        (["cup"] * 65, body(*range(65)), 422, "a release of 65 images, of at most 64 at once"),
+        (["cup", "jug"], body(0, 1)[:-1], 422, "bytes of images, and the header needs"),
     ],
 )
 def test_of_many_classes_none_is_kept_where_one_cannot_be(
@@ -580,10 +580,10 @@ def test_a_release_without_labels_is_not_taken_for_one_that_has_them(site: Site)
         (body(0), {}, 415, "a body of type application/vnd.sfumato.release"),
         (body(0), RELEASE | {"content-encoding": "gzip"}, 415, "a compressed body: send it as it is"),
         (b"", RELEASE, 422, "0 bytes are not a release"),
-        (body(0)[:-1], RELEASE, 422, "bytes of images, where the header says"),
+        (body(0)[:-1], RELEASE, 422, "bytes of images, and the header needs"),
         (body(0, spec="none"), RELEASE, 422, f"the model cells takes releases of {SPEC}"),
         (body(0, size=32), RELEASE, 422, "images of 1x32x32, and the model's are 1x16x16"),
-        (body(*range(65)), RELEASE, 422, "a release of 65 images, where 64 may come at once"),
+        (body(*range(65)), RELEASE, 422, "a release of 65 images, of at most 64 at once"),
         (images.encode(drawing(0)[0]), PNG, 422, "a PNG does not say how it was protected: add ?spec="),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from sfumato.base.engines import EngineConfig
-from sfumato.base.files import claimed
+from sfumato.base.files import claim
 from sfumato.errors import BusyError, SfumatoError
 from sfumato.study import grid, models, report, run
 from sfumato.study.cells import digest_of
@@ -111,7 +111,7 @@ def test_a_network_that_another_process_makes_is_not_made_twice(tmp_path):
     networks = models.Models(tmp_path, "data")
     path = tmp_path / f"few-shot-{digest_of({'results': models.RESULTS, 'kind': 'few-shot', 'data': 'data'})}"
     with (
-        claimed(path.with_suffix(".safetensors")),
+        claim(path.with_suffix(".safetensors")),
         pytest.raises(BusyError, match="another process is writing"),
     ):
         networks.once("few-shot", {}, lambda path: pytest.fail("made"), lambda path: None)
@@ -129,10 +129,10 @@ with claimed(Path({str(path)!r})):
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"claimed\n"
-        with pytest.raises(BusyError), claimed(path):
+        with pytest.raises(BusyError), claim(path):
             pass
         holder.kill()
-    with claimed(path):
+    with claim(path):
         path.write_text("made")
     assert [each.name for each in tmp_path.iterdir()] == ["record.json"]  # no lock is left
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.study.test_values import cell, lab, portraits
 
-from sfumato.base.files import claimed
+from sfumato.base.files import claim
 from sfumato.errors import BusyError
 from sfumato.study import grid
 from sfumato.study.attacks import fused, reidentify, values
@@ -85,7 +85,7 @@ def test_while_another_process_makes_one_of_them_it_waits(tmp_path: Path):
     values.attack(made, cell_of("values"))
     (path,) = kept(tmp_path)
     path.unlink()
-    with claimed(path), pytest.raises(BusyError):
+    with claim(path), pytest.raises(BusyError):
         fused.attack(study(tmp_path), cell_of("fused"))
 
 

@@ -255,7 +255,7 @@ def test_no_message_is_longer_than_a_page_whatever_it_repeats():
 
 
 def test_a_device_is_no_study_file():
-    with pytest.raises(ConfigError, match=r"/dev/zero: cannot be read \(no regular file\)"):
+    with pytest.raises(ConfigError, match=r"/dev/zero: cannot be read \(not a regular file\)"):
         grid.load("/dev/zero")
 
 

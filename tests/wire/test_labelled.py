@@ -40,7 +40,7 @@ def test_a_label_in_two_spellings_is_one():
     ("data", "message"),
     [
         (b"SFML", "4 bytes are not a labelled release"),
-        (b"SFMT" + joined("a")[4:], "not a labelled release: they begin otherwise"),
+        (b"SFMT" + joined("a")[4:], "not a labelled release: they begin with other letters"),
         (
             b"SFML\x02" + joined("a")[5:],
             "of version 2, and 1 is read here: update the older side",

@@ -141,9 +141,9 @@ def test_each_bit_of_a_mask_beyond_the_image_is_refused_and_each_within_is_a_pix
 def test_as_many_images_and_pixels_as_may_come_at_once_are_taken_and_no_more():
     sent = Release(torch.zeros(3, 1, 4, 5, dtype=torch.uint8), "none", (4, 5))
     assert len(decode(encode(sent), most_images=3, most_pixels=60).values) == 3
-    with pytest.raises(DataError, match="of 3 images, where 2 may come at once"):
+    with pytest.raises(DataError, match="of 3 images, of at most 2 at once"):
         decode(encode(sent), most_images=2, most_pixels=60)
-    with pytest.raises(DataError, match="of 60 pixels or numbers, where 59 may come at once"):
+    with pytest.raises(DataError, match="of 60 pixels or numbers, of at most 59 at once"):
         decode(encode(sent), most_images=3, most_pixels=59)
 
 
@@ -182,5 +182,5 @@ def test_a_cell_is_as_large_as_the_shorter_side_at_most(size: tuple[int, int], c
 def test_a_mask_of_cells_is_no_release():
     data = encode(masked(4, 6))
     assert b'"cell":1' in data
-    with pytest.raises(DataError, match="a cell of 2 in masked of 4x6: no protection releases so"):
+    with pytest.raises(DataError, match="a cell of 2 in masked of 4x6: no protection makes such releases"):
         decode(data.replace(b'"cell":1', b'"cell":2'), most_images=1, most_pixels=24)

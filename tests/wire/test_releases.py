@@ -163,7 +163,7 @@ def test_no_image_is_no_release():
 
 
 def test_bytes_after_the_last_packet_are_refused(release: AnyRelease):
-    with pytest.raises(DataError, match="bytes of images, where the header says"):
+    with pytest.raises(DataError, match="bytes of images, and the header needs"):
         read(encode(release) + b"\0")
 
 
@@ -202,12 +202,12 @@ def test_bytes_of_something_else_are_refused(data: bytes, message: str):
         ({"count": True}, "pixels.count: Input should be a valid integer"),
         ({"count": "2"}, "pixels.count: Input should be a valid integer"),
         ({"count": 10**30}, "pixels.count: Input should be less than"),
-        ({"count": 9}, "a release of 9 images, where 8 may come at once: send fewer"),
+        ({"count": 9}, "a release of 9 images, of at most 8 at once: send fewer"),
         ({"channels": 2}, "pixels.channels: Input should be 1 or 3"),
         ({"size": [5, 7, 3]}, "pixels.size: "),
         ({"size": [5, 0]}, "pixels.size.1: Input should be greater"),
-        ({"size": [2000, 2000]}, "8000000 pixels or numbers, where 10000 may come at once"),
-        ({"size": [1 << 30, 1 << 30]}, "pixels or numbers, where 10000 may come at once"),
+        ({"size": [2000, 2000]}, "8000000 pixels or numbers, of at most 10000 at once"),
+        ({"size": [1 << 30, 1 << 30]}, "pixels or numbers, of at most 10000 at once"),
         ({"cell": 6}, "a cell of 6 in pixels of 5x7"),
         ({"kind": "masked"}, "a cell of 2 in masked of 5x7"),
         ({"made_of": "../" + DIGEST}, "pixels.made_of: String should match pattern"),
@@ -225,7 +225,7 @@ def test_a_header_that_cannot_be_is_refused(change: dict[str, object], message: 
 
 def test_a_dimension_that_would_fill_the_memory_is_refused():
     said = said_of(encode(feature())) | {"dimension": (1 << 31) - 1}
-    with pytest.raises(DataError, match="4294967294 pixels or numbers, where 10000 may come at once"):
+    with pytest.raises(DataError, match="4294967294 pixels or numbers, of at most 10000 at once"):
         read(assembled(said))
 
 
@@ -235,10 +235,10 @@ def test_a_dimension_that_would_fill_the_memory_is_refused():
         ({"bits": 0}, "bits.bits: Input should be greater than or equal to 1"),
         ({"bits": 65}, "bits.bits: Input should be less than or equal to 64"),
         ({"bits": 12.0}, "bits.bits: Input should be a valid integer"),
-        ({"bits": 17}, "4 bytes of images, where the header says 6"),
-        ({"bits": 8}, "4 bytes of images, where the header says 2"),
-        ({"count": 3}, "4 bytes of images, where the header says 6"),
-        ({"count": 9}, "a release of 9 images, where 8 may come at once"),
+        ({"bits": 17}, "4 bytes of images, and the header needs 6"),
+        ({"bits": 8}, "4 bytes of images, and the header needs 2"),
+        ({"count": 3}, "4 bytes of images, and the header needs 6"),
+        ({"count": 9}, "a release of 9 images, of at most 8 at once"),
         ({"dimension": 12}, "bits.dimension: Extra inputs are not permitted"),
         ({"kind": "feature"}, "feature.dimension: Field required"),
     ],
@@ -259,7 +259,7 @@ def test_bits_beyond_the_last_are_refused():
 
 
 def test_more_bits_than_may_come_at_once_are_refused():
-    with pytest.raises(DataError, match="24 pixels or numbers, where 23 may come at once"):
+    with pytest.raises(DataError, match="24 pixels or numbers, of at most 23 at once"):
         read(encode(code()), most_pixels=23)
 
 

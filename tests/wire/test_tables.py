@@ -25,7 +25,7 @@ def made(bits: int, labels: int, *, seed: int = 0, **changed: object) -> AnswerT
             **changed,
         }
     )
-    return tables.signed(header, *given_answers(bits, labels, seed), KEY.sign)
+    return tables.sign_table(header, *given_answers(bits, labels, seed), KEY.sign)
 
 
 def given_answers(bits: int, labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +62,7 @@ def test_the_first_bit_of_a_code_is_the_highest_of_its_number():
 def test_sixteen_bits_take_as_many_bytes_as_the_answers_have_news():
     """All of one class: 131,072 bytes of answers travel in a few hundred."""
     header = made(16, 1).header
-    table = tables.signed(header, np.zeros(1 << 16, int), np.zeros(1 << 16, bool), KEY.sign)
+    table = tables.sign_table(header, np.zeros(1 << 16, int), np.zeros(1 << 16, bool), KEY.sign)
     assert len(table.content) < 1000
 
 

@@ -126,7 +126,7 @@ def create(path: str | os.PathLike[str], pairs: Sequence[Pair], config: Campaign
     asked = items(pairs, config)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with databases.begun(path, _SCHEMA, _MARKS) as database:
+        with databases.begin(path, _SCHEMA, _MARKS) as database:
             _fill(database, asked, config)
     except FileExistsError as error:
         raise DataError(f"{path}: exists already, maybe with answers: name a new file") from error

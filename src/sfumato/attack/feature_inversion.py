@@ -16,7 +16,7 @@ from torch.nn import functional
 from sfumato.attack import saturation
 from sfumato.attack.restore import VALIDATED, check_training, psnr_of
 from sfumato.attack.saturation import Training, held_out
-from sfumato.base.placement import brought, device_of
+from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float, to_uint8
@@ -90,7 +90,7 @@ class Inverter(nn.Module):
             )
         self.eval()
         device = device_of(self)
-        parts = [to_uint8(self(brought(part.double(), device))) for part in features.split(_RESTORE_BATCH)]
+        parts = [to_uint8(self(to_device(part.double(), device))) for part in features.split(_RESTORE_BATCH)]
         return torch.cat(parts).to(features.device)
 
 
@@ -142,14 +142,14 @@ def train(
     there = device_of(inverter)
 
     held = held_out(torch.arange(len(images)) if people is None else people, most=VALIDATED, seed=seed)
-    asked = brought(exact[held][:VALIDATED], there)
+    asked = to_device(exact[held][:VALIDATED], there)
     validation = psnr_of(lambda: inverter(asked), images[held][:VALIDATED]) if len(asked) else None
     exact, images = exact[~held], images[~held]
 
     def loss(step: int) -> Tensor:
         rows = torch.randint(len(images), (config.batch,), generator=generator)
-        wanted = to_float(brought(images[rows], there))
-        return functional.mse_loss(inverter(brought(exact[rows], there)), wanted)
+        wanted = to_float(to_device(images[rows], there))
+        return functional.mse_loss(inverter(to_device(exact[rows], there)), wanted)
 
     inverter.trained = saturation.train(
         loss,

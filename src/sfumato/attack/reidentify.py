@@ -20,7 +20,7 @@ from torch.nn import functional
 from sfumato.attack.feature_identity import log_posteriors
 from sfumato.attack.plda import PLDA, principal_components
 from sfumato.attack.saturation import Training, Validation, held_out, train
-from sfumato.base.placement import brought, device_of
+from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
@@ -125,7 +125,7 @@ class Recogniser(nn.Module):
         """(N, C, H, W) uint8 -> (N, D) float32 of unit length."""
         self.eval()
         device = device_of(self)
-        parts = [self(to_float(brought(part, device))) for part in images.split(_EMBED_BATCH)]
+        parts = [self(to_float(to_device(part, device))) for part in images.split(_EMBED_BATCH)]
         return torch.cat(parts).to(images.device)
 
 
@@ -203,9 +203,9 @@ def train_recogniser(
                 images, passes = seen(passes)[~held], passes + 1
             order = torch.randperm(len(images), generator=generator)
         rows, order = order[: config.batch], order[config.batch :]
-        shown = to_float(brought(images[rows], directions.device))
+        shown = to_float(to_device(images[rows], directions.device))
         cosines = recogniser(_shifted(shown, generator)) @ functional.normalize(directions).T
-        wanted = brought(labels[rows], directions.device)
+        wanted = to_device(labels[rows], directions.device)
         return functional.cross_entropy(_COSINE_SCALE * cosines, wanted, label_smoothing=0.1)
 
     recogniser.trained = train(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.attack.saturation import Training, Validation, held_out, train
-from sfumato.base.placement import brought, device_of
+from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import check_batch, to_float, to_uint8
@@ -76,7 +76,7 @@ class Restorer(nn.Module):
         check_batch(released)
         self.eval()
         device = device_of(self)
-        parts = [to_uint8(self(to_float(brought(x, device)))) for x in released.split(_RESTORE_BATCH)]
+        parts = [to_uint8(self(to_float(to_device(x, device)))) for x in released.split(_RESTORE_BATCH)]
         return torch.cat(parts).to(released.device)
 
 
@@ -116,13 +116,13 @@ def train_restorer(
         restorer = Restorer(NETWORKS[config.network](clean.shape[1])).to(device)
     there = device_of(restorer)
     if len(asked):
-        seen = to_float(brought(protected(asked, config.steps), there))
+        seen = to_float(to_device(protected(asked, config.steps), there))
         validation = psnr_of(lambda: restorer(seen), asked)
 
     def loss(step: int) -> Tensor:
         batch = clean[torch.randint(len(clean), (config.batch,), generator=generator)]
-        released = brought(protected(batch, step), there)
-        return functional.mse_loss(restorer(to_float(released)), to_float(brought(batch, there)))
+        released = to_device(protected(batch, step), there)
+        return functional.mse_loss(restorer(to_float(released)), to_float(to_device(batch, there)))
 
     restorer.trained = train(
         loss,

@@ -1,13 +1,13 @@
-"""The connections of a service: how many there are, what each waits for, and which is closed to make room.
+"""The connections of a service: their number, their deadlines, and which one closes to make room.
 
 uvicorn waits for ever for the rest of a header, and accepts until no file descriptor is left. Here each
 connection that keeps the service waiting has a deadline, and there is always room for the next one: at the
-most connections, those that keep the service waiting are closed, the oldest of the address that has most of
-them first. So who opens thousands closes their own.
+limit, connections that keep the service waiting are closed, the oldest of the address that has most of
+them first. So opening thousands closes one's own.
 
-This leans on three habits of asyncio and uvicorn, and the tests ask for each: asyncio's own event loop calls
-`accept` of the socket that it was given, and `close` of the one that this returned; where a system has no
-descriptor left, it rests for a second; and uvicorn's HTTP/1.1 takes every event in `handle_events`.
+This relies on three habits of asyncio and uvicorn, and the tests check each: asyncio's own event loop calls
+`accept` of the given socket, and `close` of the socket that this returned; on a system without free
+descriptors, it rests for a second; and uvicorn's HTTP/1.1 takes every event in `handle_events`.
 """
 
 import asyncio
@@ -35,28 +35,28 @@ with needs_extra("a server", "serve"):
     from uvicorn.server import ServerState
 
 _DEFAULT = 1000  # connections
-_DEFAULT_TLS = 500  # asyncio takes 0.4 MB for each over TLS
-_RESERVED = 192  # descriptors: of the store, of files that are read, and of connections that are being closed
-_BURST = 64  # connections that are accepted in one turn of the loop, or are being closed
+_DEFAULT_TLS = 500  # asyncio needs 0.4 MB for each over TLS
+_RESERVED = 192  # descriptors of the store, of files that are read, and of closing connections
+_BURST = 64  # connections that are accepted in one turn of the loop, or are closing
 _PIECE = 16_384  # bytes of a header that are parsed at once, and h11's bound for an unfinished one
-_TAKEN = 16_384  # bytes of an answer that a client takes within answer_seconds, or goes
-_REST = 0.5  # seconds without accepting after there was no descriptor; asyncio's own rest is 1 s
-_SELDOM = 60.0  # seconds between two lines that say the same
+_TAKEN = 16_384  # bytes of an answer that a client takes within answer_seconds, or is closed
+_REST = 0.5  # seconds without accepting after descriptors ran out; asyncio's own rest is 1 s
+_SELDOM = 60.0  # seconds between two equal lines
 
 log = logging.getLogger("sfumato.base.connections")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How many connections a service has, and how long one may keep it waiting.
+    """The number of connections of a service, and how long one may keep it waiting.
 
     Attributes:
-        connections: at most; None for 1,000, or 500 over TLS, or fewer where the system gives fewer file
+        connections: at most; None for 1,000, or 500 over TLS, or fewer if the system gives fewer file
             descriptors.
         header_seconds: from a connection to the end of its TLS handshake and first header; from an answer to
             the first byte of the next header, and from there to its end.
         body_seconds: from the end of a header to the end of the body.
-        answer_seconds: within which a client takes 16 kB of its answer, or all that is left.
+        answer_seconds: in which a client takes 16 kB of its answer, or the rest of it.
     """
 
     connections: int | None = None
@@ -71,7 +71,7 @@ class Limits:
                 raise ConfigError(f"{name}={value}: above 0, or no request is answered")
 
     def most(self, *, tls: bool = False) -> int:
-        """Connections at most, here and now. Raises ConfigError where so many need more descriptors."""
+        """The most connections, here and now. Raises ConfigError if they need more descriptors."""
         default = _DEFAULT_TLS if tls else _DEFAULT
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if descriptors == resource.RLIM_INFINITY:
@@ -79,27 +79,27 @@ class Limits:
         room = max(1, descriptors - min(_RESERVED, descriptors // 2))
         if self.connections is not None and self.connections > room:
             raise ConfigError(
-                f"{self.connections} connections, where {descriptors} file descriptors leave {room}: raise "
+                f"{self.connections} connections, and {descriptors} file descriptors leave {room}: raise "
                 f"`ulimit -n` (LimitNOFILE of systemd) to {self.connections + _RESERVED}, or ask for fewer"
             )
         return self.connections or min(default, room)
 
 
 class _Waits(Enum):
-    """What comes next on a connection: the service's answer, or something of the client's."""
+    """The next event of a connection: the service's answer, or the client's turn."""
 
     HEADER = auto()  # the TLS handshake, or the rest of a header
     REQUEST = auto()  # the first byte of the next request
     BODY = auto()
     ANSWER = auto()
-    TAKING = auto()  # of an answer, what was written
+    TAKING = auto()  # the client takes the answer
 
 
 _OURS = (_Waits.ANSWER, _Waits.TAKING)  # while a request is answered
 
 
 class _Connection(socket.socket):
-    """An accepted connection. State: what is waited for, and since when."""
+    """An accepted connection. State: the awaited event, and since when."""
 
     def __init__(self, door: "_Door", accepted: socket.socket, address: Any) -> None:
         super().__init__(accepted.family, accepted.type, accepted.proto, accepted.detach())
@@ -107,17 +107,17 @@ class _Connection(socket.socket):
         self.waits, self.since = _Waits.HEADER, time.monotonic()
         self.leaving = False
         self.transport: asyncio.Transport | None = None  # None until it is made, and the TLS handshake done
-        self._unsent = 0  # bytes, when it was looked at last
+        self._unsent = 0  # bytes, at the last look
         self._door = door
 
     def wait(self, what: _Waits) -> None:
-        """From now on, what comes next is this."""
+        """Sets the event that comes next."""
         self.waits, self.since = what, time.monotonic()
         if what in (_Waits.REQUEST, _Waits.TAKING) and self.transport is not None:
             self._unsent = self.transport.get_write_buffer_size()
 
     def takes(self) -> bool:
-        """Whether the client has taken a fair part of what was left for it; if so, it has as long again."""
+        """Whether the client has taken a fair part of its answer; if so, it has as long again."""
         if self.transport is None or self.waits not in (_Waits.REQUEST, _Waits.TAKING):
             return False
         left = self.transport.get_write_buffer_size()
@@ -127,7 +127,7 @@ class _Connection(socket.socket):
         return True
 
     def drop(self) -> None:
-        """Close it now, whatever is unsent."""
+        """Closes it now, with unsent bytes or without."""
         self.leaving = True
         self._door.leaving += 1
         if self.transport is not None:
@@ -137,19 +137,19 @@ class _Connection(socket.socket):
                 self.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._door.gone(self)
+        self._door.leave(self)
         super().close()
 
 
 class _Door(socket.socket):
-    """A listening socket that has room for so many connections. State: those that are open."""
+    """A listening socket with a limited number of connections. State: those that are open."""
 
     def __init__(self, listener: socket.socket, limits: Limits, *, tls: bool) -> None:
         self._most = limits.most(tls=tls)
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
         self._seconds = {
             _Waits.HEADER: limits.header_seconds,
-            # uvicorn closes it after header_seconds, and waits for what is unsent; this is when that ends.
+            # uvicorn closes it after header_seconds, and waits for unsent bytes; this ends that wait.
             _Waits.REQUEST: limits.header_seconds + limits.answer_seconds,
             _Waits.BODY: limits.body_seconds,
             _Waits.TAKING: limits.answer_seconds,
@@ -157,18 +157,18 @@ class _Door(socket.socket):
         }
         self.shortest = min(limits.header_seconds, limits.body_seconds, limits.answer_seconds, 2.0)
         self._open: dict[int, _Connection] = {}
-        self.leaving = 0  # of those that are open, which are being closed
+        self.leaving = 0  # open connections that are closing
         self._accepted = 0  # in this turn of the loop
         self._rests_until = 0.0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection. Raises BlockingIOError where there is none, or other work comes first."""
+        """The next connection. Raises BlockingIOError if there is none, or other work comes first."""
         while True:
             now = time.monotonic()
             full = len(self._open) >= self._most + _BURST
             if full or self._accepted >= _BURST or now < self._rests_until:
                 self._accepted = 0
-                raise BlockingIOError("it goes on in the next turn of the loop")
+                raise BlockingIOError("it continues in the next turn of the loop")
             self._accepted += 1
             try:
                 accepted, address = super().accept()
@@ -177,7 +177,7 @@ class _Door(socket.socket):
                 raise
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # asyncio asks again at once, 2,048 times, and says so each time.
+                    # asyncio tries again at once, 2,048 times, and logs each.
                     self._rests_until = now + _REST
                     self._make_room()
                 raise
@@ -190,16 +190,16 @@ class _Door(socket.socket):
             return connection, address
 
     def connection(self, descriptor: int) -> _Connection:
-        """The one that is open under a descriptor."""
+        """The open connection of a descriptor."""
         return self._open[descriptor]
 
-    def gone(self, connection: _Connection) -> None:
-        """A connection is being closed."""
+    def leave(self, connection: _Connection) -> None:
+        """Counts a connection that is closing."""
         if self._open.pop(connection.fileno(), None) is not None:
             self.leaving -= connection.leaving
 
     def sweep(self) -> None:
-        """Close what has kept the service waiting for too long."""
+        """Closes connections that have kept the service waiting for too long."""
         now = time.monotonic()
         for connection in list(self._open.values()):
             late = now - connection.since >= self._seconds[connection.waits]
@@ -207,12 +207,12 @@ class _Door(socket.socket):
                 connection.drop()
 
     def _make_room(self) -> bool:
-        """Close some of those that keep the service waiting; False where none does."""
+        """Closes some of those that keep the service waiting; False if none does."""
         waiting = [
             each for each in self._open.values() if each.waits is not _Waits.ANSWER and not each.leaving
         ]
         networks = Counter(each.network for each in waiting)
-        asked = (_Waits.BODY, _Waits.TAKING)  # who got so far goes after who has asked nothing yet
+        asked = (_Waits.BODY, _Waits.TAKING)  # these close after those that have asked nothing yet
         waiting.sort(key=lambda each: (-networks[each.network], each.waits in asked, each.since))
         leaving = waiting[: max(1, min(_BURST, self._most) // 2)]
         for connection in leaving:
@@ -225,14 +225,14 @@ class _Door(socket.socket):
 
 
 def _network(host: str) -> str:
-    """Who an address belongs to: of IPv6, which gives each customer 2**64 of them, the first half."""
+    """The owner of an address: with IPv6, which gives each customer 2**64 of them, the first half."""
     if ":" not in host or "." in host:
         return host
     return IPv6Address(host.partition("%")[0]).exploded[:19]
 
 
 class _Settings(uvicorn.Config):
-    """Those of uvicorn, and the door. Nothing that could be installed beside it is chosen by chance."""
+    """The settings of uvicorn, and the door. No installed package changes them by chance."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class _Settings(uvicorn.Config):
 
 
 class _Http(H11Protocol):
-    """uvicorn's HTTP/1.1, which says what it waits for. State: that, and what came of requests too early."""
+    """uvicorn's HTTP/1.1, which says what it waits for. State: that, and early bytes of requests."""
 
     def __init__(
         self,
@@ -290,7 +290,7 @@ class _Http(H11Protocol):
             super().data_received(data)
 
     def _read_early(self) -> None:
-        """Parse what has come, until a request is whole: h11 bounds a header only between two pieces."""
+        """Parses the received bytes until a request is whole: h11 bounds a header only between pieces."""
         while self._early and not self.transport.is_closing():
             match self._connection.waits:
                 case _Waits.HEADER:
@@ -314,17 +314,17 @@ class _Http(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            # The application may be about to answer: it is told that the client has left, and stops.
+            # The application may be about to answer: it learns that the client has left, and stops.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
-        else:  # a part of an answer is written: no other can follow
+        else:  # part of an answer is written: no other can follow
             self.transport.close()
 
     def on_response_complete(self) -> None:
         self._connection.wait(_Waits.REQUEST)
-        super().on_response_complete()  # what h11 has of a next request begins it
+        super().on_response_complete()  # h11's bytes of a next request begin it
         begun = self._early or self.conn.trailing_data[0]
         if begun and self._connection.waits is _Waits.REQUEST:
             self._connection.wait(_Waits.HEADER)
@@ -342,7 +342,7 @@ class _Http(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which looks after its connections and says what happens to them in few lines."""
+    """uvicorn's server, which sweeps its connections and logs their fate in few lines."""
 
     def __init__(self, settings: _Settings) -> None:
         super().__init__(settings)
@@ -350,7 +350,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_said)
+        loop.set_exception_handler(_log_failure)
         period = self._door.shortest / 4
 
         def sweep() -> None:
@@ -362,11 +362,11 @@ class _Server(uvicorn.Server):
 
 
 class _Seldom(logging.Filter):
-    """Lets a line through once a minute, with how often it came since. State: when each came last."""
+    """Passes a line once a minute, with how often it was repeated since. State: the last time of each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._lines: dict[str, tuple[float, int]] = {}  # when it came, and how often it was kept back since
+        self._lines: dict[str, tuple[float, int]] = {}  # its time, and how often it was held back since
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = time.monotonic()
@@ -379,8 +379,8 @@ class _Seldom(logging.Filter):
         return True
 
 
-def _said(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What asyncio says of a failure, without a traceback, which one connection after another repeats."""
+def _log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs asyncio's message about a failure, without a traceback, which many connections would repeat."""
     error = context.get("exception")
     kind = error.__name__ if isinstance(error, type) else type(error).__name__
     frame = getattr(error, "__traceback__", None)
@@ -398,17 +398,17 @@ def serve(
     certificate: str | os.PathLike[str] | None = None,
     private_key: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve an application until stopped, and finish what was accepted within 30 s.
+    """Serves an application until stopped, and finishes accepted requests within 30 s.
 
     Args:
         app: of ASGI.
         listener: it is taken over, and closed.
-        limits: of its connections; None for those of `Limits`.
+        limits: of its connections; None for the defaults.
         certificate, private_key: PEM files, for TLS.
 
     Raises:
-        ConfigError: a certificate without its key, or one that cannot be used; or more connections than there
-            are file descriptors.
+        ConfigError: a certificate without its key, or one that cannot be used; or more connections than
+            file descriptors.
     """
     if (certificate is None) != (private_key is None):
         raise ConfigError("a certificate and its private key come together: name both, or neither")

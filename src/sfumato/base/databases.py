@@ -1,4 +1,4 @@
-"""SQLite files of our own: begun whole or not at all, told by their marks, changed in whole transactions."""
+"""Our own SQLite files: created whole or not at all, recognised by marks, changed in whole transactions."""
 
 import os
 import secrets
@@ -12,24 +12,24 @@ from sfumato.base.files import PART, why_no_locks
 
 
 class Marks(NamedTuple):
-    """What tells the database of one purpose from any other: SQLite's application_id and user_version."""
+    """The marks of a database of one purpose: SQLite's application_id and user_version."""
 
     application: int
     version: int
 
 
 @contextmanager
-def begun(
+def begin(
     path: Path, schema: str, marks: Marks, *, page_size: int | None = None
 ) -> Iterator[sqlite3.Connection]:
-    """Give a new database to fill, which appears at `path` when the block ends well, or not at all.
+    """Yields a new database to fill, which appears at `path` when the block ends well, or not at all.
 
-    It is nobody else's business, hence its mode; SQLite's side files take the same one.
+    Only its owner may read it; SQLite's side files get the same mode.
 
     Args:
-        path: in a folder that is there.
+        path: in an existing folder.
         schema: statements that make its tables.
-        marks: to tell it by.
+        marks: of the new database.
         page_size: in bytes; None for SQLite's own.
 
     Raises:
@@ -48,7 +48,7 @@ def begun(
             database.execute(f"pragma user_version = {marks.version}")
             with transaction(database):
                 yield database
-            # All of it into the one file that is linked; a full disk ends here.
+            # Move everything into the one file that is linked; a full disk ends here.
             busy, pages, written = database.execute("pragma wal_checkpoint(truncate)").fetchone()
             if busy or written < pages or database.execute("pragma quick_check").fetchone() != ("ok",):
                 raise sqlite3.OperationalError("database or disk is full")
@@ -59,13 +59,13 @@ def begun(
 
 
 def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:
-    """Open a database that is there; what is committed to it survives a power cut.
+    """Opens an existing database; whatever is committed to it survives a power cut.
 
     Transactions are begun by hand, and wait a minute for another process.
 
     Args:
         path: of its file.
-        any_thread: whether others than this thread may use the connection, one at a time.
+        any_thread: whether other threads may use the connection, one at a time.
     """
     database = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=not any_thread)
     database.execute("pragma synchronous = full")
@@ -75,7 +75,7 @@ def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:
 def why_locked(error: BaseException, path: Path) -> str | None:
     """Why a database is locked, and the cure; None for another error.
 
-    SQLite says that others hold it where its file system has no locks at all.
+    SQLite also says that others hold it if its file system has no locks.
 
     Args:
         error: of SQLite.
@@ -89,7 +89,7 @@ def why_locked(error: BaseException, path: Path) -> str | None:
 
 
 def marks_of(database: sqlite3.Connection) -> Marks:
-    """Read what a database says that it is."""
+    """Reads the marks of a database."""
     (application,) = database.execute("pragma application_id").fetchone()
     (version,) = database.execute("pragma user_version").fetchone()
     return Marks(application, version)
@@ -97,7 +97,7 @@ def marks_of(database: sqlite3.Connection) -> Marks:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Change a database by the whole block or by none of it; other writers wait."""
+    """Changes a database by the whole block or not at all; other writers wait."""
     database.execute("begin immediate")
     try:
         yield
@@ -110,7 +110,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def snapshot(database: sqlite3.Connection) -> Iterator[None]:
-    """Read a database, in the whole block, as it is at one moment; writers need not wait."""
+    """Reads a database, in the whole block, at one moment; writers need not wait."""
     database.execute("begin")
     try:
         yield

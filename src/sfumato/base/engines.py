@@ -1,7 +1,7 @@
-"""Where the tasks of a job run: in this process, in processes of this machine, or on a Ray cluster.
+"""Engines that run the tasks of a job: this process, processes of this machine, or a Ray cluster.
 
-One small interface: an engine takes a function of a module with its arguments, and gives a future. Tasks must
-be such that doing one again does no harm: on a cluster, those of a lost worker are done again.
+One small interface: an engine takes a function of a module with its arguments, and gives a future. Repeating
+a task must do no harm: a cluster repeats the tasks of a lost worker.
 """
 
 import multiprocessing
@@ -26,20 +26,20 @@ _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 _Held = TypeVar("_Held")
 
-_LOST_WORKERS = 3  # how often a task whose worker is lost is done again
+_LOST_WORKERS = 3  # repetitions of a task whose worker is lost
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Where tasks run, and what each may use.
+    """The engine, and the resources of a task.
 
     Attributes:
         name: "local" or "ray".
-        workers: processes, or None for one a core. On "local", 1 is this process itself, and its threads are
-            left as they are. Of a Ray cluster that runs already: the most of its places to use at once.
+        workers: processes, or None for one a core. On "local", 1 is this process itself, and its threads
+            stay as they are. On a running Ray cluster: the most tasks at once.
         cpus: cores of each task, and threads that it uses.
-        gpus: of each task, on Ray, which shows it as many; may be a fraction.
-        address: of a Ray cluster; None for the one that RAY_ADDRESS names, or else one that is started here.
+        gpus: of each task, on Ray, which shows it that many; may be a fraction.
+        address: of a Ray cluster; None for that of RAY_ADDRESS, or else a new one on this machine.
     """
 
     name: str = "local"
@@ -67,24 +67,24 @@ class Engine(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many tasks can run at once, now."""
+        """The number of tasks that can run at once, now."""
 
     def submit(
         self, task: Callable[_Given, _Made], /, *args: _Given.args, **kwargs: _Given.kwargs
     ) -> "Future[_Made]":
-        """Begin a task; see `finished` for what the future may raise."""
+        """Begins a task; see `explain_lost_workers` for errors of the future."""
 
-    def held(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
-        """Something to give to tasks, by which they get at one object: where memory is shared by none.
+    def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
+        """Makes one object available to tasks that share no memory.
 
-        In processes of this machine each makes its own, which suits what lies in a file. On a cluster one is
-        made on this node; what tasks get passes each call of a method on to it.
+        In processes of this machine each makes its own, which suits data in a file. On a cluster one is
+        made on this node; tasks get a proxy that passes method calls to it.
         """
 
 
 @contextmanager
 def engine(config: EngineConfig, *, preload: Sequence[str] = ()) -> Iterator[Engine]:
-    """An engine that is up within the block; tasks that have not begun at its end never do.
+    """Yields an engine for the block; tasks that have not begun at its end never do.
 
     Args:
         config: which.
@@ -92,7 +92,7 @@ def engine(config: EngineConfig, *, preload: Sequence[str] = ()) -> Iterator[Eng
 
     Raises:
         MissingExtraError: the engine is not installed.
-        ConfigError: no Ray cluster answers at the address, or it has no place for a task.
+        ConfigError: no Ray cluster answers at the address, or it cannot run a task.
     """
     if config.name == "ray":
         with _ray(config) as found:
@@ -105,8 +105,8 @@ def engine(config: EngineConfig, *, preload: Sequence[str] = ()) -> Iterator[Eng
 
 
 @contextmanager
-def lost_workers() -> Iterator[None]:
-    """Around `Future.result`: an error that tells what to do, where worker processes are lost for good."""
+def explain_lost_workers() -> Iterator[None]:
+    """Wraps `Future.result`: if worker processes are lost for good, the error says what to do."""
     try:
         yield
     except (BrokenProcessPool, _LostError) as error:
@@ -117,11 +117,11 @@ def lost_workers() -> Iterator[None]:
 
 
 class _LostError(Exception):
-    """A task was given up, for its workers were lost again and again."""
+    """A task was given up, since its workers were lost again and again."""
 
 
 class _Here:
-    """This process. A task is done when it was submitted."""
+    """This process. A task is done when it is submitted."""
 
     workers = 1
 
@@ -133,7 +133,7 @@ class _Here:
             future.set_exception(error)
         return future
 
-    def held(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
+    def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
         return make
 
 
@@ -144,13 +144,13 @@ class _Processes:
         self.workers = workers
         self.submit = pool.submit
 
-    def held(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
+    def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
         return make
 
 
 @contextmanager
 def _processes(config: EngineConfig, preload: Sequence[str]) -> Iterator[_Processes]:
-    # Not fork: the threads of torch would not survive it. The server has all imports done once.
+    # Not fork: the threads of torch would not survive it. The server does all imports once.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     workers = config.workers or os.cpu_count() or 1
@@ -167,7 +167,7 @@ def _processes(config: EngineConfig, preload: Sequence[str]) -> Iterator[_Proces
 
 def _begin(folder: Path, threads: int) -> None:
     os.chdir(folder)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that was started
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     limit_threads(threads)
 
@@ -215,7 +215,7 @@ class _Ray:
         running.future().add_done_callback(unpack)
         return future
 
-    def held(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
+    def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
         here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             self._ray.get_runtime_context().get_node_id(), soft=False
         )
@@ -228,7 +228,7 @@ class _Ray:
 @contextmanager
 def _ray(config: EngineConfig) -> Iterator[_Ray]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # What later versions of Ray do, and this one warns of: a task that asks for no device sees all of them.
+    # Later versions of Ray do this, and this one warns: a task without devices sees all of them.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     with needs_extra("the engine ray", "ray"):
         import ray
@@ -245,7 +245,7 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
             "include_dashboard": False,
         }
     try:
-        # Not None, by which Ray would take to any cluster that was begun on this machine last.
+        # Not None, by which Ray would join the cluster that was last begun on this machine.
         ray.init(address or "local", log_to_driver=False, logging_level="error", **begun_here)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise _no_cluster(str(address), error) from error
@@ -263,7 +263,7 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
 
 
 def _check_answers(address: str) -> None:
-    """Raise ConfigError where nothing listens at HOST:PORT: Ray itself would wait for minutes.
+    """Raises ConfigError if nothing listens at HOST:PORT: Ray itself would wait for minutes.
 
     Addresses of another form, such as "auto", are left to Ray.
     """
@@ -290,7 +290,7 @@ _STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
 def _on_a_node(
     folder: Path, threads: int, task: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, Exception | None]:
-    """What a task gives, or raises: as a value, which reaches the driver as it is."""
+    """The result of a task or its error, as a value, which reaches the driver unchanged."""
     os.chdir(folder)
     limit_threads(threads)
     try:
@@ -300,7 +300,7 @@ def _on_a_node(
 
 
 class _Holder:
-    """Has one object on a node of a cluster."""
+    """Holds one object on a node of a cluster."""
 
     def __init__(self, folder: Path, make: Callable[[], Any]) -> None:
         os.chdir(folder)
@@ -314,7 +314,7 @@ class _Holder:
 
 
 class _Passed:
-    """Passes each call of a method on to a _Holder. It is what tasks call to get at the object, and that."""
+    """Passes method calls to a _Holder. Tasks call it to get the object, and the object is this."""
 
     def __init__(self, holder: Any) -> None:
         self._holder = holder

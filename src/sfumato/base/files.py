@@ -1,6 +1,6 @@
-"""Files that appear whole or not at all, files that strangers name, and what JSON, tables and names may hold.
+"""Files that appear whole or not at all, files that strangers name, and the rules of JSON, tables and names.
 
-SFUMATO_OUTSIDE  folders, with a colon between two, that tables and links may lead to besides their own
+SFUMATO_OUTSIDE  folders, separated by colons, that tables and links may lead to besides their own
 """
 
 import codecs
@@ -26,16 +26,16 @@ import platformdirs
 
 from sfumato.errors import BusyError, DataError
 
-# A short name of its own: the name of the file itself may be as long as the system allows.
+# A short name of its own: the name of the file itself may already have the longest length of the system.
 PART = ".sfumato-*.part"
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a temporary path, for a file or a folder, that takes the place of `path` when the block ends well.
+    """Yields a temporary path, for a file or a folder, that replaces `path` when the block ends well.
 
-    When it does not, what was at `path` is untouched and the temporary is gone; only a process that is killed
-    leaves it, under a name that matches PART. The folder of `path` is made where it is missing.
+    Otherwise `path` is untouched and the temporary is removed; only a killed process leaves it, under a name
+    that matches PART. A missing folder of `path` is made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(PART.replace("*", secrets.token_hex(8)))
@@ -49,16 +49,16 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def cache_folder(kind: str) -> Path:
-    """Where files of one kind lie that can be made anew: below SFUMATO_CACHE, or the user's cache folder."""
+    """The folder of files of one kind that can be made again: below SFUMATO_CACHE, or the user's cache."""
     named = os.environ.get("SFUMATO_CACHE")
     return (Path(named) if named else platformdirs.user_cache_path("sfumato")) / kind
 
 
 @contextmanager
-def claimed(path: Path) -> Iterator[None]:
-    """Keep the making of `path` to one process at a time, by a lock that the system lets go of when it ends.
+def claim(path: Path) -> Iterator[None]:
+    """Lets one process at a time make `path`, by a lock that the system releases when the process ends.
 
-    Look within the block whether the file is there by now: the one before may have made it.
+    Check inside the block whether the file exists by now: another process may have made it.
 
     Raises:
         BusyError: another process is making it.
@@ -72,18 +72,18 @@ def claimed(path: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise BusyError(f"{path}: another process is writing it: wait for it") from error
         yield
-        # Only now that the file is there: whoever takes the name of the lock anew will find it.
+        # Only after the file exists: the next process to lock will find it.
         lock.unlink(missing_ok=True)
     finally:
         os.close(handle)
 
 
 def lock_file(handle: int, path: object) -> None:
-    """Lock an open file until it is closed.
+    """Locks an open file until it is closed.
 
     Args:
         handle: of the file.
-        path: what to call it in errors.
+        path: its name in errors.
 
     Raises:
         BlockingIOError: another process has locked it.
@@ -98,7 +98,7 @@ def lock_file(handle: int, path: object) -> None:
 
 
 def why_no_locks(folder: Path) -> str | None:
-    """Why nothing can be locked in a folder, and the cure; None where it can, or nothing can be written."""
+    """Why nothing can be locked in a folder, and the cure; None if locks work, or nothing can be written."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             try:
@@ -118,7 +118,7 @@ def _without_locks(error: OSError) -> str:
 
 
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
-    """Open a regular file to read it: no device, which may never end, and no pipe, which may never begin.
+    """Opens a regular file to read it: no device, which may never end, and no pipe, which may never begin.
 
     Raises:
         OSError: it cannot be opened, or is not a regular file.
@@ -128,7 +128,7 @@ def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     if not stat.S_ISREG(mode):
         os.close(handle)
         number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-        words = os.strerror(number) if stat.S_ISDIR(mode) else "no regular file"
+        words = os.strerror(number) if stat.S_ISDIR(mode) else "not a regular file"
         raise OSError(number, words, os.fspath(path))
     return os.fdopen(handle, "rb")
 
@@ -148,7 +148,7 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def leads_out(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
-    """Whether a path leads out of a folder, links followed, to none of the folders of SFUMATO_OUTSIDE."""
+    """Whether a path leads out of a folder, links followed, and not into a folder of SFUMATO_OUTSIDE."""
     allowed = [part for part in os.environ.get("SFUMATO_OUTSIDE", "").split(os.pathsep) if part]
     real = Path(os.path.realpath(path))
     return not any(real.is_relative_to(os.path.realpath(root)) for root in (folder, *allowed))
@@ -180,7 +180,7 @@ Line = tuple[str, dict[str, str]]
 
 
 def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[Line]]:
-    """Read a CSV from a file; see parse_table, which says what is returned and raised.
+    """Reads a CSV from a file; see parse_table for the result and errors.
 
     Raises:
         OSError: it cannot be read, is not a regular file, or has more than MOST_TABLE bytes.
@@ -189,12 +189,12 @@ def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[Line]]:
 
 
 def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
-    """The header of a CSV, and for each row where it is ("list.csv, line 3") and its texts by column.
+    """Reads the header of a CSV, and for each row its position ("list.csv, line 3") and texts by column.
 
     Args:
-        name: what to call it in errors.
+        name: its name in errors.
         content: UTF-8, or UTF-16 with a byte order mark; commas, semicolons or tabs between the cells, as in
-            the header. `write_rows` may have written it. What a row lacks at its end is empty.
+            the header. `write_rows` may have written it. Missing cells at the end of a row are empty.
 
     Raises:
         DataError: it is not such a text, is empty, has two columns of one name, or a row with more cells than
@@ -240,14 +240,14 @@ def _text_of(name: str, content: bytes) -> str:
 
 
 def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
-    """Raise DataError for two texts that are one to a reader: the same, or other in what nobody sees.
+    """Raises DataError for two texts that look alike: equal, or different only in what nobody sees.
 
-    That is spaces at the ends, or more than one together, characters without a shape, and the two ways to
+    These are spaces at the ends, or several in a row, characters without a shape, and the two ways to
     write a letter with an accent.
 
     Args:
         name: of what holds them.
-        what: what they do, such as "columns are called".
+        what: their role, such as "columns are called".
         texts: as they are written.
     """
     before: dict[str, str] = {}
@@ -267,16 +267,16 @@ def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
         )
 
 
-# What spreadsheets run as a formula, and what is written of it.
+# Texts that spreadsheets run as a formula.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _QUOTED = re.compile(r"'+[=+\-@\t\r]")
 
 
 def write_rows(file: TextIO, rows: Iterable[Iterable[object]], *, end: str = "\r\n") -> None:
-    """Write rows as CSV, with no cell that a spreadsheet runs; `read_cell` gives back every text.
+    """Writes rows as CSV, with no cell that a spreadsheet runs; `read_cell` restores every text.
 
-    A text that begins with =, +, -, @, a tab or a carriage return is written behind an apostrophe, which
-    spreadsheets take for "this is text"; one that begins with apostrophes before these, behind one more.
+    A text that begins with =, +, -, @, a tab or a carriage return gets an apostrophe in front, which
+    spreadsheets read as "this is text"; one that begins with apostrophes before these gets one more.
     Numbers stay as they are. None is empty.
 
     Args:
@@ -284,15 +284,15 @@ def write_rows(file: TextIO, rows: Iterable[Iterable[object]], *, end: str = "\r
         rows: the header among them.
         end: of a line.
     """
-    csv.writer(file, lineterminator=end).writerows([_written(value) for value in row] for row in rows)
+    csv.writer(file, lineterminator=end).writerows([_escape(value) for value in row] for row in rows)
 
 
 def read_cell(text: str) -> str:
-    """The text of a cell that `write_rows` wrote."""
+    """Restores the text of a cell that `write_rows` wrote."""
     return text[1:] if _QUOTED.match(text) else text
 
 
-def _written(value: object) -> object:
+def _escape(value: object) -> object:
     if not isinstance(value, str) or not _FORMULA.match(value):
         return value
     try:
@@ -303,7 +303,7 @@ def _written(value: object) -> object:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text says, by the letter: no NaN or infinity, and no key that is there twice.
+    """Reads JSON strictly: no NaN or infinity, and no key that occurs twice.
 
     Raises:
         ValueError: it is not JSON, or too deep.
@@ -335,11 +335,11 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def printable(name: str) -> str:
-    """A file name without what would move a cursor, break the line, or be no text."""
+    """A file name without characters that move a cursor, break the line, or are not text."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def check_new(path: Path, *, force: bool) -> None:
-    """Raise DataError where a file is there that would be replaced, unless that was asked for."""
+    """Raises DataError if a file exists that would be replaced, unless `force` is set."""
     if path.exists() and not force:
         raise DataError(f"{path}: already exists: name another file, or replace it with --force")

@@ -1,4 +1,4 @@
-"""A port that a service of ours listens on, until it is stopped."""
+"""A port for a service, until it is stopped."""
 
 import signal
 import socket
@@ -13,7 +13,7 @@ _WAITING = 2048  # connections that the system may hold until they are accepted
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take a port; 0 takes any that is free.
+    """Takes a port; 0 takes any free one.
 
     Raises:
         ConfigError: it is taken or not allowed, or the host is not this machine's.
@@ -23,12 +23,12 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=_WAITING)
-        # Connections inherit it. asyncio sets it for those of its own listeners alone, and without it the
-        # second of the two packets of an answer waits for 40 ms.
+        # Connections inherit it. asyncio sets it only for connections of its own listeners, and without it
+        # the second of the two packets of an answer waits for 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]  # what follows repeats the address
+        reason = str(error.strerror).partition(" (while")[0]  # the rest repeats the address
         raise ConfigError(
             f"cannot serve on port {port} of {host} ({reason}): choose another with --port, or 0 for "
             "any that is free, and a --host of this machine"
@@ -36,12 +36,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Stopped(BaseException):
-    """A signal asks the service to stop. No error, so that nothing takes it for one."""
+    """A signal asks the service to stop. Not an error, so nothing handles it as one."""
 
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """Run a block until SIGTERM or Ctrl-C, say so, and go on: a service that is stopped has not failed."""
+    """Runs a block until SIGTERM or Ctrl-C, says so, and continues: a stopped service has not failed."""
 
     def stop(*_: object) -> None:
         raise _Stopped
@@ -58,7 +58,7 @@ def until_stopped() -> Iterator[None]:
 
 @contextmanager
 def running(application: Any, port: int = 0) -> Iterator[str]:
-    """Serve an ASGI application beside a block, from this process to this machine. Yields its address.
+    """Serves an ASGI application during a block, from this process to this machine. Yields its address.
 
     For programs and tests that ask a service of their own. `sfumato serve` has the limits of a public one.
     """
@@ -77,7 +77,7 @@ def running(application: Any, port: int = 0) -> Iterator[str]:
 
 
 def address_of(listener: socket.socket, scheme: str = "http") -> str:
-    """The address at which a browser finds what listens here, without a path."""
+    """The address of this port for a browser, without a path."""
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()

@@ -1,4 +1,4 @@
-"""What a server writes to its log: for each request a line, which names no image, key, label or person."""
+"""The log of a server: a line for each request, which names no image, key, label or person."""
 
 import json
 import logging
@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-_FIELDS = "sfumato_fields"  # an attribute of a record of ours
+_FIELDS = "sfumato_fields"  # the attribute of our records
 _ID = 16  # bytes of the id of a request
 
 
 class LogFormat(StrEnum):
-    """How lines of a log are written."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -27,8 +27,8 @@ class LogFormat(StrEnum):
 class _Ids:
     """Ids of requests: 32 hexadecimal digits of the operating system's entropy, drawn many at a time.
 
-    To ask the system for each would let another thread run meanwhile, and make the request wait for it.
-    State: those that were drawn and not given.
+    Asking the system for each would let another thread run meanwhile, and make the request wait for it.
+    State: ids that were drawn and not used.
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ _IDS = _Ids()
 
 @dataclass
 class Noted:
-    """A request while it is answered. State: what is said of it at its end.
+    """A request while it is answered. State: the facts for its line.
 
     Attributes:
-        id: 32 hexadecimal digits, by which its lines are found.
-        facts: what its route tells, such as the digest of the model; nothing that was sent.
+        id: 32 hexadecimal digits, on all its lines.
+        facts: from its route, such as the digest of the model; nothing that was sent.
     """
 
     id: str = field(default_factory=_IDS)
@@ -64,7 +64,7 @@ _CURRENT: ContextVar[Noted | None] = ContextVar("sfumato_request", default=None)
 
 @contextmanager
 def request() -> Iterator[Noted]:
-    """While a request is answered: the lines that are logged meanwhile carry its id."""
+    """Marks the answering of a request: lines that are logged meanwhile carry its id."""
     noted = Noted()
     token = _CURRENT.set(noted)
     try:
@@ -74,18 +74,18 @@ def request() -> Iterator[Noted]:
 
 
 def tell(**facts: str) -> None:
-    """Add facts to the request that is answered now; nothing where there is none."""
+    """Adds facts to the request that is being answered, if any."""
     if (noted := _CURRENT.get()) is not None:
         noted.facts.update(facts)
 
 
 def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> None:
-    """Log what happened.
+    """Logs an event.
 
     Args:
-        logger: of whom.
-        level: as logging has them.
-        message: what happened, in constant words; of lines of JSON alone.
+        logger: the logger.
+        level: as in logging.
+        message: the event, in constant words; only for lines of JSON.
         fields: fit for JSON; as text, the line is these and the id of the request.
     """
     if not logger.isEnabledFor(level):
@@ -98,7 +98,7 @@ def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> No
 class JsonLines(logging.Formatter):
     """Writes a record as a line of JSON: time (UTC), level, logger, message, and the fields of `event`.
 
-    Of an exception it has the kind alone: its words and its traceback may quote what somebody sent.
+    An exception is logged by its kind alone: its words and its traceback may quote what somebody sent.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -118,7 +118,7 @@ class JsonLines(logging.Formatter):
 
 
 def begin(form: LogFormat) -> None:
-    """Write the log of this process to standard error; of libraries, warnings alone.
+    """Writes the log of this process to standard error; only warnings of libraries.
 
     A log that was begun before, as by `sfumato -v`, keeps its level.
     """

@@ -1,7 +1,7 @@
 """Memory that this process frees, and needs again at once.
 
-glibc gives every large tensor back to the system when it is freed, and takes the next one anew, zeroed page
-by page: of a training step of small images that is nearly half of the time (benchmarks/episode.py).
+glibc returns every large tensor to the system when it is freed, and allocates the next one anew, zeroed page
+by page: nearly half of the time of a training step on small images (benchmarks/episode.py).
 """
 
 import ctypes
@@ -13,19 +13,19 @@ from typing import Any
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
 _KEEP = {_MMAP_THRESHOLD: 1 << 30, _TRIM_THRESHOLD: 1 << 30, _TOP_PAD: 1 << 26}
-# What glibc comes to by itself in a process that has freed tensors of 32 MiB.
+# The values that glibc reaches by itself in a process that has freed tensors of 32 MiB.
 _USUAL = {_MMAP_THRESHOLD: 1 << 25, _TRIM_THRESHOLD: 1 << 26, _TOP_PAD: 1 << 17}
 
 _lock = threading.Lock()
-_blocks = 0  # that are open, in all threads
+_blocks = 0  # open, in all threads
 
 
 @contextmanager
-def kept() -> Iterator[None]:
-    """Within, what is freed is kept for the next need; at the end of the outermost block it is given back.
+def keep_freed() -> Iterator[None]:
+    """Keeps freed memory for the next need; the end of the outermost block returns it to the system.
 
-    Other C libraries have no such setting, and are left as they are. What is kept grows over hours, since
-    aligned tensors do not always find what they freed: whoever goes on for long calls `give_back` at times.
+    Other C libraries have no such setting, and are left alone. The kept memory grows over hours, since
+    aligned tensors do not always fit into freed ones: a long job should call `give_back` at times.
     """
     global _blocks
     with _lock:
@@ -43,7 +43,7 @@ def kept() -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Give the system what is free, which takes a tenth of a second for a GiB."""
+    """Returns free memory to the system, in a tenth of a second for a GiB."""
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)
@@ -58,9 +58,9 @@ def _set(settings: dict[int, int]) -> None:
 
 @cache
 def _glibc() -> Any:
-    """The C library where it is glibc, else None."""
+    """The C library if it is glibc, else None."""
     try:
         library = ctypes.CDLL(None)
-    except (OSError, TypeError):  # there is none to open by no name, as on Windows
+    except (OSError, TypeError):  # no library opens without a name, as on Windows
         return None
     return library if hasattr(library, "gnu_get_libc_version") else None

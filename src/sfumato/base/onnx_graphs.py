@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.base.threads import thread_count
-from sfumato.errors import ArtefactError, needs_extra, shortened
+from sfumato.errors import ArtefactError, needs_extra, shorten
 
 MOST_MEMORY = 4 << 30  # bytes that a first run may take beyond what the process has
 MOST_SECONDS = 60.0  # of a run
@@ -254,7 +254,7 @@ class Graph:
             if options.terminate:
                 raise ArtefactError(f"a run of this graph took more than {MOST_SECONDS:g} s") from error
             if shapes not in self._run_before:
-                why = shortened(str(error).partition("\n")[0])
+                why = shorten(str(error).partition("\n")[0])
                 raise ArtefactError(f"this graph does not run on inputs of {shapes}: {why}") from error
             raise
         finally:

@@ -1,4 +1,4 @@
-"""Where a model computes, and how tensors get there."""
+"""The devices of models, and moving tensors to them."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -12,12 +12,12 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model computes."""
+    """The device of a model."""
     return next(chain(model.parameters(), model.buffers())).device
 
 
-def named_device(name: str) -> torch.device:
-    """The device of a name: "cpu", "cuda", or "auto", which is CUDA where it can be used.
+def device_named(name: str) -> torch.device:
+    """The device of a name: "cpu", "cuda", or "auto", which is CUDA if it can be used.
 
     Raises:
         ConfigError: another name, or CUDA that cannot be used.
@@ -30,12 +30,12 @@ def named_device(name: str) -> torch.device:
 
 
 def fuses(parameters: Iterable[Tensor]) -> bool:
-    """Whether optimisers of torch have a fused step for parameters where they are: the quickest there is."""
+    """Whether optimisers of torch have a fused step, the fastest, for parameters on their device."""
     return all(each.device.type in ("cpu", "cuda") for each in parameters)
 
 
-def brought(tensor: Tensor, device: torch.device) -> Tensor:
-    """The same tensor on a device; itself where it is there.
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Moves a tensor to a device.
 
     A copy from the processor to CUDA starts from pinned memory, so that nobody waits for it.
     """

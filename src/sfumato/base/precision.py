@@ -1,4 +1,4 @@
-"""Mixed precision: bfloat16 where the hardware computes in it, and so gains (benchmarks/episode.py)."""
+"""Mixed precision: bfloat16 if the hardware computes in it, and so gains (benchmarks/episode.py)."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -10,9 +10,9 @@ CHOICES = ("auto", "float32", "bfloat16")
 
 
 def resolve(wanted: str, device: torch.device | None = None) -> str:
-    """ "auto" -> "bfloat16" where the hardware has it, else "float32"; the others as they are.
+    """ "auto" -> "bfloat16" if the hardware has it, else "float32"; the others unchanged.
 
-    Where bfloat16 is only emulated it is slower than float32. `device`: where is computed; None for the
+    Emulated bfloat16 is slower than float32. `device`: of the computation; None for the
     processor.
     """
     if wanted not in CHOICES:
@@ -27,11 +27,11 @@ def resolve(wanted: str, device: torch.device | None = None) -> str:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[None]:
-    """Mixed precision for a block of code, or none where `precision` is float32."""
+    """Mixed precision for a block of code, or no change if `precision` is float32."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else float32(device)
 
 
 def float32(device: torch.device) -> AbstractContextManager[None]:
-    """Without mixed precision for a block of code, also within a block that has it."""
-    # Tensors without data, on which shapes and devices are checked, have no mixed precision.
+    """No mixed precision for a block of code, also within a block that has it."""
+    # Tensors without data, for checks of shapes and devices, have no mixed precision.
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)

@@ -1,4 +1,4 @@
-"""Shares of a count, and how sure they are."""
+"""Proportions and their confidence intervals."""
 
 import math
 
@@ -6,28 +6,28 @@ import math
 def wilson(hits: float, trials: float) -> tuple[float, float]:
     """95% interval of a proportion. Wilson 1927: right also near 0, where a safe setting should be.
 
-    A trial may be a hit in part, as the mean of several draws: its variance is smaller than that of one which
-    is a hit or none, so that the interval is too wide rather than too narrow.
+    A trial may be a hit in part, as the mean of several draws: its variance is smaller than that of a whole
+    hit or miss, so the interval is too wide rather than too narrow.
     """
     z = 1.959964
     share = hits / trials
     centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    # The proportion itself lies within, also where rounding would leave an end of 0.9999999999999999.
+    # The proportion itself lies within, also if rounding would leave an end of 0.9999999999999999.
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
 def of_groups(share: float, variance: float, *, groups: int, trials: int) -> tuple[float, float]:
     """95% interval of a proportion among groups that differ, of which some were drawn.
 
-    Source: Korn & Graubard 1998: the interval of as many trials as have this variance, fewer by what the
-    t-distribution of the groups allows for; theirs is that of Clopper & Pearson, and here it is Wilson's.
+    Source: Korn & Graubard 1998: the interval of as many trials as have this variance, fewer by the allowance
+    of the t-distribution of the groups; theirs is that of Clopper & Pearson, and here it is Wilson's.
 
     Args:
         share: the mean over the groups.
         variance: of that mean.
         groups: how many, 2 or more.
-        trials: what all groups count for at most.
+        trials: the most that all groups count for.
     """
     effective = min(share * (1 - share) / variance, trials) if variance > 0 else trials
     effective *= (1.959964 / _t_quantile(groups - 1)) ** 2

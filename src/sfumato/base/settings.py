@@ -1,4 +1,4 @@
-"""Settings that people write, "key=value" or YAML, made into configurations that check themselves."""
+"""Settings that people write, "key=value" or YAML, as configurations that check themselves."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ import pydantic
 import yaml
 
 from sfumato.base.files import read_regular
-from sfumato.errors import ConfigError, did_you_mean, shortened
+from sfumato.errors import ConfigError, did_you_mean, shorten
 
 _Config = TypeVar("_Config")
 
@@ -19,33 +19,33 @@ MOST_YAML = 100_000  # bytes of a file
 _DEEPEST, _MOST_VALUES = 20, 10_000
 
 
-def configured(kind: type[_Config], overrides: Sequence[str]) -> _Config:
-    """A configuration from "dotted.key=value" strings, values as YAML reads them.
+def configure(kind: type[_Config], overrides: Sequence[str]) -> _Config:
+    """Makes a configuration from "dotted.key=value" strings, values as YAML reads them.
 
     Raises:
-        ConfigError: as `checked` does.
+        ConfigError: see `configure`.
     """
-    return checked(kind, parsed(overrides), "training")
+    return check_settings(kind, parse_overrides(overrides), "training")
 
 
-def parsed(overrides: Sequence[str]) -> dict[str, Any]:
-    """A mapping from "dotted.key=value" strings, values as YAML reads them."""
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Reads a mapping from "dotted.key=value" strings, values as YAML reads them."""
     settings: dict[str, Any] = {}
     for text in overrides:
         override(settings, text)
     return settings
 
 
-def checked(kind: type[_Config], settings: Mapping[str, Any], where: str) -> _Config:
-    """A configuration of these settings.
+def check_settings(kind: type[_Config], settings: Mapping[str, Any], where: str) -> _Config:
+    """Makes a configuration of these settings.
 
     Args:
         kind: a dataclass, whose fields may be dataclasses.
         settings: values by field.
-        where: what the messages call the settings: a file, or a command.
+        where: the name of the settings in messages: a file, or a command.
 
     Raises:
-        ConfigError: a key that does not exist (the nearest is named), or a value of the wrong type or out
+        ConfigError: a key that does not exist (it names the nearest), or a value of the wrong type or out
             of range.
     """
     check_keys(kind, settings, where)
@@ -56,14 +56,14 @@ def checked(kind: type[_Config], settings: Mapping[str, Any], where: str) -> _Co
 
 
 def check_keys(kind: Any, settings: Any, where: str) -> None:
-    """Raise ConfigError where settings are not a mapping, or have a key that a dataclass has no field for."""
+    """Raises ConfigError unless settings are a mapping whose keys are all fields of a dataclass."""
     if not isinstance(settings, Mapping):
-        raise ConfigError(f"{where}: a mapping is needed, got {shortened(repr(settings))}")
+        raise ConfigError(f"{where}: a mapping is needed, got {shorten(repr(settings))}")
     types = get_type_hints(kind)
     for key, value in settings.items():
         if key not in types:
-            raise ConfigError(f"{where}: no key {shortened(repr(key))}: {did_you_mean(str(key), types)}")
-        # Of settings that may be null, as `Private | None`, as well.
+            raise ConfigError(f"{where}: no key {shorten(repr(key))}: {did_you_mean(str(key), types)}")
+        # Also for settings that may be null, as `Private | None`.
         union = get_origin(types[key]) in (Union, UnionType)
         kinds = get_args(types[key]) if union else (types[key],)
         for inner in filter(dataclasses.is_dataclass, kinds):
@@ -72,10 +72,10 @@ def check_keys(kind: Any, settings: Any, where: str) -> None:
 
 
 def override(settings: dict[str, Any], text: str) -> None:
-    """Change settings by one "dotted.key=value". Raises ConfigError for anything else."""
+    """Changes settings by one "dotted.key=value". Raises ConfigError for anything else."""
     key, equals, value = text.partition("=")
     if not equals:
-        raise ConfigError(f"{shortened(text)!r} is not key=value: write for example task.episodes=100")
+        raise ConfigError(f"{shorten(text)!r} is not key=value: write for example task.episodes=100")
     *parents, last = key.strip().split(".")
     inner = settings
     for parent in parents:
@@ -83,16 +83,16 @@ def override(settings: dict[str, Any], text: str) -> None:
         if isinstance(child, str) and parent == "data":
             child = inner[parent] = {"source": child}
         if not isinstance(child, dict):
-            raise ConfigError(f"{shortened(text)!r}: {shortened(parent)} has no keys")
+            raise ConfigError(f"{shorten(text)!r}: {shorten(parent)} has no keys")
         inner = child
     try:
         inner[last] = parse_yaml(value)
     except ValueError as error:
-        raise ConfigError(f"{shortened(text)!r}: the value is not YAML: {error}") from error
+        raise ConfigError(f"{shorten(text)!r}: the value is not YAML: {error}") from error
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file says.
+    """Reads a YAML file.
 
     Raises:
         ConfigError: it cannot be read, or has more than MOST_YAML bytes; or see parse_yaml.
@@ -106,7 +106,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text says, which takes no more memory than its length allows.
+    """Reads a YAML text, with no more memory than its length allows.
 
     Raises:
         ValueError: it is not YAML, has a key twice, gives a value a name (&, *), or is too long or too deep.
@@ -120,9 +120,9 @@ def parse_yaml(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses, before anything is built, what becomes much more than was written.
+    """Refuses, before anything is built, values that would become much larger than their text.
 
-    State: how deep the reading is in lists and mappings, and how many values there were.
+    State: the depth of lists and mappings, and the number of values.
     """
 
     _depth = _count = 0
@@ -150,18 +150,18 @@ class _Loader(yaml.SafeLoader):
         raise yaml.MarkedYAMLError(problem=why, problem_mark=at.start_mark)
 
 
-def listed(kind: Any, *, below: str = "") -> Iterator[tuple[str, str, str]]:
-    """The keys of a configuration, dotted where it has others in it, with their types and defaults.
+def list_keys(kind: Any, *, below: str = "") -> Iterator[tuple[str, str, str]]:
+    """The keys of a configuration, dotted if it is nested, with their types and defaults.
 
     Args:
         kind: a dataclass.
-        below: what stands before each key.
+        below: the prefix of each key.
     """
     types = get_type_hints(kind)
     for field in dataclasses.fields(kind):
         hint, key = types[field.name], f"{below}{field.name}"
         if dataclasses.is_dataclass(hint):
-            yield from listed(hint, below=f"{key}.")
+            yield from list_keys(hint, below=f"{key}.")
             continue
         if field.default is not dataclasses.MISSING:
             default = yaml_of(field.default)
@@ -189,5 +189,5 @@ def _first_problem(error: pydantic.ValidationError) -> str:
         return f"{key} is missing"
     if not key:
         return message
-    value = "" if problem["type"] == "value_error" else f"={shortened(repr(problem['input']))}"
+    value = "" if problem["type"] == "value_error" else f"={shorten(repr(problem['input']))}"
     return f"{key}{value}: {message}"

@@ -1,7 +1,7 @@
-"""Traces by OpenTelemetry, of requests and of the cells of a study, where its variables ask for them.
+"""OpenTelemetry traces of requests and of the cells of a study, if its variables ask for them.
 
 Source: OpenTelemetry specification, "Environment Variable Specification", for the names of the variables, and
-semantic conventions, "HTTP spans", for those of the attributes. A span says what the log says, and nothing
+semantic conventions, "HTTP spans", for those of the attributes. A span says the same as the log, and nothing
 that was sent. Without the variables nothing is imported, and nothing leaves.
 """
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_FLUSHED = 2000  # milliseconds, for which a cell of a study waits for the collector
+_FLUSHED = 2000  # milliseconds that a cell of a study waits for the collector
 
 Facts = Mapping[str, str | int]
 
 
 class Traces:
-    """Where finished spans go. State: those that were not sent yet."""
+    """The destination of finished spans. State: those that were not sent yet."""
 
     def __init__(self, provider: "TracerProvider") -> None:
-        """`provider`: with the exporters that it sends to. It is closed with this."""
+        """`provider`: with its exporters. It is closed with this."""
         self._provider = provider
         self._tracer = provider.get_tracer("sfumato", sfumato.__version__)
 
     def add(
         self, name: str, facts: Facts, *, seconds: float, failed: bool = False, server: bool = False
     ) -> None:
-        """Add a span that ends now.
+        """Adds a span that ends now.
 
         Args:
             name: of a kind of work: a route and never an address.
             facts: its attributes.
-            seconds: that it took.
+            seconds: its duration.
             failed: whether its status is an error.
             server: whether it answered a request.
         """
@@ -62,11 +62,11 @@ class Traces:
     def request(
         self, method: str, route: str, status: int, *, seconds: float, id: str, facts: Mapping[str, str]
     ) -> None:
-        """Add the span of a request.
+        """Adds the span of a request.
 
         Args:
-            method, route, status: as the log has them; a route is a template, for addresses hold labels.
-            seconds: that the answer took.
+            method, route, status: as in the log; a route is a template, for addresses hold labels.
+            seconds: of the answer.
             id: of the request, as in the log.
             facts: more of it, under names such as "model.digest".
         """
@@ -80,19 +80,19 @@ class Traces:
         self.add(f"{method} {route}", attributes, seconds=seconds, failed=status >= 500, server=True)
 
     def flush(self) -> None:
-        """Send what was not sent yet, for 2 s at most."""
+        """Sends waiting spans, for 2 s at most."""
         self._provider.force_flush(_FLUSHED)
 
     def close(self) -> None:
-        """Send what was not sent yet, and stop."""
+        """Sends waiting spans, and stops."""
         self._provider.shutdown()
 
 
-def asked(environment: Mapping[str, str]) -> bool:
+def are_wanted(environment: Mapping[str, str]) -> bool:
     """Whether the variables ask for traces: by an exporter, or by the address of a collector.
 
     Raises:
-        ConfigError: an exporter or a protocol that is not offered.
+        ConfigError: an unknown exporter or protocol.
     """
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
@@ -108,7 +108,7 @@ def asked(environment: Mapping[str, str]) -> bool:
 
 
 def begin() -> Traces | None:
-    """Traces as the environment variables ask for them; None where they ask for none.
+    """Traces as the environment variables ask for them, or None.
 
     `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector; the exporter and the SDK read their other variables, such
     as `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_TRACES_SAMPLER` and `OTEL_RESOURCE_ATTRIBUTES`. The service is
@@ -116,9 +116,9 @@ def begin() -> Traces | None:
 
     Raises:
         MissingExtraError: they ask for traces, and the extra `telemetry` is not installed.
-        ConfigError: an exporter or a protocol that is not offered.
+        ConfigError: an unknown exporter or protocol.
     """
-    if not asked(os.environ):
+    if not are_wanted(os.environ):
         return None
     with needs_extra("OTEL_* variables ask for traces, which", "telemetry"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -139,13 +139,13 @@ def begin() -> Traces | None:
 
 @cache
 def of_process() -> Traces | None:
-    """What `begin` gives, once in a process, which sends what is left when it ends."""
+    """The traces of `begin`, once in a process; its end sends the rest."""
     return begin()
 
 
 @contextmanager
-def timed(name: str, facts: Facts) -> Iterator[None]:
-    """Around a piece of work of some seconds or more: add its span to the traces of this process, if any."""
+def time_work(name: str, facts: Facts) -> Iterator[None]:
+    """Adds the span of some seconds of work to the traces of this process, if any."""
     traces = of_process()
     if traces is None:
         yield
@@ -156,4 +156,4 @@ def timed(name: str, facts: Facts) -> Iterator[None]:
         failed = False
     finally:
         traces.add(name, facts, seconds=time.perf_counter() - start, failed=failed)
-        traces.flush()  # a worker process may be ended without a word
+        traces.flush()  # a worker process may end without a word

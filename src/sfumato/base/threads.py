@@ -1,6 +1,6 @@
-"""How many threads the work of this process may use, with PyTorch or without it.
+"""The threads that the work of this process may use, with PyTorch or without it.
 
-PyTorch has a number of its own, and takes a second to import: who computes without it asks here.
+PyTorch has a number of its own, and takes a second to import: code without it asks here.
 """
 
 import os
@@ -8,7 +8,7 @@ import sys
 
 
 def thread_count() -> int:
-    """As many as PyTorch would use: what `limit_threads` said, or OMP_NUM_THREADS, or one for each core."""
+    """As many as PyTorch would use: set by `limit_threads` or OMP_NUM_THREADS, or one for each core."""
     torch = sys.modules.get("torch")
     if torch is not None:
         return int(torch.get_num_threads())
@@ -17,7 +17,7 @@ def thread_count() -> int:
 
 
 def limit_threads(threads: int) -> None:
-    """Have this process use so many, now and where PyTorch is imported later."""
+    """Limits the threads of this process, now and when PyTorch is imported later."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch = sys.modules.get("torch")
     if torch is not None:

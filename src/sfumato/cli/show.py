@@ -73,10 +73,10 @@ def print_config(config: Any) -> None:
 
 def print_settings(kind: str) -> None:
     """Print the keys of a configuration, `module:Class`, with their types and defaults."""
-    from sfumato.base.settings import listed
+    from sfumato.base.settings import list_keys
 
     module, _, name = kind.partition(":")
-    for key, words, default in listed(getattr(importlib.import_module(module), name)):
+    for key, words, default in list_keys(getattr(importlib.import_module(module), name)):
         print(f"{key}={default}  ({words})")
 
 

@@ -17,8 +17,8 @@ from sfumato.images.reading import (
     encode,
     read,
     read_array,
-    resized,
-    stored_size,
+    resize,
+    size_in_file,
     write,
 )
 
@@ -35,8 +35,8 @@ __all__ = [
     "map_batches",
     "read",
     "read_array",
-    "resized",
-    "stored_size",
+    "resize",
+    "size_in_file",
     "to_float",
     "to_uint8",
     "write",

@@ -43,14 +43,14 @@ def to_float(images: "Tensor") -> "Tensor":
 
 
 def to_uint8(images: "Tensor") -> "Tensor":
-    """(..., ) float in [0, 1] -> uint8, rounded to the nearest level; values outside are clamped."""
+    """(..., ) float in [0, 1] -> uint8, rounded to the nearest level; other values are clamped."""
     import torch
 
     return images.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def check_batch(images: Images) -> None:
-    """Raise ImageError unless `images` is a (N, C, H, W) uint8 batch with C of 1 or 3."""
+    """Raises ImageError unless `images` is a (N, C, H, W) uint8 batch with C of 1 or 3."""
     if not _is_uint8(images) or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ImageError(
             f"a batch of images is (N, C, H, W) uint8 with 1 or 3 channels, "
@@ -59,15 +59,15 @@ def check_batch(images: Images) -> None:
 
 
 def _is_uint8(images: Images) -> bool:
-    """Of a tensor without the name of its type, which only PyTorch has."""
+    """Checks a tensor without the name of its type, which only PyTorch has."""
     return images.dtype == np.uint8 if isinstance(images, np.ndarray) else str(images.dtype) == "torch.uint8"
 
 
 def map_batches(function: Callable[..., np.ndarray], images: np.ndarray, *others: np.ndarray) -> np.ndarray:
-    """Apply a NumPy function of (n, C, H, W) to small parts of a batch, on all threads of `thread_count`.
+    """Applies a NumPy function of (n, C, H, W) to small parts of a batch, on all threads of `thread_count`.
 
-    Parts that fit the cache make plain strided NumPy several times faster than one pass over the batch;
-    NumPy and Pillow leave the interpreter free meanwhile, so that threads help. `others` are cut alike.
+    Parts that fit the cache make plain strided NumPy several times faster than one pass over the batch.
+    NumPy and Pillow release the interpreter meanwhile, so threads help. `others` are cut alike.
     """
     arrays = [images, *others]
     step = max(1, _PART_BYTES // max(1, images[:1].nbytes))
@@ -84,7 +84,7 @@ def map_batches(function: Callable[..., np.ndarray], images: np.ndarray, *others
 def digest(image: Images) -> bytes:
     """SHA-256 over the shape and the pixels of one (C, H, W) uint8 image: 32 bytes.
 
-    Equal for the same picture in whatever file it came, as long as it is read with the same channels.
+    Equal for the same picture in any file, as long as it is read with the same channels.
     """
     check_batch(image[None])
     digested = hashlib.sha256(struct.pack("<3Q", *image.shape))

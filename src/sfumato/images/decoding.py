@@ -1,15 +1,15 @@
-"""Decoding files from strangers, of which nothing but pixels may come out.
+"""Decoding files from strangers: only pixels may come out.
 
-Every file is sifted first: the parts that make its first picture are put together anew, and the EXIF
-orientation is read off here. Pillow's decoders then meet no EXIF, GPS, XMP, IPTC, ICC, comment, thumbnail or
+Every file is sifted first: the parts of its first picture are put together anew, and the EXIF
+orientation is read here. Pillow's decoders then meet no EXIF, GPS, XMP, IPTC, ICC, comment, thumbnail or
 second picture: these can neither travel on (Pillow carries some through convert, resize and save), nor fail,
 nor warn, nor fill the memory. ICC profiles are not applied.
 
-The size of the picture is read off here too, and stands in what the decoder is given once: a file that states
-two is refused, and so is one of which the decoder sees another size than the sifter, before it has room for
+The size of the picture is read here too, and occurs once in the decoder's input: a file that states two sizes
+is refused, and so is one whose decoder sees another size than the sifter, before it allocates
 pixels. In all threads together, decoders hold a limited number of pixels at a time (UNDER_WAY).
 
-The sifters stand together, a screen each: a TIFF has JPEGs inside, an EXIF block is a TIFF, and one limit
+The sifters are kept together, a screen each: a TIFF has JPEGs inside, an EXIF block is a TIFF, and one limit
 holds for all.
 """
 
@@ -30,12 +30,12 @@ from sfumato.errors import ImageError, needs_extra
 from sfumato.images.heif import first_picture
 from sfumato.images.refusals import MAX_PARTS, not_read, too_many_parts, twice, two_sizes
 
-# A 50-megapixel photograph passes; a decompression bomb does not. Nor does an image of many rows, each of
+# A 50-megapixel photograph passes; a decompression bomb does not. Nor does an image with many rows, each of
 # which costs Pillow time and memory, however narrow. JPEG and GIF end at this side.
 MAX_PIXELS = 64_000_000
 MAX_SIDE = 65_535
 
-# A JPEG's scan of 100 bytes goes through the whole image, in some 30 ms at 8000x8000: 64 MB of them would
+# A JPEG's scan of 100 bytes covers the whole image, in some 30 ms at 8000x8000: 64 MB of them would
 # take hours. An encoder's usual script has 10 scans.
 _MAX_SCANS = 32
 
@@ -52,14 +52,14 @@ _BIG_TIFF = (b"II+\0", b"MM\0+")
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"})
 _AVIF_BRANDS = frozenset({b"avif", b"avis"})
 
-# What ends coded data: not a stuffed zero, nor a restart marker.
+# The end of coded data: not a stuffed zero, nor a restart marker.
 _JPEG_MARKER = re.compile(rb"\xff+([\xc0-\xcf\xd9-\xfe])")
 _JPEG_FRAMES = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended, progressive
 _JPEG_ODD_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# Tables and scans, and what JFIF and Adobe say; not the height that DNL (0xDC) states after the first scan.
+# Tables and scans, JFIF and Adobe; not the height that DNL (0xDC) states after the first scan.
 _JPEG_KEPT = frozenset(range(0xC0, 0xE1)) - {0xDC} | {0xEE} | frozenset(range(0xF0, 0xFE))
 
-# The chunks of which a PNG has one at most: what a decoder makes of a second is its own.
+# The chunks that a PNG has at most once: decoders differ on a second.
 _PNG_SINGLE = {b"IHDR": "headers", b"PLTE": "palettes", b"tRNS": "kinds of transparency"}
 
 _WIDTH, _HEIGHT = 256, 257
@@ -72,10 +72,10 @@ _TIFF_NUMBERS = frozenset({256, 257, 259, 262, 266, 277, 278, 284, 292, 293, 317
 _TIFF_LISTS = frozenset({258, 273, 279, 320, 324, 325, 338, 339, 347, 530})
 _TIFF_TYPES = {3: "H", 4: "I", 7: "B"}
 _TIFF_JPEG = 7
-# None, fax, LZW, JPEG, Deflate (under two numbers) and PackBits: what cameras, scanners and editors write.
+# None, fax, LZW, JPEG, Deflate (under two numbers) and PackBits: as cameras, scanners and editors write.
 _TIFF_COMPRESSIONS = frozenset({1, 2, 3, 4, 5, _TIFF_JPEG, 8, 32773, 32946})
 
-# What Pillow's decoders raise on damaged files, pillow-heif (RuntimeError) and the sifters below.
+# The errors of Pillow's decoders on damaged files, of pillow-heif (RuntimeError) and of the sifters below.
 _DECODING_ERRORS = (
     ArithmeticError,
     EOFError,
@@ -106,14 +106,14 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 class Sifted(NamedTuple):
-    """What makes the first picture of a file, put together anew: it states its size once.
+    """The first picture of a file, put together anew: it states its size once.
 
     Attributes:
-        kind: the decoder that it is for.
+        kind: its decoder.
         data: its bytes.
         size: (width, height) in pixels, as they are stored: EXIF may turn them.
-        exif: its EXIF block, empty where it has none.
-        pixels: the most that its decoder holds at once, where it is more than width x height.
+        exif: its EXIF block, or empty.
+        pixels: the most that its decoder holds at once, if that is more than width x height.
     """
 
     kind: str
@@ -124,9 +124,9 @@ class Sifted(NamedTuple):
 
 
 class PixelBudget:
-    """At most so many pixels are decoded at once in this process: further decodes wait for their turn.
+    """Limits the pixels that this process decodes at once: further decodes wait for their turn.
 
-    One image of more pixels than the limit is decoded alone. Those that wait go in turn, so that small images
+    One image with more pixels than the limit is decoded alone. Waiting images go in turn, so small ones
     do not keep a large one waiting for ever. State: the pixels of the decodes under way.
     """
 
@@ -135,15 +135,15 @@ class PixelBudget:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, in a process that a fork made: the threads that decoded are not in it."""
+        """Begins anew, in a process that a fork made: the threads that decoded are not in it."""
         self._under_way = 0
-        self._turn = Lock()  # of whoever waits for room, or is about to look for it
+        self._turn = Lock()  # of the thread that waits for room, or is about to look for it
         self._lock = Lock()  # plain, which takes a tenth of the time of a condition
         self._change = Condition(self._lock)
         self._waited_for = False
 
     def enter(self, pixels: int) -> None:
-        """Wait until there is room for so many pixels; `leave` gives it back."""
+        """Waits until there is room for the pixels; `leave` gives it back."""
         with self._turn, self._lock:
             while self._under_way and self._under_way + pixels > self._limit:
                 self._waited_for = True
@@ -152,20 +152,20 @@ class PixelBudget:
             self._under_way += pixels
 
     def leave(self, pixels: int) -> None:
-        """Give the room back that `enter` took."""
+        """Gives back the room of `enter`."""
         with self._lock:
             self._under_way -= pixels
             if self._waited_for:
                 self._change.notify()
 
 
-# Of the images that are read at the same time, in all threads of a process.
+# For the images that are read at the same time, in all threads of a process.
 UNDER_WAY = PixelBudget(2 * MAX_PIXELS)
 os.register_at_fork(after_in_child=UNDER_WAY.forget)
 
 
 def sift(data: bytes) -> Sifted:
-    """What makes the first picture of a file, of whose size nothing but the bytes was asked.
+    """Sifts the first picture of a file, whose size only its bytes state.
 
     Raises:
         ImageError: no image, a damaged one, one that states two sizes, or one of more than MAX_PIXELS.
@@ -186,9 +186,9 @@ def sift(data: bytes) -> Sifted:
 
 
 def decode(sifted: Sifted, channels: int | None) -> Image.Image:
-    """The picture, upright, "L" or "RGB": what sfumato.images.read promises.
+    """Decodes the picture, upright, "L" or "RGB", as sfumato.images.read promises.
 
-    Its decoder is held to the size that the bytes state, before it has room for pixels.
+    Its decoder has to keep to the size that the bytes state, before it allocates pixels.
     """
     try:
         return _decode(sifted, channels)
@@ -208,26 +208,26 @@ def _decode(sifted: Sifted, channels: int | None) -> Image.Image:
     if sifted.kind == "HEIF":
         import pillow_heif
 
-        # Not registered with Pillow: what other code opens stays as it was. libheif turns the picture itself.
+        # Not registered with Pillow: it changes nothing for other code. libheif turns the picture itself.
         heif = pillow_heif.open_heif(sifted.data)
         _check_decoder(heif.size, sifted)
         picture = heif.to_pillow()
         _check_decoder(picture.size, sifted)
         return _eight_bits(picture, channels)
     if channels is None and sifted.kind == "PNG" and sifted.data[25] == 4:
-        channels = 1  # grey with alpha, which Pillow reads as RGBA where it has 16 bits
+        channels = 1  # grey with alpha, which Pillow reads as RGBA if it has 16 bits
     with Image.open(io.BytesIO(sifted.data), formats=(sifted.kind,)) as opened:
         _check_decoder(opened.size, sifted)
         opened.load()
         _check_decoder(opened.size, sifted)
         pixels = _eight_bits(opened, channels)
-        # Pillow says in EXIF how an AVIF's own boxes would have it turned.
+        # Pillow gives the turn of an AVIF's own boxes in EXIF.
         turn = _TURNS.get(_orientation(sifted.exif or opened.info.get("exif", b"")))
     return pixels if turn is None else pixels.transpose(turn)
 
 
 def _check_decoder(size: tuple[int, int], sifted: Sifted) -> None:
-    """Whether a decoder sees the size that the sifter saw: if not, neither is to be believed."""
+    """Raises ImageError unless a decoder sees the sifter's size: otherwise neither is to be believed."""
     if size != sifted.size:
         raise two_sizes(sifted.kind, sifted.size, size)
 
@@ -237,14 +237,14 @@ def _reason(error: Exception) -> str:
 
 
 def _kind(data: bytes) -> str:
-    """The name of the decoder that a file's first bytes call for; no other one ever sees the file."""
+    """The decoder for a file's first bytes; no other one ever sees the file."""
     for signature, kind in _SIGNATURES.items():
         if data.startswith(signature):
             return kind
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WEBP"
     if data[4:8] == b"ftyp":
-        # "mif1" and "msf1" say only that there are images; the brands that follow say how they are coded.
+        # "mif1" and "msf1" say only that there are images; the brands after them give the coding.
         brands = [data[i : i + 4] for i in (8, *range(16, min(int.from_bytes(data[:4]), 256), 4))]
         if brands[0] in (b"mif1", b"msf1"):
             brands = [*(brand for brand in brands if brand in _AVIF_BRANDS), b"heic"]
@@ -274,7 +274,7 @@ def _check_size(width: int, height: int) -> None:
 
 
 def _eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
-    """To "L" or "RGB" at 8 bits a channel; transparency is laid on white."""
+    """Converts to "L" or "RGB" at 8 bits a channel; transparency is laid on white."""
     if image.mode == "P" and image.palette is None:
         raise ValueError("a palette image without a palette")
     mode = "L" if channels == 1 or (channels is None and _is_grey(image)) else "RGB"
@@ -283,12 +283,12 @@ def _eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
         levels = np.asarray(image)
         high = (levels.astype(np.uint16) >> 8).astype(np.uint8)
         if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0:
-            high = 255 - high  # white is zero, which Pillow heeds up to 8 bits only
+            high = 255 - high  # white is zero, which Pillow respects only up to 8 bits
         if "transparency" in image.info:
             high[levels == image.info["transparency"]] = 255
         return Image.fromarray(high).convert(mode)
     if image.mode in ("I", "F"):
-        # convert("L") would clip these too, and nothing says which range is the picture's.
+        # convert("L") would clip these too, and the file does not state the picture's range.
         raise not_read(
             f"values of mode {image.mode} have no stated range: save it with 8 or 16 bits a channel"
         )
@@ -298,7 +298,7 @@ def _eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
         image = Image.new("RGB", layer.size, "white")
         image.paste(layer, mask=layer)
     elif image.mode == "LAB":
-        image = image.convert("RGB")  # the only way out of it
+        image = image.convert("RGB")  # the only conversion from it
     return image if image.mode == mode else image.convert(mode)
 
 
@@ -309,13 +309,13 @@ def _is_grey(image: Image.Image) -> bool:
     return image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I;16")
 
 
-# Sifters: of a file, what makes its first picture, the size that it states, and its EXIF block. What is
-# merely odd is left for the decoder to refuse; a second header never is, since decoders differ in which they
+# Sifters: the first picture of a file, its stated size, and its EXIF block. The decoder may refuse whatever
+# is merely odd. A second header is refused here, since decoders differ in which one they
 # believe.
 
 
 def _sift_jpeg(data: bytes) -> Sifted:
-    """Without comments and APP segments, but for JFIF and Adobe, which say how colours are stored."""
+    """Sifts out comments and APP segments, except JFIF and Adobe, which say how colours are stored."""
     view, kept, exif = memoryview(data), [memoryview(b"\xff\xd8")], b""
     position, scans = 2, 0
     size = None
@@ -336,7 +336,7 @@ def _sift_jpeg(data: bytes) -> Sifted:
         elif marker == 0xE1 and data.startswith(b"Exif\0\0", start + 4):
             exif = exif or data[start + 10 : position]
         if marker in _JPEG_ODD_FRAMES:
-            # Arithmetic, lossless, hierarchical: no browser shows these, so their decoders are little tried.
+            # Arithmetic, lossless, hierarchical: no browser shows these, so their decoders are little tested.
             raise not_read("a JPEG that is not Huffman-coded: save it as PNG or ordinary JPEG")
         if marker in _JPEG_FRAMES:
             if size is not None:
@@ -355,7 +355,7 @@ def _sift_jpeg(data: bytes) -> Sifted:
 
 
 def _sift_png(data: bytes) -> Sifted:
-    """Header, palette, transparency and picture; no other chunk, so no animation."""
+    """Keeps header, palette, transparency and picture; no other chunk, so no animation."""
     if data[8:16] != b"\0\0\0\x0dIHDR":
         raise ValueError("no header at its beginning")
     view, kept, exif = memoryview(data), [memoryview(data)[:8]], b""
@@ -383,9 +383,9 @@ def _sift_png(data: bytes) -> Sifted:
 
 
 def _sift_transparency(data: bytes, chunk: memoryview) -> memoryview:
-    """The tRNS chunk in the levels that Pillow looks for, which are those of 8 bits in grey of 2 and 4.
+    """The tRNS chunk in the levels that Pillow expects: those of 8 bits for grey of 2 and 4.
 
-    Of 16-bit colour no chunk is left: 8 bits cannot tell the transparent colour from its neighbours.
+    16-bit colour loses the chunk: 8 bits cannot distinguish the transparent colour from its neighbours.
     """
     depth, colours = struct.unpack_from(">BB", data, 24)
     if colours == 0 and depth in (2, 4) and len(chunk) == 14:
@@ -396,7 +396,7 @@ def _sift_transparency(data: bytes, chunk: memoryview) -> memoryview:
 
 
 def _sift_webp(data: bytes) -> Sifted:
-    """The first frame, and its canvas, which the decoder makes on opening."""
+    """Keeps the first frame, and its canvas, which the decoder makes on opening."""
     view, kept, exif = memoryview(data), [memoryview(b"WEBP")], b""
     end = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
     canvas = frame = None
@@ -444,7 +444,7 @@ def _size_of_24_bits(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _webp_picture_size(data: bytes, chunk: bytes, body: int) -> tuple[int, int] | None:
-    """What a chunk of coded pixels states; None of other chunks."""
+    """The size in a chunk of coded pixels; None for other chunks."""
     if chunk == b"VP8 ":
         bits = int.from_bytes(data[body + 6 : body + 10], "little")
         return bits & 0x3FFF, bits >> 16 & 0x3FFF
@@ -455,9 +455,9 @@ def _webp_picture_size(data: bytes, chunk: bytes, body: int) -> tuple[int, int] 
 
 
 def _sift_gif(data: bytes) -> Sifted:
-    """Without comments and other extensions before the first picture, but for the one of transparency.
+    """Sifts out comments and other extensions before the first picture, except transparency.
 
-    Its size is that of its screen or of its first picture, whichever reaches further, as Pillow has it.
+    Its size is that of its screen or of its first picture, whichever reaches further, as in Pillow.
     """
     start = position = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)  # behind the screen's palette
     control, inside = b"", False
@@ -482,7 +482,7 @@ def _sift_gif(data: bytes) -> Sifted:
 
 
 def _sift_bmp(data: bytes) -> Sifted:
-    """All of it: no metadata is read. Run lengths are refused, which Pillow decodes in Python, in minutes."""
+    """Keeps all: no metadata is read. Refuses run lengths, which Pillow decodes in Python, in minutes."""
     (header_size,) = struct.unpack_from("<I", data, 14)
     if header_size < 40:
         return Sifted("BMP", data, struct.unpack_from("<HH", data, 18))
@@ -493,7 +493,7 @@ def _sift_bmp(data: bytes) -> Sifted:
 
 
 def _sift_tiff(data: bytes) -> Sifted:
-    """The same bytes under a new directory, which has the tags of the first picture's pixels only."""
+    """Writes the same bytes under a new directory, with only the tags of the first picture's pixels."""
     order, entries = _entries(data)
     kept: list[bytes] = []  # entries
     values: dict[int, tuple[int, ...]] = {}
@@ -527,7 +527,7 @@ def _sift_tiff(data: bytes) -> Sifted:
     if values.get(_SAMPLES, (1,))[0] > 6:
         raise ValueError("more than 6 samples a pixel")
     width, height = values[_WIDTH][0], values[_HEIGHT][0]
-    # A strip has the rows that are stated, but no more than the image.
+    # A strip has the stated rows, but no more than the image.
     part = (width, min(height, values.get(_ROWS, (height,))[0]))
     if _TILE_OFFSETS in values:
         part = (values[_TILE_WIDTH][0], values[_TILE_HEIGHT][0])
@@ -545,17 +545,17 @@ def _sift_tiff(data: bytes) -> Sifted:
 
 
 def _entries(block: bytes) -> tuple[str, dict[int, int]]:
-    """Of the first directory of a TIFF, which an EXIF block is too: the byte order, and where each tag is."""
+    """The byte order and the position of each tag in the first directory of a TIFF or an EXIF block."""
     order = ">" if block.startswith(b"MM") else "<"
     (start,) = struct.unpack_from(order + "I", block, 4)
     (count,) = struct.unpack_from(order + "H", block, start)
-    # Of a tag that is there twice, the first counts.
+    # If a tag occurs twice, the first counts.
     places = reversed(range(start + 2, start + 2 + 12 * count, 12))
     return order, {struct.unpack_from(order + "H", block, place)[0]: place for place in places}
 
 
 def _orientation(exif: bytes) -> int:
-    """The EXIF orientation, 1 to 8; 1 where there is none, or anything about it is odd."""
+    """The EXIF orientation, 1 to 8; 1 if it is missing, or anything about it is odd."""
     exif = exif.removeprefix(b"Exif\0\0")
     try:
         order, entries = _entries(exif)
@@ -566,7 +566,7 @@ def _orientation(exif: bytes) -> int:
 
 
 def _sift_avif(data: bytes) -> Sifted:
-    """The first picture and its transparency; its own boxes say how it is turned."""
+    """Keeps the first picture and its transparency; its own boxes give its turn."""
     if not features.check("avif"):
         raise not_read("an AVIF, which this build of Pillow does not read: save it as PNG or JPEG")
     picture, size, pixels = first_picture(data, "AVIF")
@@ -574,9 +574,9 @@ def _sift_avif(data: bytes) -> Sifted:
 
 
 def _sift_heic(data: bytes) -> Sifted:
-    """The same, which its decoder turns by itself."""
+    """Does the same; its decoder turns the picture by itself."""
     with needs_extra("reading HEIC", "heic"):
-        import pillow_heif  # noqa: F401 - without it, that is the first thing to say
+        import pillow_heif  # noqa: F401 - if it is missing, say so first
     picture, size, pixels = first_picture(data, "HEIC")
     return Sifted("HEIF", picture, size, pixels=pixels)
 

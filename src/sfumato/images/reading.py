@@ -1,7 +1,7 @@
 """Reading and writing image files.
 
-Only the pixels of a file are kept (sfumato.images.decoding). A file is written from pixels alone, so that it
-holds no metadata.
+Only the pixels of a file are kept (sfumato.images.decoding). Files are written from pixels alone, so they
+hold no metadata.
 """
 
 import errno
@@ -28,7 +28,7 @@ SUFFIXES = frozenset(
 
 MAX_BYTES = 64_000_000
 
-TRANSPARENT = ("PNG", "WEBP")  # formats that can say which pixels are there
+TRANSPARENT = ("PNG", "WEBP")  # formats with transparency
 
 _WRITABLE = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP"}
 _SAVE_SETTINGS: dict[str, dict[str, Any]] = {
@@ -49,27 +49,27 @@ _LOSSY_SETTINGS: dict[str, dict[str, Any]] = {
 def read(
     source: str | os.PathLike[str] | bytes, *, channels: int | None = 3, size: int | None = None
 ) -> "Tensor":
-    """Read one image file, or its bytes. -> (channels, H, W) uint8, upright, with no metadata.
+    """Reads one image file, or its bytes. -> (channels, H, W) uint8, upright, without metadata.
 
     JPEG (of a phone's MPO, the photograph), PNG, WebP, TIFF, BMP, GIF, HEIC (with the extra `heic`) and AVIF
-    (where Pillow was built with it), told by their first bytes; of several pictures the first, in HEIC the
-    primary one. Transparent parts show white behind, and of 16 bits the high 8 are kept.
+    (if Pillow was built with it), recognised by their first bytes; of several pictures the first, in HEIC the
+    primary one. Transparent parts show white, and of 16 bits the high 8 are kept.
 
-    Guarantees: any bytes give an image or one of the errors below, never a warning or another error (libtiff
-    alone writes lines to stderr on damaged pixels), in seconds; and decoding takes at most 20 bytes of memory
+    Guarantees: any bytes give an image or one of the errors below, never a warning or another error (only
+    libtiff writes lines to stderr on damaged pixels), in seconds. Decoding takes at most 20 bytes of memory
     for each of MAX_PIXELS, besides two copies of the file, however many sizes a file states. Tested by
-    tests/endurance/mutants.py. In all threads of a process together, images of 2 * MAX_PIXELS are decoded at
+    tests/endurance/mutants.py. All threads of a process together decode images of 2 * MAX_PIXELS at
     a time, and so in 20 bytes for each of these: further calls wait.
 
     Args:
         source: a path, or the encoded bytes.
-        channels: 3 for RGB, 1 for grey (ITU-R 601 luma), None for the image's own: 1 where its format says
-            that it is grey, or all colours of its palette are, whether used or not; 3 otherwise.
+        channels: 3 for RGB, 1 for grey (ITU-R 601 luma), None for the image's own: 1 if its format, or all
+            colours of its palette, used or not, are grey; 3 otherwise.
         size: side in pixels of a centre square, resized by Lanczos; None keeps the image's own size.
 
     Raises:
-        ImageError: no such file, no image, damaged, larger than MAX_BYTES, MAX_PIXELS or MAX_SIDE, or of a
-            kind that is not read: floats, whose range nothing states, or what decoders read for minutes.
+        ImageError: no such file, no image, damaged, larger than MAX_BYTES, MAX_PIXELS or MAX_SIDE, or of an
+            unread kind: floats, whose range nothing states, or files that take decoders minutes.
         MissingExtraError: the file is HEIC, and pillow-heif is not installed.
     """
     return as_tensor(read_array(source, channels=channels, size=size))
@@ -83,7 +83,7 @@ def read_array(
         raise ConfigError(f"channels is 1, 3 or None for the image's own, got {channels}")
     name = "<bytes>" if isinstance(source, bytes) else os.fspath(source)
     data = source if isinstance(source, bytes) else _bytes_of(Path(name))
-    sifted = _sifted(name, data)
+    sifted = _sift(name, data)
     del data
     width, height = sifted.size
     pixels = max(width * height, sifted.pixels)
@@ -97,8 +97,8 @@ def read_array(
         UNDER_WAY.leave(pixels)
 
 
-def resized(image: Pixels, size: int) -> Pixels:
-    """The centre square of a (C, H, W) uint8 image with a side of `size` pixels, as `read` makes it."""
+def resize(image: Pixels, size: int) -> Pixels:
+    """The centre square of a (C, H, W) uint8 image with a side of `size` pixels, as `read` gives it."""
     planes = [Image.fromarray(plane) for plane in image]
     return _planes(_fit(planes[0] if len(planes) == 1 else Image.merge(_MODES[len(planes)], planes), size))
 
@@ -116,23 +116,23 @@ def _planes(picture: Image.Image) -> Pixels:
     return planes
 
 
-def stored_size(data: bytes) -> tuple[int, int]:
-    """(H, W) in pixels of the bytes of an image file, before EXIF turns it; nothing is decoded.
+def size_in_file(data: bytes) -> tuple[int, int]:
+    """(H, W) in pixels of the bytes of an image file, before EXIF turns it, without decoding.
 
-    Guarantee: `read` of these bytes takes room for no other size, or raises ImageError.
+    Guarantee: `read` of these bytes allocates this size, or raises ImageError.
 
     Raises:
-        ImageError: as `read` does, as far as it can be said without decoding.
+        ImageError: as `read` does, as far as it can without decoding.
     """
-    width, height = _sifted("<bytes>", data).size
+    width, height = _sift("<bytes>", data).size
     return height, width
 
 
 def write(path: str | os.PathLike[str], image: Images, *, quality: int | None = None) -> None:
-    """Write one (C, H, W) uint8 image, its format by the suffix, with pixels and nothing else.
+    """Writes one (C, H, W) uint8 image, its format by the suffix, with pixels and nothing else.
 
-    The file appears whole or not at all; `quality` is that of `encode`. Raises ImageError for a suffix that
-    is not written here.
+    The file appears whole or not at all; `quality` is that of `encode`. Raises ImageError for an unknown
+    suffix.
     """
     path = Path(path)
     format_name = _WRITABLE.get(path.suffix.lower())
@@ -149,7 +149,7 @@ def write(path: str | os.PathLike[str], image: Images, *, quality: int | None = 
 def encode(
     image: Images, format_name: str = "PNG", *, quality: int | None = None, shown: "Tensor | None" = None
 ) -> bytes:
-    """One (C, H, W) uint8 image as the bytes of a file with pixels and nothing else.
+    """Encodes one (C, H, W) uint8 image as the bytes of a file with pixels and nothing else.
 
     The same pixels give the same bytes, as long as the versions of Pillow and its libraries stay.
 
@@ -159,12 +159,11 @@ def encode(
         quality: 1 to 100, for the lossy formats only. JPEG has 95 by default, always with full chroma
             (4:4:4), since a subsampled one mixes the colours of protected cells. WebP is lossless unless a
             quality is given: a lossy file would change protected values.
-        shown: (1, H, W) bool, which pixels are there: the others are written as transparent. `read` puts
-            white behind these.
+        shown: (1, H, W) bool, the shown pixels: the others are transparent, and `read` makes them white.
 
     Raises:
-        ImageError: `image` is something else, or the format is not written here.
-        ConfigError: the quality is out of range, or the format has none, or lacks transparency.
+        ImageError: `image` is something else, or the format is unknown.
+        ConfigError: the quality is out of range, or the format has no quality, or no transparency.
     """
     check_batch(image[None])
     if format_name not in _SAVE_SETTINGS:
@@ -176,13 +175,13 @@ def encode(
         settings = _LOSSY_SETTINGS[format_name] | {"quality": quality}
     pixels = np.ascontiguousarray(as_array(image))
     size = (image.shape[2], image.shape[1])
-    # What fromarray comes to, without its look at types and strides: a fifth of the time of a small image.
+    # Equal to fromarray, without its look at types and strides: a fifth of the time for a small image.
     planes = [Image.frombuffer("L", size, plane, "raw", "L", 0, 1) for plane in pixels]
     if shown is not None:
         if format_name not in TRANSPARENT:
             raise ConfigError(f"{format_name} has no transparency: write {' or '.join(TRANSPARENT)}")
         planes.append(Image.fromarray(shown[0].numpy().astype(np.uint8) * np.uint8(255)))
-        # Otherwise WebP chooses the colour of what is transparent.
+        # Otherwise WebP chooses the colour of transparent pixels.
         settings = settings | ({"exact": True} if format_name == "WEBP" else {})
     buffer = io.BytesIO()
     # merge is 8 times as fast as a transposed copy of the array.
@@ -191,7 +190,7 @@ def encode(
     return buffer.getvalue()
 
 
-def _sifted(name: str, data: bytes) -> Sifted:
+def _sift(name: str, data: bytes) -> Sifted:
     if len(data) > MAX_BYTES:
         raise _too_long(name, len(data))
     try:

@@ -1,24 +1,24 @@
-"""How files are refused that are images, but not such as are read: errors that several readers raise."""
+"""Errors of several readers about images of a kind that we do not read."""
 
 from sfumato.errors import ImageError
 
-# A file is refused that has more segments, chunks, blocks or strips: each costs its decoder a step in
-# Python, and 64 MB hold 16 million. libpng's chunks of 8 kB come to 8,000, strips of one row to 8,000.
+# The most segments, chunks, blocks or strips of a file: each costs its decoder a step in Python, and 64 MB
+# hold 16 million. libpng's chunks of 8 kB make 8,000, strips of one row 8,000.
 MAX_PARTS = 65_536
 
 
 def not_read(message: str) -> ImageError:
-    """A kind of image that is not read; the message says which, and what to do."""
+    """An unread kind of image; the message says which, and what to do."""
     return ImageError(message, cause="a kind of image that is not read")
 
 
 def too_many_parts() -> ImageError:
-    """A file of more than MAX_PARTS parts."""
+    """A file with more than MAX_PARTS parts."""
     return not_read(f"an image in more than {MAX_PARTS} parts: save it anew")
 
 
 def twice(kind: str, parts: str) -> ImageError:
-    """A part is there twice of which a format has one: which of them counts, decoders decide differently."""
+    """A part occurs twice that a format has once: decoders differ in which one counts."""
     return ImageError(
         f"a {kind} with 2 {parts}: decoders differ in which they believe; save it anew",
         cause="a part that occurs twice and may occur once",

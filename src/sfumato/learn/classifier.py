@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.base.placement import brought, device_of
+from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.base.proportions import wilson
 from sfumato.data.labelled import LabelledImages
@@ -174,7 +174,7 @@ class ClassifierModel(nn.Module):
         """(N, C, H, W) uint8 -> (N,) int64, places in `classes`."""
         self.eval()
         device = device_of(self)
-        parts = [self(brought(part, device)).argmax(1) for part in released.split(_BATCH)]
+        parts = [self(to_device(part, device)).argmax(1) for part in released.split(_BATCH)]
         return torch.cat(parts).to(released.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -284,7 +284,7 @@ def train(
             yield _varied(released[rows], codes[rows], len(classes), config, order)
 
     def step(batch: tuple[Tensor, Tensor]) -> Tensor:
-        images, wanted = (brought(part, run.device) for part in batch)
+        images, wanted = (to_device(part, run.device) for part in batch)
         return run.minimise(functional.cross_entropy(model.logits(images), wanted))
 
     fit.fit(

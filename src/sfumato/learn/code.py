@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.base.placement import brought, device_of
+from sfumato.base.placement import device_of, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError
@@ -288,7 +288,7 @@ def train(
 
     def encoded(rows: Tensor) -> Tensor:
         if frozen is not None:
-            return brought(frozen[torch.randint(len(frozen), rows.shape, generator=draw), rows], run.device)
+            return to_device(frozen[torch.randint(len(frozen), rows.shape, generator=draw), rows], run.device)
         images = augmented(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
         return model.encoded(images)
 
@@ -296,13 +296,13 @@ def train(
         outputs = encoded(rows.flatten())
         if rows.ndim == 1:
             guesses = outputs @ pretraining["classifier"].T
-            wanted = brought(class_of[rows], run.device)
+            wanted = to_device(class_of[rows], run.device)
             return run.minimise(functional.cross_entropy(guesses, wanted, label_smoothing=0.1))
         numbers = model.network.code(outputs)
         loss = episode_loss(model, numbers, config, draw)
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reversed_gradient(numbers, config.against))
-            loss = loss + functional.cross_entropy(guesses, brought(codes[rows.flatten()], run.device))
+            loss = loss + functional.cross_entropy(guesses, to_device(codes[rows.flatten()], run.device))
         return run.minimise(loss)
 
     fit(
@@ -404,12 +404,12 @@ def coded(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
         bits = 2 * signs(numbers).float() - 1
         if config.flip is not None:
             flips = torch.rand(bits.shape, generator=draw) < config.flip
-            bits = bits * (1 - 2 * brought(flips, bits.device).float())
+            bits = bits * (1 - 2 * to_device(flips, bits.device).float())
         straight_through: Tensor = numbers + (bits - numbers).detach()
         return straight_through
     if config.norm is not None and config.noise is not None:
         deviation = math.sqrt(config.noise)
-        noise = brought(torch.randn(numbers.shape, generator=draw), numbers.device)
+        noise = to_device(torch.randn(numbers.shape, generator=draw), numbers.device)
         return clipped(numbers, config.norm) + deviation * noise
     return numbers
 

@@ -253,7 +253,7 @@ def to_the_end(
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
     unsaved, more, given_back = 0, True, time.monotonic()
-    with memory.kept():
+    with memory.keep_freed():
         while more:
             more = advance()
             unsaved += more

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sfumato.base.placement import brought
+from sfumato.base.placement import to_device
 from sfumato.errors import DataError
 from sfumato.images import to_float
 
 
 def as_input(images: Tensor, device: torch.device) -> Tensor:
     """(N, C, H, W) uint8 -> float32 on a device, in the order of memory that convolutions like best."""
-    return to_float(brought(images, device)).contiguous(memory_format=torch.channels_last)
+    return to_float(to_device(images, device)).contiguous(memory_format=torch.channels_last)
 
 
 def check_shape(images: Tensor, shape: Sequence[int], learner: str, source: str = "") -> None:

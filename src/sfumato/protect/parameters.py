@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Annotated, Any, get_type_hints
 
 from sfumato.base.files import open_regular
-from sfumato.errors import ArtefactError, SpecError, shortened
+from sfumato.errors import ArtefactError, SpecError, shorten
 from sfumato.images import Images, check_batch
 
 # In grey levels, root mean square: the change of a photograph by JPEG of quality 95 (2 in the middle of LFW's
@@ -212,7 +212,7 @@ def check_cell(name: str, cell: int, images: Images) -> None:
 
 def _brief(value: float | Fraction) -> str:
     """A number in a message; it may have thousands of digits."""
-    return shortened(_number(value), 24)
+    return shorten(_number(value), 24)
 
 
 def _number(value: float | Fraction | str) -> str:

@@ -10,7 +10,7 @@ from itertools import product
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
-from sfumato.errors import SpecError, did_you_mean, shortened
+from sfumato.errors import SpecError, did_you_mean, shorten
 from sfumato.protect.block import Block
 from sfumato.protect.blur import Blur, CentreBlur
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
@@ -150,7 +150,7 @@ def file_name(path: str) -> str:
 def check_portable(spec: str) -> str:
     """Returns a spec that came from elsewhere. Raises SpecError if it names folders."""
     if portable(spec) != spec:
-        raise SpecError(f"{shortened(spec)}: names a file with its folder: only its name may travel")
+        raise SpecError(f"{shorten(spec)}: names a file with its folder: only its name may travel")
     return spec
 
 
@@ -208,7 +208,7 @@ def _on_part(protection: Any, region: tuple[str, str]) -> Region:
     values: dict[str, Any] = {}
     for key, text in _pairs(f"@{place}", rest):
         if key not in readers:
-            raise SpecError(f"@{place}: no parameter {shortened(key)!r}: {did_you_mean(key, readers)}")
+            raise SpecError(f"@{place}: no parameter {shorten(key)!r}: {did_you_mean(key, readers)}")
         values[key] = _value(f"@{place}", key, text, readers[key])
     return Region(protection, place, **values)
 
@@ -217,7 +217,7 @@ def _look_up(spec: str, kinds: Mapping[str, _Kind]) -> tuple[str, _Kind, str]:
     """The name in a spec, its protection, and the rest."""
     name, _, rest = spec.strip().partition(":")
     if name not in kinds:
-        raise SpecError(f"no protection is called {shortened(name)!r}: {did_you_mean(name, kinds)}")
+        raise SpecError(f"no protection is called {shorten(name)!r}: {did_you_mean(name, kinds)}")
     return name, kinds[name], rest
 
 
@@ -226,7 +226,7 @@ def _check_taken(protection: Any, takes: Collection[str]) -> Any:
     if kind not in takes:
         wanted = " or ".join(_AS[each] for each in takes)
         raise SpecError(
-            f"{shortened(protection.spec)}: its releases are {_AS[kind]}, and only {wanted} can be used "
+            f"{shorten(protection.spec)}: its releases are {_AS[kind]}, and only {wanted} can be used "
             f"here: {_CURES.get(kind, 'choose another protection')}"
         )
     return protection
@@ -238,7 +238,7 @@ def _every(spec: str, name: str, kind: Callable[..., _Named], rest: str, *, most
     count = math.prod(len(listed) for listed in values.values())
     if count > most:
         cure = "give one value for each key" if most == 1 else f"name at most {most:,}"
-        raise SpecError(f"{shortened(spec)!r} names {count:,} protections: {cure}")
+        raise SpecError(f"{shorten(spec)!r} names {count:,} protections: {cure}")
     return [kind(**dict(zip(values, combination, strict=True))) for combination in product(*values.values())]
 
 
@@ -250,7 +250,7 @@ def _values(name: str, kind: Callable[..., Any], rest: str) -> dict[str, list[An
     for key, text in _pairs(name, rest):
         if key not in fields:
             known = did_you_mean(key, fields) if fields else "it takes no parameters"
-            raise SpecError(f"{name}: no parameter {shortened(key)!r}: {known}")
+            raise SpecError(f"{name}: no parameter {shorten(key)!r}: {known}")
         values.setdefault(key, []).append(_value(name, key, text, types[key]))
     for key, field in fields.items():
         if key not in values and field.default is dataclasses.MISSING:
@@ -276,7 +276,7 @@ def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
         else:
             value = left.strip()
         if key is None or not value:
-            raise SpecError(f"{name}: {shortened(part)!r} is not key=value: write {name}:key=value,key=value")
+            raise SpecError(f"{name}: {shorten(part)!r} is not key=value: write {name}:key=value,key=value")
         yield key, value
 
 
@@ -290,4 +290,4 @@ def _value(name: str, key: str, text: str, kind: Callable[[str], Any]) -> Any:
         wanted = "a number" if kind is float else "a whole number"
         if "/" in text and kind is read_cell:
             wanted = "a share of the image, such as 1/8"
-        raise SpecError(f"{name}: {key}={shortened(text)} is not {wanted}") from None
+        raise SpecError(f"{name}: {key}={shorten(text)} is not {wanted}") from None

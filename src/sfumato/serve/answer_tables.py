@@ -60,7 +60,7 @@ class AnswerTables:
             labels=stored.labels,
             signer=self._private.public_key().public_bytes_raw().hex(),
         )
-        return tables.signed(header, rows, none, self._private.sign)
+        return tables.sign_table(header, rows, none, self._private.sign)
 
     @cached_property
     def _private(self) -> "Ed25519PrivateKey":

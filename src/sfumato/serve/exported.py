@@ -22,7 +22,7 @@ from sfumato import artefacts
 from sfumato.base.files import parse_json, whole
 from sfumato.base.onnx_graphs import Graph
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, ConfigError, DataError, shortened
+from sfumato.errors import ArtefactError, ConfigError, DataError, shorten
 from sfumato.learn.refusal import Refusal, RefusalCard
 from sfumato.protect import parse
 from sfumato.protect.spec import check_portable
@@ -260,7 +260,7 @@ def _checked(content: bytes, told: dict[str, str], path: str | os.PathLike[str])
     if not isinstance(card, dict) or card.get("kind") not in ("few-shot", "meta"):
         kind = card.get("kind") if isinstance(card, dict) else card
         raise ArtefactError(
-            f"{path}: exported of a {shortened(str(kind), 60)!r}, which a server does not run: export a "
+            f"{path}: exported of a {shorten(str(kind), 60)!r}, which a server does not run: export a "
             "few-shot or a meta model; a code or a private feature is served as it is, from its .safetensors "
             "file"
         )

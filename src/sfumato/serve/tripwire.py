@@ -11,7 +11,7 @@ most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
 import numpy as np
 
 from sfumato.errors import DataError
-from sfumato.images import read_array, stored_size
+from sfumato.images import read_array, size_in_file
 from sfumato.protect import Protection
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import cell_in_pixels
@@ -94,7 +94,7 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
     if data[:8] != _PNG:
         raise DataError("the body is not a PNG: send a PNG, or the release format")
     channels, height, width = served.shape
-    size = stored_size(data)  # before anything is decoded, and the decoder is held to it
+    size = size_in_file(data)  # before anything is decoded, and the decoder is held to it
     if size != (height, width):
         raise NotProtectedError(
             f"a PNG of {size[0]}x{size[1]} pixels, and the model's images are {height}x{width}: resize "

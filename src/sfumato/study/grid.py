@@ -12,10 +12,10 @@ from sfumato import episodes
 from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.restore import RestorationConfig
-from sfumato.base.settings import check_keys, checked, override, read_yaml
+from sfumato.base.settings import check_keys, check_settings, override, read_yaml
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
-from sfumato.errors import ConfigError, did_you_mean, shortened
+from sfumato.errors import ConfigError, did_you_mean, shorten
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.code import CodeConfig
@@ -310,7 +310,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
     path = Path(path)
     settings = read_yaml(path)
     if not isinstance(settings, dict):
-        got = shortened(repr(settings))
+        got = shorten(repr(settings))
         raise ConfigError(f"{path}: a study file is a mapping with data and protections, got {got}")
     for text in overrides:
         override(settings, text)
@@ -335,7 +335,7 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     settings["meta"] = {**shape, **settings.get("meta", {})}
     # How large a code is, its spec says; the settings need some size.
     settings["codes"] = {"bits": 16, **settings.get("codes", {})}
-    config = checked(StudyConfig, settings, where)
+    config = check_settings(StudyConfig, settings, where)
     if not isinstance(config.data.get("source"), str):
         raise ConfigError(f"{where}: data: no source: write data: faces, or data: {{source: folder:photos}}")
     config.specs  # noqa: B018 - every spec is checked now, not after an hour
@@ -366,9 +366,9 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
         return config
     task, training, meta = config.task, config.training, config.meta
     train, test = (_codes(data.split(name), task) for name in ("train", "test"))
-    task = episodes.fitted(task, test)
+    task = episodes.fit_episodes(task, test)
     if "meta" in config.learners:
-        meta = episodes.fitted(replace(meta, way=task.way, shot=task.shot), train)
+        meta = episodes.fit_episodes(replace(meta, way=task.way, shot=task.shot), train)
         task = replace(task, way=meta.way, shot=meta.shot)
     if task != config.task:
         task = replace(
@@ -376,9 +376,9 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
             other_shots=[shot for shot in task.other_shots if shot < task.shot],
             other_ways=tuple(way for way in task.other_ways if way < task.way),
         )
-    training = episodes.fitted(training, train)
+    training = episodes.fit_episodes(training, train)
     validation = _codes(data.split("validation"), task) if "validation" in data.splits else train
-    training = episodes.fitted(training, validation, prefix="validation_")
+    training = episodes.fit_episodes(training, validation, prefix="validation_")
     return replace(config, task=task, training=training, meta=meta)
 
 
@@ -387,11 +387,11 @@ def fitting(before: StudyConfig, after: StudyConfig) -> list[str]:
     return [
         words
         for words in (
-            episodes.fitting("training", before.training.episode, after.training.episode),
-            episodes.fitting(
+            episodes.describe_fit("training", before.training.episode, after.training.episode),
+            episodes.describe_fit(
                 "validation", before.training.validation_episode, after.training.validation_episode
             ),
-            episodes.fitting("test", before.task.shape, after.task.shape),
+            episodes.describe_fit("test", before.task.shape, after.task.shape),
         )
         if words
     ]

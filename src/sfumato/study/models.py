@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from sfumato import artefacts
-from sfumato.base.files import claimed, whole
+from sfumato.base.files import claim, whole
 from sfumato.protect.spec import portable
 from sfumato.study.cells import digest_of
 
@@ -108,7 +108,7 @@ class Models:
         digest = digest_of({"results": RESULTS, "kind": kind, "data": self._data, **settings})
         path = directory / f"{kind}-{digest}.safetensors"
         if path.name not in self._read and not path.exists():
-            with claimed(path):
+            with claim(path):
                 if not path.exists():
                     make(path)
         return path

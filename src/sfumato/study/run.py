@@ -16,8 +16,8 @@ from typing import Any
 
 from sfumato import data
 from sfumato.base import engines, memory, telemetry
-from sfumato.base.engines import Engine, EngineConfig, lost_workers
-from sfumato.base.files import claimed
+from sfumato.base.engines import Engine, EngineConfig, explain_lost_workers
+from sfumato.base.files import claim
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.splitting import in_turns, suited
 from sfumato.errors import BusyError, DataError
@@ -204,7 +204,7 @@ def _at_once(
         retry = not finished
         for future in finished:
             task = running.pop(future)
-            with lost_workers():
+            with explain_lost_workers():
                 made = future.result()
             retry |= made
             if not made:
@@ -234,12 +234,12 @@ def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bo
     """Make the record of a cell. -> False where another process is making it, or what it needs."""
     path = _path(directory, entry)
     try:
-        with claimed(path):
+        with claim(path):
             if path.exists():
                 return True
             start, used = time.perf_counter(), time.process_time()
             facts = {"sfumato.cell.kind": cell.kind, "sfumato.cell.digest": entry["digest"]}
-            with telemetry.timed("study cell", facts), memory.kept():
+            with telemetry.time_work("study cell", facts), memory.keep_freed():
                 result = lab.measure(cell)
             seconds = round(time.perf_counter() - start, 2)
             taken = {"seconds": seconds, "processor_seconds": round(time.process_time() - used, 2)}

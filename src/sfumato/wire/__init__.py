@@ -1,4 +1,4 @@
-"""What travels between a device and a service: releases as bytes, and the messages of the API."""
+"""The formats between a device and a service: releases as bytes, and the messages of the API."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Not at import: releases bring in PyTorch, of which the messages, and so the store, have no need.
+    # Not at import: releases import PyTorch, which the messages, and so the store, do not need.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module("sfumato.wire.releases"), name)

@@ -1,4 +1,4 @@
-"""How bytes that travel begin: with four letters, a version, and a header in JSON.
+"""The beginning of all formats of bytes: four letters, a version, and a header in JSON.
 
 letters, version (one byte), length of the header (uint32, little-endian), header (JSON), the rest
 """
@@ -18,13 +18,13 @@ _Header = TypeVar("_Header")
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """How bytes of one kind begin, and what errors call them.
+    """The beginning of one format, and its name in errors.
 
     Attributes:
         magic, version, most: the letters, the version that is read, and the bytes of the longest header.
-        name, header, whole: such as "a release", "a header" and "a release", of which that is a part.
-        cure: of what is too short.
-        otherwise: of what begins with other letters.
+        name, header, whole: such as "a release", "a header" and "a release", which contains that header.
+        cure: for bytes that are too short.
+        otherwise: for bytes that begin with other letters.
     """
 
     magic: bytes
@@ -37,7 +37,7 @@ class Frame:
     otherwise: str
 
     def join(self, header: bytes, *rest: bytes) -> bytes:
-        """The bytes in which a header and what belongs to it travel."""
+        """The bytes of a header and its data."""
         return b"".join([_PREFIX.pack(self.magic, self.version, len(header)), header, *rest])
 
     def split(self, data: bytes) -> tuple[bytes, int]:
@@ -59,8 +59,8 @@ class Frame:
         return data[_PREFIX.size : end], end
 
 
-def parsed(reader: "TypeAdapter[_Header]", header: bytes, what: str) -> _Header:
-    """A header by its schema. Raises DataError, with the first key at fault; `what` begins its message."""
+def parse(reader: "TypeAdapter[_Header]", header: bytes, what: str) -> _Header:
+    """Reads a header by its schema. Raises DataError with the first wrong key; `what` begins its message."""
     try:
         return reader.validate_json(header)
     except pydantic.ValidationError as error:

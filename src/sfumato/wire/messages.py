@@ -1,4 +1,4 @@
-"""What the API takes and gives, as JSON."""
+"""Requests and answers of the API, as JSON."""
 
 import re
 import unicodedata
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 MOST_GUESSES = 100  # classes of an answer
 LABEL = r"^[^\x00-\x1f\x7f-\x9f/]{1,200}$"  # of a class: no control characters, and no slash in an address
 _MOST_LABEL = 200  # characters
-# They turn the direction of the text around them, end a line, or are not seen at all.
+# These turn the direction of the text around them, end a line, or are invisible.
 _UNSEEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
@@ -20,7 +20,7 @@ def normal(label: str) -> str:
 
 
 def as_kept(label: str) -> str:
-    """A label as it is kept: in NFC. Raises ValueError for one that looks like another."""
+    """A label as the service keeps it: in NFC. Raises ValueError for one that looks like another."""
     kept = normal(label)
     if len(kept) > _MOST_LABEL:
         raise ValueError(f"{len(kept)} characters, in Unicode's NFC: choose at most {_MOST_LABEL}")
@@ -32,7 +32,7 @@ def as_kept(label: str) -> str:
 
 
 def no_step(label: str) -> str:
-    """A label that stays in an address. Raises ValueError for . and .., which browsers take out of it."""
+    """Returns a label that stays in an address. Raises ValueError for . and .., which browsers remove."""
     if label in (".", ".."):
         raise ValueError("an address loses names that are one or two dots: choose another")
     return label
@@ -46,7 +46,7 @@ class _Message(BaseModel):
 
 
 class ProblemDetails(_Message):
-    """RFC 9457: what went wrong, and in `detail` what to do."""
+    """RFC 9457: the problem, and in `detail` what to do."""
 
     type: str = "about:blank"
     title: str
@@ -58,15 +58,15 @@ class ModelInfo(_Message):
     """A model that the server runs.
 
     Attributes:
-        specs: the protections that it takes releases of.
-        naming: of each, what is proved of who one release shows, in words; noise that a device adds by its
-            own choice may prove more.
-        made_of: of each, the SHA-256 of the artefact that it names; null where none is named or known.
+        specs: the protections whose releases it accepts.
+        naming: for each, the proved bound on naming the person on one release, in words; noise that a device
+            adds by its own choice may prove more.
+        made_of: for each, the SHA-256 of the artefact that it names; null if it names none, or it is unknown.
         shape: channels, height and width of images.
         dimension: of embeddings.
         device_side: whether the service hands out the file by which a browser makes codes.
-        refusal: how often "none of these" is right, in words; null where the model never answers so. A code
-            refuses queries of the noise that it was trained with, no others.
+        refusal: how often "none of these" is right, in words; null if the model never answers so. A code
+            refuses only queries with the noise of its training.
     """
 
     name: str
@@ -81,7 +81,7 @@ class ModelInfo(_Message):
 
 
 class NewClassifier(_Message):
-    """A classifier to begin."""
+    """A new classifier."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -90,11 +90,11 @@ class NewClassifier(_Message):
 
 
 class ClassifierInfo(_Message):
-    """A classifier of so many classes.
+    """A classifier and the number of its classes.
 
     Attributes:
         version: grows with every enrolment and forgetting.
-        may_enrol: whether the key that asked may enrol and forget.
+        may_enrol: whether this key may enrol and forget.
     """
 
     id: str
@@ -107,7 +107,7 @@ class ClassifierInfo(_Message):
 
 
 class ClassSummary(_Message):
-    """A class, and of how many examples its prototype is."""
+    """A class, and the number of its examples."""
 
     label: str
     examples: int
@@ -115,11 +115,11 @@ class ClassSummary(_Message):
 
 
 class EnrolledExamples(_Message):
-    """What became of the images of one request, for one class.
+    """The result of enrolling the images of one request in one class.
 
     Attributes:
         new: how many were enrolled now.
-        known: how many were enrolled before, or came twice; with `new`, all that were sent.
+        known: how many were enrolled before, or occurred twice; with `new`, all that were sent.
         total: how many examples the class has now.
         examples: the ids of the new examples, in order, then of the others.
     """
@@ -131,13 +131,13 @@ class EnrolledExamples(_Message):
 
 
 class EnrolledClass(EnrolledExamples):
-    """The same, of the class with this label."""
+    """The same, for the class with this label."""
 
     label: str
 
 
 class EnrolledClasses(_Message):
-    """What was enrolled by one call: of each class that it named, in order."""
+    """The result of one call: each class that it named, in order."""
 
     classes: list[EnrolledClass]
 
@@ -145,8 +145,8 @@ class EnrolledClasses(_Message):
 class Forgotten(_Message):
     """How many examples were forgotten.
 
-    `logged_as` is what the audit log calls a class that went, from now on, in place of its label; null if no
-    class went, or the log names none of them any more.
+    `logged_as` replaces the label of a removed class in the audit log from now on; null if no class was
+    removed, or the log no longer names it.
     """
 
     forgotten: int
@@ -156,7 +156,7 @@ class Forgotten(_Message):
 class GuessedClass(_Message):
     """A class; its probability among all; the squared Euclidean distance from its prototype.
 
-    Null is what the service withholds: see serve.config.
+    The service may withhold a value, as null: see serve.config.
     """
 
     label: str
@@ -165,9 +165,9 @@ class GuessedClass(_Message):
 
 
 class ImageAnswer(_Message):
-    """The nearest classes of an image, and whether it is of none: null where the model cannot tell.
+    """The nearest classes of an image, and whether it belongs to none: null if the model cannot tell.
 
-    It cannot where that was never measured, or, of codes, for other noise than that of the query.
+    It cannot if that was never measured, or, for codes, with other noise than that of the query.
     """
 
     guesses: list[GuessedClass]
@@ -195,8 +195,8 @@ class AuditLine(_Message):
 class NewKey(_Message):
     """A key to make.
 
-    `rate` is requests a minute, `quota` examples stored; null for any number. `expires` is when the key
-    becomes worthless, with a time zone, such as 2027-01-31T00:00:00Z; null for never.
+    `rate` is requests a minute, `quota` examples stored; null for any number. `expires` is the end of the
+    key, with a time zone, such as 2027-01-31T00:00:00Z; null for never.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -209,7 +209,7 @@ class NewKey(_Message):
 
 
 class KeyInfo(_Message):
-    """A key of the tenant: what it may do, and until when; never its secret."""
+    """A key of the tenant: its rights, and their end; never its secret."""
 
     id: str
     name: str

@@ -1,9 +1,9 @@
-"""How releases travel: a short header that says what they are, and the packets of all images end to end.
+"""Releases as bytes: a short header that describes them, and the packets of all images end to end.
 
     "SFMT", version 1 (one byte), length of the header (uint32, little-endian), header (JSON), packets
 
-Nothing but what `pack` gives is in the packets. Of an artefact that a spec names, the header has the name
-of its file, and not the folders of the device that it lies in; what is in the file, `made_of` says.
+The packets contain only the results of `pack`. The header names the file of an artefact, without its folder
+on the device; `made_of` identifies its content.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from sfumato.protect import release
 from sfumato.protect.release import Release
 from sfumato.protect.spec import portable
 from sfumato.protect.vectors import MOST_BITS, BitsRelease, FeatureRelease, unpack_bits, unpack_numbers
-from sfumato.wire.frames import Frame, parsed
+from sfumato.wire.frames import Frame, parse
 
 MEDIA_TYPE = "application/vnd.sfumato.release"
 
@@ -34,19 +34,19 @@ _FRAME = Frame(
     cure="send what sfumato.wire.encode returns",
     otherwise="they do not begin like one; see the description of the format",
 )
-_MOST = 1 << 31  # of any number of a header: whatever is made of a few of them is a number still
+_MOST = 1 << 31  # of any number in a header: products of a few of them still fit
 
 
 _Positive = Annotated[int, Field(ge=1, lt=_MOST)]
 
 
 class _Header(pydantic.BaseModel):
-    """What all headers have.
+    """The keys of all headers.
 
     Attributes:
-        spec: the protection; an artefact is named by its file alone.
-        made_of: the SHA-256 of that artefact; None where there is none.
-        count: N, of images.
+        spec: the protection; an artefact is named only by its file.
+        made_of: the SHA-256 of that artefact; None without one.
+        count: N, the number of images.
     """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
@@ -75,7 +75,7 @@ class FeatureHeader(_Header):
     """The header of numbers: of private features, or of a code.
 
     Attributes:
-        dimension: d, how many numbers each has.
+        dimension: d, the numbers of each.
     """
 
     kind: Literal["feature"]
@@ -87,7 +87,7 @@ class BitsHeader(_Header):
     """The header of codes of bits.
 
     Attributes:
-        bits: b, how many each has.
+        bits: b, the bits of each.
     """
 
     kind: Literal["bits"]
@@ -100,7 +100,7 @@ _READER: TypeAdapter[Header] = TypeAdapter(Annotated[Header, Field(discriminator
 
 
 def encode(sent: AnyRelease, *, made_of: str | None = None) -> bytes:
-    """The bytes in which a release travels.
+    """The bytes of a release.
 
     Args:
         sent: of at least one image.
@@ -121,26 +121,26 @@ def header(data: bytes) -> Header:
 
 
 def decode(data: bytes, *, most_images: int, most_pixels: int) -> AnyRelease:
-    """The release that `encode` made bytes of; its spec is as it travelled, see portable.
+    """Reads the result of `encode`; the spec is the one that travelled, see portable.
 
-    Guarantees: any bytes give a release or a DataError; and no more memory is taken than most_pixels need,
+    Guarantees: any bytes give a release or a DataError, and use no more memory than most_pixels need,
     whatever the header says.
 
     Args:
         data: from anybody.
         most_images: N at most.
-        most_pixels: pixels of all originals together at most; of features and codes, numbers or bits.
+        most_pixels: pixels of all originals together at most; numbers or bits of features and codes.
 
     Raises:
         DataError: damaged, of another program or version, too large, or with numbers that are not finite.
     """
     head, packets = _split(data)
     if head.count > most_images:
-        raise DataError(f"a release of {head.count} images, where {most_images} may come at once: send fewer")
+        raise DataError(f"a release of {head.count} images, of at most {most_images} at once: send fewer")
     values = head.count * _values_of_one(head)
     if values > most_pixels:
         raise DataError(
-            f"a release of {values} pixels or numbers, where {most_pixels} may come at once: send fewer "
+            f"a release of {values} pixels or numbers, of at most {most_pixels} at once: send fewer "
             "images, or smaller ones"
         )
     if isinstance(head, BitsHeader):
@@ -155,10 +155,10 @@ def decode(data: bytes, *, most_images: int, most_pixels: int) -> AnyRelease:
     height, width = head.size
     if head.cell > min(height, width) or (head.kind == "masked" and head.cell > 1):
         raise DataError(
-            f"a cell of {head.cell} in {head.kind} of {height}x{width}: no protection releases so"
+            f"a cell of {head.cell} in {head.kind} of {height}x{width}: no protection makes such releases"
         )
     if head.kind == "masked":
-        lengths = list(_masked_lengths(packets, head))
+        lengths = list(_lengths_by_mask(packets, head))
         shape = (head.channels, height, width)
         return release.unpack(_cut(packets, lengths), spec=head.spec, shape=shape)
     rows, columns = -(-height // head.cell), -(-width // head.cell)
@@ -188,7 +188,7 @@ def _header(sent: AnyRelease, made_of: str | None) -> Header:
 
 
 def _values_of_one(head: Header) -> int:
-    """How many pixels, numbers or bits an image has."""
+    """The number of pixels, numbers or bits of an image."""
     match head:
         case BitsHeader():
             return head.bits
@@ -199,19 +199,19 @@ def _values_of_one(head: Header) -> int:
 
 
 def _split(data: bytes) -> tuple[Header, memoryview]:
-    """The header, and what follows it."""
+    """The header, and the rest."""
     text, end = _FRAME.split(data)
-    return _parsed(text), memoryview(data)[end:]
+    return _parse(text), memoryview(data)[end:]
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: bytes) -> Header:
-    """The header that bytes are; devices send the same few again and again."""
-    return parsed(_READER, text, "the header of a release")
+def _parse(text: bytes) -> Header:
+    """Reads a header; devices send the same few again and again."""
+    return parse(_READER, text, "the header of a release")
 
 
 def _cut(packets: memoryview, lengths: list[int]) -> list[bytes]:
-    """The packets of these lengths, which must be all there is."""
+    """Cuts bytes into packets of these lengths, which must use all of them."""
     _check_length(packets, sum(lengths))
     ends = np.cumsum([0, *lengths]).tolist()
     return [bytes(packets[start:end]) for start, end in pairwise(ends)]
@@ -220,12 +220,12 @@ def _cut(packets: memoryview, lengths: list[int]) -> list[bytes]:
 def _check_length(packets: memoryview, expected: int) -> None:
     if len(packets) != expected:
         raise DataError(
-            f"{len(packets)} bytes of images, where the header says {expected}: send whole releases"
+            f"{len(packets)} bytes of images, and the header needs {expected}: send whole releases"
         )
 
 
-def _masked_lengths(packets: memoryview, head: ImageHeader) -> Iterator[int]:
-    """How long the packet of each masked image is, by its mask."""
+def _lengths_by_mask(packets: memoryview, head: ImageHeader) -> Iterator[int]:
+    """The length of each masked image's packet, by its mask."""
     height, width = head.size
     flags, start = -(-height * width // 8), 0
     unused = -height * width % 8

@@ -1,11 +1,11 @@
-"""How an answer table travels: what a service answers to every code of at most 16 bits, signed by its key.
+"""Answer tables as bytes: the answers of a service to every code of at most 16 bits, signed by its key.
 
     "SFMA", version 1 (one byte), length of the header (uint32, little-endian), header (JSON), answers,
     signature
 
 The answers are 2^b numbers (uint16, little-endian, packed by zlib), one for each code, whose first bit is the
-highest of its number: the row of the nearest class in `labels`, and 0x8000 more if the image is of none of
-them. The signature is of all before it, by Ed25519 (RFC 8032), 64 bytes.
+highest of its number: the row of the nearest class in `labels`, plus 0x8000 if the image belongs to none of
+them. The signature is of all bytes before it, by Ed25519 (RFC 8032), 64 bytes.
 
 A device that has the table looks its answers up, and sends nothing.
 """
@@ -21,7 +21,7 @@ import pydantic
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from sfumato.errors import DataError, needs_extra
-from sfumato.wire.frames import Frame, parsed
+from sfumato.wire.frames import Frame, parse
 
 MEDIA_TYPE = "application/vnd.sfumato.answer-table"
 MOST_BITS = 16
@@ -40,15 +40,15 @@ _SIGNATURE = 64  # bytes
 
 
 class Header(pydantic.BaseModel):
-    """What is said of a table.
+    """The header of a table.
 
     Attributes:
         classifier, name: its id and its name.
-        version: of the classifier; it grows with each example that is enrolled or forgotten.
-        model: for whose codes it is.
+        version: of the classifier; it grows when an example is enrolled or forgotten.
+        model: the model of the codes.
         made_of: the SHA-256 of the encoder's artefact.
         bits: b, of a code without noise.
-        refuses: whether an answer may be "none of these"; False if that was never measured of such codes.
+        refuses: whether an answer may be "none of these"; False if that was never measured for such codes.
         labels: of the classes.
         signer: the public key of the service, 32 bytes in hexadecimal digits.
     """
@@ -74,9 +74,9 @@ class AnswerTable:
     """All answers of a classifier.
 
     Attributes:
-        header: what is said of it.
+        header: see Header.
         answers: (2^b,) uint16, see above.
-        content: the bytes that it came in.
+        content: the bytes of the table.
     """
 
     header: Header
@@ -85,16 +85,16 @@ class AnswerTable:
 
     @property
     def version_tag(self) -> str:
-        """What HTTP calls it, quotes included (RFC 9110, ETag): other contents have another."""
+        """The ETag of HTTP, with its quotes (RFC 9110): other contents have another."""
         return tag_of(self.header.version, self.header.made_of)
 
     @cached_property
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """(2^b,) each: of each code the row of its class in the labels, and whether it is of none."""
+        """(2^b,) each: for each code the row of its class in the labels, and whether it belongs to none."""
         return (self.answers & ~_NONE).astype(np.int64), self.answers & _NONE != 0
 
     def look_up(self, bits: np.ndarray) -> list[tuple[str, bool]]:
-        """(N, b) bool codes -> of each the nearest class, and whether it is of none of these."""
+        """(N, b) bool codes -> for each the nearest class, and whether it belongs to none of these."""
         words, labels = bits @ (1 << np.arange(self.header.bits - 1, -1, -1)), self.header.labels
         rows, none = self.rows
         return [(labels[rows[word]], bool(none[word])) for word in words]
@@ -112,13 +112,15 @@ def codes_of(bits: int) -> np.ndarray:
     return codes
 
 
-def signed(header: Header, rows: np.ndarray, none: np.ndarray, sign: Callable[[bytes], bytes]) -> AnswerTable:
-    """A table with the bytes in which it travels.
+def sign_table(
+    header: Header, rows: np.ndarray, none: np.ndarray, sign: Callable[[bytes], bytes]
+) -> AnswerTable:
+    """Makes a table with its bytes.
 
     Args:
         header: see Header.
         rows: (2^b,) int, of the nearest class for each code.
-        none: (2^b,) bool, whether the code is of none of the classes.
+        none: (2^b,) bool, whether the code belongs to none of the classes.
         sign: bytes -> their signature by the key of `header.signer`.
     """
     answers = rows.astype("<u2") | np.where(none, _NONE, np.uint16(0)).astype("<u2")
@@ -128,25 +130,25 @@ def signed(header: Header, rows: np.ndarray, none: np.ndarray, sign: Callable[[b
 
 
 def decode(content: bytes) -> AnswerTable:
-    """The table in these bytes, signed by the key that its header names.
+    """Reads the table in these bytes, and checks the signature by the key that its header names.
 
-    Whether that is the key of the service, the caller has to ask.
+    The caller has to check whether that is the key of the service.
 
     Raises:
         DataError: damaged, of another program or version, or with another signature.
     """
     signed, signature = content[:-_SIGNATURE], content[-_SIGNATURE:]
     text, end = _FRAME.split(content)
-    header = parsed(_READER, text, "the header of an answer table")
+    header = parse(_READER, text, "the header of an answer table")
     _check_signature(header.signer, signature, signed)
-    answers = np.frombuffer(_unpacked(signed[end:], 2 << header.bits), "<u2")
+    answers = np.frombuffer(_unpack(signed[end:], 2 << header.bits), "<u2")
     if (answers & ~_NONE).max() >= len(header.labels):
         raise DataError(f"an answer table names a class that is not among its {len(header.labels)}: damaged")
     return AnswerTable(header, answers, content)
 
 
-def _unpacked(packed: bytes, size: int) -> bytes:
-    """Exactly so many bytes, whatever comes. Raises DataError."""
+def _unpack(packed: bytes, size: int) -> bytes:
+    """Unpacks exactly that many bytes. Raises DataError."""
     reader = zlib.decompressobj()
     try:
         answers = reader.decompress(packed, size + 1)

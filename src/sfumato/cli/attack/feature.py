@@ -58,12 +58,12 @@ def feature(
 
     from sfumato import protect
     from sfumato.attack import feature_inversion as method
-    from sfumato.base.settings import configured
+    from sfumato.base.settings import configure
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.errors import DataError
     from sfumato.images import to_float
 
-    config = configured(method.InversionConfig, overrides or [])
+    config = configure(method.InversionConfig, overrides or [])
     check_out(out, force=force)
     parsed = protect.parse(protection, takes=("numbers",))
     images = read(data, size=size, strict=strict).images

@@ -49,7 +49,7 @@ def invert(
     from sfumato.attack.updates import load
     from sfumato.audits.update import Case, UpdateAuditConfig
     from sfumato.audits.update.search import rebuilt
-    from sfumato.base.settings import checked, parsed
+    from sfumato.base.settings import check_settings, parse_overrides
     from sfumato.errors import ConfigError, did_you_mean
 
     published = {
@@ -60,8 +60,10 @@ def invert(
     }
     if attack not in published:
         raise ConfigError(f"--attack {attack}: {did_you_mean(attack, published)}")
-    config = checked(
-        method.InversionConfig, {**asdict(published[attack]), **parsed(overrides or [])}, "the search"
+    config = check_settings(
+        method.InversionConfig,
+        {**asdict(published[attack]), **parse_overrides(overrides or [])},
+        "the search",
     )
     check_out(out, force=force)
     sizes = updates.image_shape(shape)

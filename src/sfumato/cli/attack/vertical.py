@@ -53,9 +53,9 @@ def vertical(
     The folder of --out gets one folder per worker.
     """
     from sfumato.attack import vertical as method
-    from sfumato.base.settings import configured
+    from sfumato.base.settings import configure
 
-    config = configured(method.VerticalConfig, overrides or [])
+    config = configure(method.VerticalConfig, overrides or [])
     for number in range(len(part)):
         check_out(out / f"part-{number + 1}", force=force)
     parts = _parts(part, part_weights or [])

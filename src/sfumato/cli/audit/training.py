@@ -63,7 +63,7 @@ def training(
     acquit one.
     """
     from sfumato.audits.training import TrainingAuditConfig, audit_training
-    from sfumato.base.settings import parsed
+    from sfumato.base.settings import parse_overrides
 
     audit = TrainingAuditConfig(canaries=canaries, runs=runs, steps=steps, confidence=confidence, seed=seed)
     card: Mapping[str, Any] | None = None
@@ -77,7 +77,7 @@ def training(
         report = audit_training(
             config,
             card=card,
-            settings=parsed(clipping_settings) if clipping_settings else None,
+            settings=parse_overrides(clipping_settings) if clipping_settings else None,
             subject=subject,
             audit=audit,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
@@ -91,7 +91,7 @@ def _configured(
     epsilon: float | None, delta: float, algorithm: str, clipping: str, overrides: list[str] | None
 ) -> "tuple[MetaConfig, str]":
     """Of the options."""
-    from sfumato.base.settings import configured
+    from sfumato.base.settings import configure
     from sfumato.errors import ConfigError
     from sfumato.learn.meta import MetaConfig
 
@@ -105,7 +105,7 @@ def _configured(
         *(overrides or []),
     ]
     return (
-        configured(MetaConfig, settings),
+        configure(MetaConfig, settings),
         f"Private meta-training by {algorithm}, clipping {clipping}, eps = {epsilon:g}",
     )
 

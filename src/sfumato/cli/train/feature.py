@@ -28,13 +28,13 @@ def feature(
     same command again to resume. `sfumato export OUT` writes the device side, and `sfumato export OUT
     --side cloud` the network that reads its numbers.
     """
-    from sfumato.base.placement import named_device
+    from sfumato.base.placement import device_named
     from sfumato.learn import classes
     from sfumato.learn import private_feature as learner
     from sfumato.protect.feature import Feature
 
     config = given.config(learner.FeatureConfig)
-    where, protection = named_device(device), Feature(str(given.out), noise=0.0)
+    where, protection = device_named(device), Feature(str(given.out), noise=0.0)
     training, validation, test = given.images(targets[0], sensitive=sensitive)
     for target, names in learner.trainable(training, config, targets, sensitive).items():
         classes.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training

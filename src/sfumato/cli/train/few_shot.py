@@ -52,13 +52,13 @@ def few_shot(
     If you stop it, run the same command again: it resumes after the last finished epoch.
     """
     from sfumato import protect
-    from sfumato.base.placement import named_device
+    from sfumato.base.placement import device_named
     from sfumato.episodes import Shape
     from sfumato.learn import few_shot as learner
     from sfumato.networks.encoders import embedding_cache
 
     config = given.config(learner.FewShotConfig, of_encoder(encoder, denoiser_depth="null"))
-    where, protections = named_device(device), protect.expand(spec)
+    where, protections = device_named(device), protect.expand(spec)
     training, validation, test = given.images(target, episodic=True)
     config, shape = fitted(
         config, training, validation, test, target, Shape(way=way, shot=shot, queries=queries)

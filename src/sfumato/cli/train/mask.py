@@ -34,13 +34,13 @@ def mask(
     mask is trained against them. A study's adversaries measure what that hides. Nothing is proved. If you
     stop it, run the same command again to resume.
     """
-    from sfumato.base.placement import named_device
+    from sfumato.base.placement import device_named
     from sfumato.learn import adversarial_mask as learner
     from sfumato.learn import classes
     from sfumato.protect.mask import Mask
 
     config = given.config(learner.MaskConfig, [] if sensitive is None else [f"against={_AGAINST:g}"])
-    where, protection = named_device(device), Mask(str(given.out), values=config.values)
+    where, protection = device_named(device), Mask(str(given.out), values=config.values)
     training, validation, test = given.images(target, sensitive=sensitive)
     # Fails now, not after training.
     classes.codes_of(test, target, learner.trainable(training, config, target), "mask")

@@ -61,7 +61,7 @@ def meta(
     from dataclasses import asdict, replace
 
     from sfumato import protect
-    from sfumato.base.settings import parsed
+    from sfumato.base.settings import parse_overrides
     from sfumato.episodes import Shape
     from sfumato.errors import ConfigError
     from sfumato.learn import meta as learner
@@ -82,7 +82,7 @@ def meta(
             f"{given.out} already exists, and to train it again would spend its budget once more: name "
             "another file, or delete it to spend anew"
         )
-    training, _, test = given.images(target, episodic=True, settings=parsed(source_settings or []))
+    training, _, test = given.images(target, episodic=True, settings=parse_overrides(source_settings or []))
     shape = Shape(way=config.way, shot=config.shot, queries=queries)
     if config.private is None:
         config, shape = fitted(config, training, None, test, target, shape)

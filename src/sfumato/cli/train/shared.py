@@ -98,11 +98,11 @@ class Given:
             chosen: "KEY=VALUE", by other options.
             replaces: whether --force replaces an artefact; else the caller says what happens to it.
         """
-        from sfumato.base.settings import configured
+        from sfumato.base.settings import configure
 
         if replaces:
             check_new(self.out, force=self.force or self.printing)
-        config: _Config = configured(kind, [*chosen, *(self.overrides or [])])
+        config: _Config = configure(kind, [*chosen, *(self.overrides or [])])
         if self.printing:
             print_config(config)
             raise typer.Exit
@@ -274,10 +274,10 @@ def fitted(
     for subject, part, prefix in (("training", training, ""), ("validation", validation, "validation_")):
         if part is not None and hasattr(settings, f"{prefix}way"):
             before = shape_of(prefix)
-            settings = episodes.fitted(settings, part.label(target).codes, prefix=prefix)
-            note(episodes.fitting(subject, before, shape_of(prefix)))
-    allowed = episodes.fitted(shape, test.label(target).codes)
-    note(episodes.fitting("test", shape, allowed))
+            settings = episodes.fit_episodes(settings, part.label(target).codes, prefix=prefix)
+            note(episodes.describe_fit(subject, before, shape_of(prefix)))
+    allowed = episodes.fit_episodes(shape, test.label(target).codes)
+    note(episodes.describe_fit("test", shape, allowed))
     check_episodes(training, "training", target, shape_of(""))
     check_episodes(test, "test", target, allowed)
     return settings, allowed

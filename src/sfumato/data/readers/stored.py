@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from sfumato import __version__
-from sfumato.base.files import PART, cache_folder, claimed, whole
+from sfumato.base.files import PART, cache_folder, claim, whole
 from sfumato.errors import BusyError, ConfigError, DataError, ImageError
 
 MEMORY = 2 << 30  # bytes
@@ -199,7 +199,7 @@ def fetch(
         path = folder / _key(files, shape, settings) / _FILE
         while (found := _found(path)) is None:
             try:
-                with claimed(path):
+                with claim(path):
                     if _found(path) is None:
                         _write(path, name, shape, size, fill)
             except BusyError:
@@ -247,7 +247,7 @@ def clear() -> list[Entry]:
     gone = []
     for entry in entries():
         path = entry.folder / _FILE
-        with claimed(path):
+        with claim(path):
             _remove([path, *entry.folder.glob(PART)])
         gone.append(entry)
         with suppress(OSError):  # another process has begun anew

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from sfumato.base.files import printable
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.summary import Pin
-from sfumato.errors import ConfigError, SpecError, shortened
+from sfumato.errors import ConfigError, SpecError, shorten
 from sfumato.protect import Protection, parse
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
@@ -240,7 +240,7 @@ def size_words(shape: tuple[int, int, int]) -> str:
 
 def words(text: str) -> str:
     """What a service wrote, for a message that people read."""
-    return printable(shortened(text, _MOST_WORDS))
+    return printable(shorten(text, _MOST_WORDS))
 
 
 def _pinned(spec: str, model: ModelInfo) -> str:

@@ -68,7 +68,7 @@ def fitted(source: Source, shape: tuple[int, int, int]) -> tuple[images.Images, 
     else:
         content = source
     picture = images.read_array(content, channels=channels)
-    image = images.resized(picture, height) if height == width else picture
+    image = images.resize(picture, height) if height == width else picture
     if image.shape != shape:
         raise ImageError(
             f"an image of {image.shape[1]}x{image.shape[2]} pixels, and the model's are {height}x{width}: "

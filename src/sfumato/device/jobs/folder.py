@@ -429,13 +429,13 @@ def _run(
     with ExitStack() as stack:
         stack.callback(worker.close)  # where the tasks are done in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
-        held = tasks.held(partial(Ledger, ledger, keep_releases=job.target is not None))
+        held = tasks.hold(partial(Ledger, ledger, keep_releases=job.target is not None))
         running: dict[Future[list[Row]], int] = {}
         for items in listing.chunks(listing.todo(job, only, journal, outcome, finished)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
             while len(running) >= max(1, ahead * tasks.workers):
                 _collect(running, finished)
-            with engines.lost_workers():
+            with engines.explain_lost_workers():
                 future = tasks.submit(worker.release_items, job, items, held)
             running[future] = sum(item.size for item in items)
         while running:
@@ -447,6 +447,6 @@ def _collect(running: dict[Future[list[Row]], int], finished: Callable[[list[Row
     wait(running, return_when=FIRST_COMPLETED)
     for future in [future for future in running if future.done()]:
         size = running.pop(future)
-        with engines.lost_workers():
+        with engines.explain_lost_workers():
             rows = future.result()
         finished(rows, size)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from sfumato.device.ledger.near_copies import DETAIL, LEVELS, THUMBNAIL, Fingerprint, packed, smoothing
-from sfumato.images import Images, Pixels, as_array, check_batch, resized
+from sfumato.images import Images, Pixels, as_array, check_batch, resize
 from sfumato.protect.pixelize import cell_sums
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
@@ -65,7 +65,7 @@ def look(image: Pixels, size: int | None) -> tuple[Pixels, Fingerprint | None]:
         size: of the centre square that is released, in pixels a side; None for the whole picture.
     """
     (printed,) = fingerprints(image[None])
-    return (image if size is None else resized(image, size)), printed
+    return (image if size is None else resize(image, size)), printed
 
 
 def _squares(images: Pixels) -> np.ndarray:

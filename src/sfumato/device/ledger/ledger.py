@@ -120,7 +120,7 @@ class Ledger:
                 # One that another process begins meanwhile is as empty.
                 with (
                     suppress(FileExistsError),
-                    databases.begun(self.path, tables.SCHEMA, MARKS, page_size=tables.PAGE) as database,
+                    databases.begin(self.path, tables.SCHEMA, MARKS, page_size=tables.PAGE) as database,
                 ):
                     tables.fill(database)
                 self.begun = True

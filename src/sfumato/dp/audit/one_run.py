@@ -167,12 +167,12 @@ def plan_guesses(canaries: int, *, mu: float, bound: Callable[[Guesses], float])
     distances = (quantiles + mu / 2).abs().sort(descending=True).values
     chances = torch.sigmoid(mu * distances)  # that the guess is right, by the likelihood ratio
 
-    def expected_bound(guesses: int) -> float:
+    def bound_expected(guesses: int) -> float:
         share = chances[: max(1, 1000 * guesses // canaries)].mean().item()
         return bound(Guesses(canaries=canaries, guesses=guesses, right=int(share * guesses)))
 
     shares = sorted(_SHARES, key=lambda share: abs(share - 0.5))  # max takes the first of equal ones
-    return max((max(1, int(share * canaries)) for share in shares), key=expected_bound)
+    return max((max(1, int(share * canaries)) for share in shares), key=bound_expected)
 
 
 @dataclass(frozen=True, kw_only=True)

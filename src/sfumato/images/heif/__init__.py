@@ -1,8 +1,8 @@
-"""HEIC and AVIF, put together anew: their first picture and its transparency, and nothing else.
+"""HEIC and AVIF, put together anew: only their first picture and its transparency.
 
-Both are HEIF files (ISO/IEC 23008-12): boxes that say of items how they are coded, and where. The size of a
-picture is stated up to three times, by its box `ispe`, by its grid, and inside the coded data, which is what
-its decoder obeys. Files are refused in which these differ.
+Both are HEIF files (ISO/IEC 23008-12): boxes give the coding and the position of items. The size of a
+picture is stated up to three times, by its box `ispe`, by its grid, and inside the coded data, which its
+decoder obeys. A file is refused if these differ.
 """
 
 from sfumato.images.heif.picture import Picture, first_picture

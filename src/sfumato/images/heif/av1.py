@@ -10,7 +10,7 @@ _AV1_SEQUENCE, _AV1_FRAME_HEADER, _AV1_TILES, _AV1_FRAME = 1, 3, 4, 6
 
 
 class _Sequence(NamedTuple):
-    """Of an AV1 sequence header, the size, and what it takes to read whether a frame states another."""
+    """The size in an AV1 sequence header, and the settings that show whether a frame states another."""
 
     size: tuple[int, int]
     reduced: bool
@@ -21,7 +21,7 @@ class _Sequence(NamedTuple):
 
 
 def sift_av1(coded: bytes, item: Item, count: Units) -> tuple[bytes, int]:
-    """The frames of a picture behind their header, and how many pixels they are decoded to.
+    """Keeps the frames of a picture after their header, and counts the pixels that they decode to.
 
     Source: AV1 Bitstream & Decoding Process Specification, 5.3 to 5.9.
     """
@@ -44,14 +44,14 @@ def sift_av1(coded: bytes, item: Item, count: Units) -> tuple[bytes, int]:
             if sequence is None:
                 raise ValueError("a frame without a sequence header")
             if _states_size(body, sequence):
-                raise not_read("an AVIF of whose frames each has a size of its own: save it as PNG or JPEG")
+                raise not_read("an AVIF whose frames have sizes of their own: save it as PNG or JPEG")
             frames += 1
         if kind in (_AV1_SEQUENCE, _AV1_FRAME_HEADER, _AV1_TILES, _AV1_FRAME):
             kept.append(coded[start:position])
     if sequence is None or frames == 0:
         raise ValueError("an item without a picture")
     check_sizes(size_of(item), sequence.size, BLOCK, "AVIF")
-    # Behind these four bytes is a copy of the sequence header, and whatever else an encoder put there.
+    # After these four bytes is a copy of the sequence header, and anything else that an encoder put there.
     item.properties = [
         (name, body[:4] if name == b"av1C" else body, must) for name, body, must in item.properties
     ]
@@ -59,7 +59,7 @@ def sift_av1(coded: bytes, item: Item, count: Units) -> tuple[bytes, int]:
 
 
 def _leb128(data: bytes, position: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
+    """A number of seven bits a byte, and its end."""
     value = 0
     for shift in range(0, 56, 7):
         byte = data[position]
@@ -98,7 +98,7 @@ def _av1_sequence(body: bytes) -> _Sequence:
 
 
 def _skip_av1_points(bits: Bits) -> int:
-    """Timing and operating points of a sequence header. -> The bits of a frame's time, where it has one."""
+    """Skips timing and operating points of a sequence header. -> The bits of a frame's time, if any."""
     time_bits = delay_bits = 0
     if bits.number(1):
         bits.number(64)
@@ -123,11 +123,11 @@ def _skip_av1_points(bits: Bits) -> int:
 
 
 def _states_size(body: bytes, sequence: _Sequence) -> bool:
-    """Whether a frame header has a size of its own, in place of the sequence's."""
+    """Whether a frame header has a size of its own, instead of the sequence's."""
     if sequence.reduced:
         return False
     bits = Bits(body[:64])
-    if bits.number(1):  # a frame once more
+    if bits.number(1):  # repeats a frame
         return False
     kind, shown = bits.number(2), bits.number(1)
     if shown:

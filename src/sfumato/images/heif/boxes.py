@@ -1,4 +1,4 @@
-"""Boxes of a HEIF file: what they say of its items, and how a file is written."""
+"""Boxes of a HEIF file: reading its items, and writing a file."""
 
 import struct
 from collections.abc import Iterator
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from sfumato.images.refusals import MAX_PARTS, not_read, too_many_parts, twice
 
-# Bytes of lists: each of their entries, of two bytes at least, costs a step in Python.
+# Bytes of lists: each of their entries, of at least two bytes, costs a step in Python.
 _MAX_LISTS = 1 << 20
 
 
 @dataclass
 class Item:
-    """What the boxes say of an item.
+    """The boxes of an item.
 
     Attributes:
         kind: "av01", "hvc1", "grid" ...
-        extents: where its data begin and end, in the file.
+        extents: the begin and end of its data, in the file.
         properties: names, bodies, and whether a reader must know them, in order.
         references: names, and the items that it refers to.
     """
@@ -47,7 +47,7 @@ def boxes_of(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, in
 
 
 def _end_of_boxes(data: bytes) -> int:
-    """Where the last whole box of a file ends: what follows is not a box, and no decoder looks."""
+    """The end of the last whole box of a file: the rest is not a box, and no decoder reads it."""
     last = 0
     with suppress(ValueError, struct.error):
         for _, _, stop in boxes_of(data, 0, len(data)):
@@ -56,7 +56,7 @@ def _end_of_boxes(data: bytes) -> int:
 
 
 def _single(data: bytes, start: int, end: int, names: frozenset[bytes]) -> dict[bytes, tuple[int, int]]:
-    """Where the boxes of some names are, of which there may be one each."""
+    """The positions of boxes that may occur once."""
     places: dict[bytes, tuple[int, int]] = {}
     for name, body, stop in boxes_of(data, start, end):
         if name in names:
@@ -67,13 +67,13 @@ def _single(data: bytes, start: int, end: int, names: frozenset[bytes]) -> dict[
 
 
 class Cursor:
-    """Reads numbers of so many bytes, one after another. State: the position."""
+    """Reads numbers of some bytes, one after another. State: the position."""
 
     def __init__(self, data: bytes, start: int, end: int) -> None:
         self._data, self.position, self._end = data, start, end
 
     def number(self, width: int) -> int:
-        """A number of so many bytes. Raises ValueError where they are not there."""
+        """A number of that many bytes. Raises ValueError if they are missing."""
         start, self.position = self.position, self.position + width
         if self.position > self._end:
             raise ValueError("a box that is too short")
@@ -88,7 +88,7 @@ def items_of(data: bytes) -> tuple[int, dict[int, Item]]:
     start, end = top[b"meta"]
     names = frozenset({b"pitm", b"iloc", b"iinf", b"iref", b"iprp", b"idat"})
     places = _single(data, start + 4, end, names)
-    # What lists items, but for the properties and data that lie between: of a photograph some 10 kB.
+    # The lists of items, without the properties and data between them: some 10 kB in a photograph.
     lists = end - start - sum(stop - body for body, stop in _inner(data, places))
     if lists > _MAX_LISTS:
         raise too_many_parts()
@@ -104,7 +104,7 @@ def items_of(data: bytes) -> tuple[int, dict[int, Item]]:
 
 
 def _inner(data: bytes, places: dict[bytes, tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Where the properties and the data are that lie among the boxes of `meta`."""
+    """The positions of the properties and the data among the boxes of `meta`."""
     yield from _single(data, *places[b"iprp"], frozenset({b"ipco"})).values()
     if b"idat" in places:
         yield places[b"idat"]
@@ -186,7 +186,7 @@ def _read_references(data: bytes, start: int, end: int, items: dict[int, Item]) 
 
 
 def property_of(item: Item, name: bytes) -> bytes:
-    """The body of a property. Raises ValueError where there is none."""
+    """The body of a property. Raises ValueError if it is missing."""
     for other, body, _ in item.properties:
         if name == other:
             return body
@@ -194,7 +194,7 @@ def property_of(item: Item, name: bytes) -> bytes:
 
 
 def size_of(item: Item) -> tuple[int, int]:
-    """(width, height), as its box `ispe` states it."""
+    """(width, height), from its box `ispe`."""
     width, height = struct.unpack_from(">4x2I", property_of(item, b"ispe"))
     return width, height
 
@@ -205,7 +205,7 @@ def _box(name: bytes, *parts: bytes) -> bytes:
 
 
 def file_of(coding: str, kept: list[int], items: dict[int, Item], coded: list[bytes]) -> bytes:
-    """A file of some items, numbered from 1, with their coded data; the first is the primary one."""
+    """Writes a file of some items, numbered from 1, with their coded data; the first is the primary one."""
     numbers = {number: i for i, number in enumerate(kept, 1)}
     brand = b"heic" if coding == "HEIC" else b"avif"
     head = _box(b"ftyp", brand, bytes(4), b"mif1", b"miaf", brand)
@@ -227,7 +227,7 @@ def file_of(coding: str, kept: list[int], items: dict[int, Item], coded: list[by
     )
 
     def meta(start: int) -> bytes:
-        """The box of all that is said, with data that begin at a position."""
+        """The box `meta`, with data that begin at a position."""
         locations = b""
         for number, data in enumerate(coded, 1):
             locations += struct.pack(">HHHII", number, 0, 1, start, len(data))

@@ -1,11 +1,11 @@
-"""Coded data: what both codings have in common."""
+"""Coded data: the common parts of both codings."""
 
 from sfumato.images.refusals import MAX_PARTS, too_many_parts, two_sizes
 
-# An encoder codes whole blocks, of which HEVC's largest have this side.
+# An encoder codes whole blocks; HEVC's largest have this side.
 BLOCK = 64
 
-# Of what is coded, less is cut off: hardware codes pictures of 64 pixels as some of 160.
+# Less than this is cut off coded pictures: hardware codes pictures of 64 pixels as some of 160.
 CUT = 256
 
 
@@ -16,7 +16,7 @@ class Bits:
         self._data, self._position = data, 0
 
     def number(self, width: int) -> int:
-        """A number of so many bits. Raises ValueError where they are not there."""
+        """A number of that many bits. Raises ValueError if they are missing."""
         start, self._position = self._position, self._position + width
         if self._position > 8 * len(self._data):
             raise ValueError("a header that is too short")
@@ -35,19 +35,19 @@ class Bits:
 
 
 class Units:
-    """How many units of coded data a file has, in all its items. State: their number."""
+    """Counts the units of coded data of a file, in all its items. State: their number."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def another(self) -> None:
-        """Count one. Raises ImageError where there are more than MAX_PARTS."""
+        """Counts one. Raises ImageError for more than MAX_PARTS."""
         self._count += 1
         if self._count > MAX_PARTS:
             raise too_many_parts()
 
 
 def check_sizes(stated: tuple[int, int], coded: tuple[int, int], most: int, coding: str) -> None:
-    """Whether a coded size is the stated one, or by less than so many pixels larger."""
+    """Raises ImageError unless a coded size is the stated one, or larger by less than `most` pixels."""
     if any(not side <= inside < side + most for side, inside in zip(stated, coded, strict=True)):
         raise two_sizes(coding, stated, coded)

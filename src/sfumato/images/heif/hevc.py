@@ -5,20 +5,20 @@ import struct
 from sfumato.images.heif.boxes import Cursor, Item, property_of, size_of
 from sfumato.images.heif.coded import BLOCK, CUT, Bits, Units, check_sizes
 
-# Bytes that set a decoder of HEVC up, of which each tile gets a copy: usually some 100.
+# Bytes of the set-up of an HEVC decoder; each tile gets a copy: usually some 100.
 _MAX_SETUP = 4096
 _HEVC_PARAMETERS = frozenset({32, 33, 34})  # of video, sequence and picture
 _HEVC_SEQUENCE = 33
 
 
 def sift_hevc(coded: bytes, item: Item, count: Units) -> tuple[bytes, int]:
-    """The slices of a picture, with their parameters, and how many pixels they are decoded to.
+    """Keeps the slices of a picture, with their parameters, and counts the pixels that they decode to.
 
     Source: ISO/IEC 14496-15, 8.3.3 (hvcC, and units behind their lengths), and H.265, 7.3.1.2 (their heads).
     """
     setup = property_of(item, b"hvcC")
     if len(setup) > _MAX_SETUP:
-        raise ValueError(f"{len(setup)} bytes to set a decoder up")
+        raise ValueError(f"{len(setup)} bytes of decoder set-up")
     width = (setup[21] & 3) + 1
     parameters: list[bytes] = []
     cursor = Cursor(setup, 22, len(setup))
@@ -59,26 +59,26 @@ def sift_hevc(coded: bytes, item: Item, count: Units) -> tuple[bytes, int]:
 
 
 def _hevc_kind(unit: bytes) -> int:
-    """The type of a unit of the base layer; 63 of all others."""
+    """The type of a unit of the base layer; 63 for all others."""
     (head,) = struct.unpack_from(">H", unit)
     return head >> 9 & 63 if head >> 3 & 63 == 0 else 63
 
 
 def _hevc_size(unit: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The size that is coded, and the one that is shown of it.
+    """The coded size, and the shown one.
 
     Source: H.265, 7.3.2.2 and 7.3.3, a sequence parameter set.
     """
     bits = Bits(unit[2:1024].replace(b"\0\0\3", b"\0\0"))
     bits.number(4)
-    layers = bits.number(3)  # less 1
+    layers = bits.number(3)  # minus 1
     bits.number(1 + 96)
     flags = [(bits.number(1), bits.number(1)) for _ in range(layers)]
     bits.number(2 * (8 - layers) if layers else 0)
     bits.number(sum(88 * profile + 8 * level for profile, level in flags))
     bits.golomb()
     chroma = bits.golomb()
-    if chroma == 3:  # of all pixels
+    if chroma == 3:  # for all pixels
         bits.number(1)
     width, height = bits.golomb(), bits.golomb()
     left, right, top, bottom = (bits.golomb() for _ in range(4)) if bits.number(1) else (0, 0, 0, 0)

@@ -11,7 +11,7 @@ from sfumato.images.refusals import MAX_PARTS, not_read, too_many_parts, twice, 
 
 _ALPHA = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0", b"urn:mpeg:hevc:2015:auxid:1\0")
 
-# What is kept of an item: size, channels, set-up of its decoder, colours, how it is turned and cut, what for.
+# The kept properties of an item: size, channels, decoder set-up, colours, turn and cut, purpose.
 _KEPT = frozenset({b"ispe", b"pixi", b"av1C", b"hvcC", b"colr", b"irot", b"imir", b"clap", b"auxC"})
 
 
@@ -19,8 +19,8 @@ class Picture(NamedTuple):
     """The first picture of a file.
 
     Attributes:
-        data: a file of it alone.
-        size: (width, height) in pixels: of a HEIC as it is turned and cut by its boxes, of an AVIF as stored.
+        data: a file with it alone.
+        size: (width, height) in pixels: of a HEIC as its boxes turn and cut it, of an AVIF as stored.
         pixels: how many are coded, in all tiles, of all layers, with transparency.
     """
 
@@ -30,18 +30,18 @@ class Picture(NamedTuple):
 
 
 def first_picture(data: bytes, coding: str) -> Picture:
-    """The primary picture of a file, as a file.
+    """Writes the primary picture of a file as a file.
 
     Args:
         data: the bytes of a HEIC or AVIF.
         coding: "HEIC" (HEVC, items "hvc1") or "AVIF" (AV1, items "av01").
 
     Raises:
-        ImageError: two of a box of which there is one, two sizes of a picture, or one of another coding.
+        ImageError: a box that may occur once occurs twice, two sizes of a picture, or another coding.
         ValueError, IndexError, KeyError, struct.error: the file is damaged.
     """
     primary, items = items_of(data)
-    kept = _needed(primary, items)
+    kept = _items_needed(primary, items)
     if sum(end - start for number in kept for start, end in items[number].extents) > len(data):
         raise ValueError("items that overlap")
     pixels, written, units = 0, [], Units()
@@ -70,8 +70,8 @@ def first_picture(data: bytes, coding: str) -> Picture:
     return Picture(file_of(coding, kept, items, written), size, pixels)
 
 
-def _needed(primary: int, items: dict[int, Item]) -> list[int]:
-    """The numbers of the items that make a picture: itself, its transparency, and the tiles of both."""
+def _items_needed(primary: int, items: dict[int, Item]) -> list[int]:
+    """The numbers of the items of a picture: itself, its transparency, and the tiles of both."""
     auxiliary: dict[int, list[int]] = {}
     for number, item in items.items():
         for name, targets in item.references:
@@ -82,7 +82,7 @@ def _needed(primary: int, items: dict[int, Item]) -> list[int]:
                     auxiliary.setdefault(target, []).append(number)
     needed = {primary: None}  # in order
     queue = [primary]
-    for number in queue:  # which grows
+    for number in queue:  # it grows
         parts = list(auxiliary.get(number, ()))
         for name, targets in items[number].references:
             parts += targets if name == b"dimg" else ()
@@ -96,7 +96,7 @@ def _needed(primary: int, items: dict[int, Item]) -> list[int]:
 
 
 def _choose_properties(item: Item) -> None:
-    """Those that are kept, without profiles of colours, which are not applied."""
+    """Keeps the needed properties, without colour profiles, which are not applied."""
     kept: list[tuple[bytes, bytes, bool]] = []
     for name, body, essential in item.properties:
         if name == b"colr" and body[:4] != b"nclx":
@@ -105,13 +105,13 @@ def _choose_properties(item: Item) -> None:
             if any(name == other for other, _, _ in kept):
                 raise twice("HEIF", f"properties {name.decode()!r} of a picture")
             kept.append((name, body, essential))
-        elif essential and name not in (b"free", b"skip"):  # which are room for something
+        elif essential and name not in (b"free", b"skip"):  # which reserve room
             raise not_read(f"a picture with the property {name!r}: save it as PNG or JPEG")
     item.properties = kept
 
 
 def _check_grid(coded: bytes, grid: Item, items: dict[int, Item], coding: str) -> None:
-    """Whether a grid has the size that its box states, and tiles of one size that cover it, none beside."""
+    """Raises unless a grid has its stated size, and tiles of one size that cover it, and no others."""
     rows, columns = coded[2] + 1, coded[3] + 1
     size = struct.unpack_from(">2I" if coded[1] & 1 else ">2H", coded, 4)
     if size != size_of(grid):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.base.placement import brought
+from sfumato.base.placement import to_device
 from sfumato.base.precision import autocast
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, seed_of
@@ -255,7 +255,7 @@ class Training:
         revealed, _ = self._masked(images)
         with self._autocast():
             logits = self.model.predictor(revealed)
-        loss = functional.cross_entropy(logits.float(), brought(codes, self.run.device))
+        loss = functional.cross_entropy(logits.float(), to_device(codes, self.run.device))
         return self.run.minimise(loss if people is None else loss + self._adversarys_loss(people, way))
 
     def _adversarys_loss(self, people: Tensor, way: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from sfumato import artefacts
-from sfumato.base.placement import brought, device_of
+from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
@@ -169,7 +169,7 @@ class FewShotModel(nn.Module):
         position = self.conditions.position(self.conditions.nearest(protection)).to(device)
         parts = []
         for part in released.split(_EMBED_BATCH):
-            parts.append(function(self.seen(brought(part, device)), position.expand(len(part), -1)).cpu())
+            parts.append(function(self.seen(to_device(part, device)), position.expand(len(part), -1)).cpu())
         return torch.cat(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.base.placement import brought
+from sfumato.base.placement import to_device
 from sfumato.data.labelled import LabelledImages, split_by_class
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
@@ -234,16 +234,20 @@ class Training:
 
     def _loss(self, batch: Batch) -> Tensor:
         device = self.run.device
-        clean, released, which = brought(batch.clean, device), brought(batch.released, device), batch.which
+        clean, released, which = (
+            to_device(batch.clean, device),
+            to_device(batch.released, device),
+            batch.which,
+        )
         conditions = self._model.conditions
         positions = torch.stack([conditions.position(each) for each in conditions.protections])  # (P, K)
         which = torch.zeros(len(clean), dtype=torch.int64) if which is None else which
-        positions = brought(positions[which], device)
+        positions = to_device(positions[which], device)
         if batch.codes is None:
             return fs_pic_loss(self._model, clean, released, self._config.episode, positions)
         denoised, embeddings = self._model(self._model.seen(released), positions)
         logits = embeddings @ self._pretraining["classifier"].T
-        loss = functional.cross_entropy(logits, brought(batch.codes, device), label_smoothing=0.1)
+        loss = functional.cross_entropy(logits, to_device(batch.codes, device), label_smoothing=0.1)
         return loss + _denoising_loss(self._model, denoised, clean)
 
 

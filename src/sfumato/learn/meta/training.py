@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.base.placement import brought
+from sfumato.base.placement import to_device
 from sfumato.base.precision import resolve
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
@@ -248,7 +248,7 @@ class Training:
         normal, norm = self._normal(len(tasks), order), noise.policy.norm
         frame = noise.frame
         if frame is not None:
-            frame = Frame(brought(frame.shift, self._device), brought(frame.scale, self._device))
+            frame = Frame(to_device(frame.shift, self._device), to_device(frame.scale, self._device))
         contributed = self._contributions(tasks, noise.inner, normal, frame)
         gradients = contributed[:, :0]
         if noise.policy.follows_gradients:
@@ -259,7 +259,7 @@ class Training:
     def _normal(self, tasks: int, generator: torch.Generator) -> Tensor:
         """(T, steps, P) of a standard normal distribution."""
         normal = torch.randn(tasks, self._config.inner_steps, self._learner.size, generator=generator)
-        return brought(normal, self._device)
+        return to_device(normal, self._device)
 
     def _sum(self, contributed: Tensor) -> Tensor:
         """(T, P) -> (P,), of what is finite."""
@@ -271,7 +271,9 @@ class Training:
         """(T, N, K + Q) rows -> protected tasks."""
         images = augmented(self._data.images[rows.flatten()], generator, shifts=self._config.shifts)
         released = images if not len(images) else self._protection.release(images, noise).images()
-        return tasks_of(to_float(brought(released, self._device)).unflatten(0, rows.shape), self._config.shot)
+        return tasks_of(
+            to_float(to_device(released, self._device)).unflatten(0, rows.shape), self._config.shot
+        )
 
     def _contributions(
         self, tasks: Tasks, inner: Inner, noise: Tensor | None = None, frame: Frame | None = None

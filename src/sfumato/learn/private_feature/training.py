@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from sfumato.base.placement import brought
+from sfumato.base.placement import to_device
 from sfumato.base.precision import autocast
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
@@ -172,7 +172,7 @@ class Training:
     def loss(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
         """What the stage minimises: the attributes' cross-entropies, and the privacy of the variant."""
         device = self.run.device
-        codes, identities = brought(codes, device), brought(identities, device)
+        codes, identities = to_device(codes, device), to_device(identities, device)
         stage, model = self._config.stage(self.run.epoch), self.model
         with autocast(model.card["precision"], device):
             ready = as_input(images, device)

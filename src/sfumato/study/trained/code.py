@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sfumato.data.labelled import LabelledImages
-from sfumato.episodes import Sampler, fitted
+from sfumato.episodes import Sampler, fit_episodes
 from sfumato.errors import ConfigError, SpecError
 from sfumato.learn import code
 from sfumato.protect.code import Code
@@ -107,7 +107,7 @@ def _fitting(
 ) -> code.CodeConfig:
     """The settings with episodes no larger than the classes of the images allow."""
     label = data.label(target)
-    codes = fitted(code.filled(codes, len(label.codes.unique())), label.codes)
+    codes = fit_episodes(code.filled(codes, len(label.codes.unique())), label.codes)
     if validation is None:
         return codes
-    return fitted(codes, validation.label(target).codes, prefix="validation_")
+    return fit_episodes(codes, validation.label(target).codes, prefix="validation_")
