@@ -134,9 +134,9 @@ def test_an_image_without_a_face_that_is_protected_whole_is_named(
     protect: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     photos(tmp_path / "photos", 2)
-    monkeypatch.setattr(Region, "found", lambda self, image: [])
+    monkeypatch.setattr(Region, "find", lambda self, image: [])
     part = ("--where", "faces", "--detector", "none.safetensors", "--no-face", "all")
-    monkeypatch.setattr(Region, "made_of", lambda self: "00")
+    monkeypatch.setattr(Region, "digest", lambda self: "00")
     said = protect("photos", "out", *part)
     assert "faces covered: 0\n" in said.out
     assert "no face was found in 2 images, all of which is protected: 0.png, 1.png\n" in said.out

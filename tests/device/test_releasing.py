@@ -290,9 +290,9 @@ def test_what_lies_around_a_region_is_looked_at_whatever_noise_lies_within(
         ):
             releasing.charged_release(box, photos, ledger, **alike, most_clear=0.75)
         assert releasing.charged_release(box, photos, ledger, **alike, most_clear=0.76).release.boxes
-    monkeypatch.setattr(Region, "found", lambda self, image: [(0, height, 0, width)])
+    monkeypatch.setattr(Region, "find", lambda self, image: [(0, height, 0, width)])
     background = Region(parse(inner), "background", "m")
-    monkeypatch.setattr(Region, "made_of", lambda self: "0" * 64)
+    monkeypatch.setattr(Region, "digest", lambda self: "0" * 64)
     before = stored(ledger)
     with pytest.raises(
         ImageError, match=r"100\.00% of the pixels of a \d+x\d+ image would leave as they are:"

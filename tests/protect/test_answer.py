@@ -91,7 +91,7 @@ def test_a_spec_reads_back_and_is_refused_where_images_are_needed(artefact: str)
     protection = parse(f"answer:artefact={artefact}", takes=["answer"])
     assert protection == Answer(artefact)
     assert parse(protection.spec, takes=["answer"]) == protection
-    with pytest.raises(SpecError, match="its releases are answers, and pixels or the shape of a mask"):
+    with pytest.raises(SpecError, match="its releases are answers, and only pixels or the shape of a mask"):
         parse(protection.spec)
 
 

@@ -247,4 +247,4 @@ class Outside:
 
     def __getstate__(self) -> dict[str, Any]:
         """The parameters alone: another process reads the files itself."""
-        return {name: value for name, value in vars(self).items() if name != "_made_of"}
+        return {name: value for name, value in vars(self).items() if name != "_digest"}
