@@ -315,7 +315,7 @@ def study(seeds: int, folder: Path) -> Work:
     from jobs import STUDY
 
     from sfumato.study import grid, run
-    from sfumato.study.lab import Lab, Progress
+    from sfumato.study.lab.lab import Lab, Progress
 
     config = grid.parse(STUDY | {"seeds": list(range(seeds))}, "benchmark")
     loaded, _ = run._load(config)

@@ -41,8 +41,8 @@ from sfumato.base.proportions import wilson
 from sfumato.data import load
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab import Lab, Progress
-from sfumato.study.streams import GALLERY, OTHERS, PROBES
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
 
 ROOT = Path(__file__).parents[1]
 RECORDS = Rows(RESULTS / "outsiders.jsonl")

@@ -21,7 +21,7 @@ from rows import RESULTS, Rows
 
 import sfumato
 from sfumato.study import grid, run
-from sfumato.study.estimates import Study, belonging
+from sfumato.study.choose.estimates import Study, belonging
 from sfumato.study.records import parse, read_json
 
 ROOT = Path(__file__).parents[1]

@@ -35,13 +35,14 @@ from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store
-from sfumato.study import grid, kinds
+from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab import Lab, Progress
-from sfumato.study.learners import few_shot
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.streams import NUMBERS_TESTED
+from sfumato.study.parts import kinds
+from sfumato.study.parts.learners import few_shot
 from sfumato.study.records import read_rows, write_rows
 from sfumato.study.run import prepare
-from sfumato.study.streams import NUMBERS_TESTED
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 KINDS = {

@@ -47,7 +47,7 @@ from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig, FewShotModel
 from sfumato.networks import MTCNN, align
 from sfumato.protect import Protection, parse
-from sfumato.study.models import Models
+from sfumato.study.lab.models import Models
 
 RECORDS = Rows(RESULTS / "stored.jsonl")
 RUNS = Path("runs/stored")

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from results_page.reading import RESULTS, ROOT
 from sfumato.dp.guarantee import SYMBOLS, round_up
-from sfumato.study import estimates, frontier, recommend, records, report
+from sfumato.study import records, report
+from sfumato.study.choose import estimates, frontier, recommend
 
 # What `sfumato study run` runs: a study that is added has its records collected, too.
 STUDIES = (*sorted(path.stem for path in (ROOT / "studies").glob("*.yaml") if path.stem != "example"), "demo")

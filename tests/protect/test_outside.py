@@ -18,7 +18,7 @@ from sfumato.protect import parse
 from sfumato.protect.outside import Outside
 from sfumato.protect.release import file_digest_of
 from sfumato.study import grid
-from sfumato.study.lab import Lab, Progress
+from sfumato.study.lab.lab import Lab, Progress
 
 NOISE = seeded_noise(0)
 COUNT = 4

@@ -31,7 +31,7 @@ from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served
 from sfumato.serve.store import Store
-from sfumato.study.learners.few_shot import served_vectors
+from sfumato.study.parts.learners.few_shot import served_vectors
 
 CLASSES, IMAGES, WAY, SHOT, QUERIES = 12, 12, 4, 5, 4
 

@@ -12,8 +12,8 @@ import pytest
 from kept import studies, study
 from results_page import engine
 
-from sfumato.study import frontier
-from sfumato.study.estimates import Risk
+from sfumato.study.choose import frontier
+from sfumato.study.choose.estimates import Risk
 
 
 def people_of(study: engine.Study) -> str:

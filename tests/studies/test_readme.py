@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 from results_page import accelerator, engine
 
-from sfumato.study.frontier import Setting
+from sfumato.study.choose.frontier import Setting
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 WORDS = " ".join(README.split())

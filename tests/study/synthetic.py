@@ -14,9 +14,9 @@ from PIL import Image
 
 from sfumato.learn.meta import MetaConfig
 from sfumato.study import grid
-from sfumato.study.kinds.proved import CANDIDATES
+from sfumato.study.choose import reading
+from sfumato.study.parts.kinds.proved import CANDIDATES
 from sfumato.study.records import Record
-from sfumato.study.report import reading
 from sfumato.study.vocabulary import release_kind
 
 PROTECTIONS = [

@@ -10,7 +10,7 @@ from tests.study.test_report import Page
 
 from sfumato.errors import ConfigError
 from sfumato.study import report, vocabulary
-from sfumato.study.recommend import recommend
+from sfumato.study.choose.recommend import recommend
 from sfumato.study.report import printing
 from sfumato.study.report.answers import answers, states_a_half, what_leaves
 

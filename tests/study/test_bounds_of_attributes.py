@@ -7,7 +7,7 @@ from scipy.stats import beta
 from tests.study import synthetic
 from tests.study.test_recommend import CLEAR, found, small_study
 
-from sfumato.study.recommend import recommend
+from sfumato.study.choose.recommend import recommend
 from sfumato.study.records import Record
 
 

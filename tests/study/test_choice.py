@@ -18,9 +18,9 @@ from tests.study.test_recommend import (
     small_study,
 )
 
-from sfumato.study import estimates, frontier
-from sfumato.study.estimates import Estimate
-from sfumato.study.recommend import least_useful, nothing_to_keep, recommend
+from sfumato.study.choose import estimates, frontier
+from sfumato.study.choose.estimates import Estimate
+from sfumato.study.choose.recommend import least_useful, nothing_to_keep, recommend
 
 FOLDS: dict[str, Any] = {"task": {"folds": 2}}
 ONE: dict[str, Any] = {"task": {}}

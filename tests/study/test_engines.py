@@ -15,8 +15,9 @@ import torch
 from sfumato.base.engines import EngineConfig
 from sfumato.base.files import claim
 from sfumato.errors import BusyError, SfumatoError
-from sfumato.study import grid, models, report, run
+from sfumato.study import grid, report, run
 from sfumato.study.cells import digest_of
+from sfumato.study.lab import models
 from sfumato.study.records import CONTENT
 
 pytestmark = pytest.mark.xdist_group("ray")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis.strategies import floats, lists
 
-from sfumato.study.estimates import over_seeds
+from sfumato.study.choose.estimates import over_seeds
 
 SHARES = floats(0, 1)
 

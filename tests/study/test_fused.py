@@ -9,11 +9,11 @@ from tests.study.test_values import cell, lab, portraits
 from sfumato.base.files import claim
 from sfumato.errors import BusyError
 from sfumato.study import grid
-from sfumato.study.attacks import fused, reidentify, values
 from sfumato.study.cells import Cell
-from sfumato.study.kinds import attack
-from sfumato.study.kinds.common import attacks_of
-from sfumato.study.lab import Lab
+from sfumato.study.lab.lab import Lab
+from sfumato.study.parts.attacks import fused, reidentify, values
+from sfumato.study.parts.kinds import attack
+from sfumato.study.parts.kinds.common import attacks_of
 
 SPEC = "pixelize:cell=4"
 QUICK = {"steps": 2, "adaptive_steps": 1, "batch": 8}

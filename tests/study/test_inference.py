@@ -13,7 +13,7 @@ from tests.study.test_run import SETTINGS, cartoons
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.study import grid, report, run
-from sfumato.study.lab import Lab, Progress
+from sfumato.study.lab.lab import Lab, Progress
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 

@@ -6,7 +6,9 @@ import pytest
 
 from sfumato import artefacts, data
 from sfumato.errors import SpecError
-from sfumato.study import grid, lab, trained
+from sfumato.study import grid
+from sfumato.study.lab import lab
+from sfumato.study.parts import trained
 from sfumato.study.run import Progress
 
 SPEC = "mask:keep=0.1"

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import synthetic
 
-from sfumato.study import estimates, frontier, grid, recommend, vocabulary
+from sfumato.study import grid, vocabulary
+from sfumato.study.choose import estimates, frontier, recommend
 from sfumato.study.hits import Hits
 from sfumato.study.records import Record
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from sfumato.learn import code
 from sfumato.learn.code import CodeConfig
 from sfumato.study import grid
-from sfumato.study.attacks import values
 from sfumato.study.cells import Cell
-from sfumato.study.kinds import proved
-from sfumato.study.lab import Lab, Progress
-from sfumato.study.streams import GALLERY, PROBES
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.streams import GALLERY, PROBES
+from sfumato.study.parts.attacks import values
+from sfumato.study.parts.kinds import proved
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,11 @@ from sfumato import protect
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, SpecError
 from sfumato.protect import release
-from sfumato.study import grid, kinds, records, report, run, trained, use, vocabulary
-from sfumato.study.estimates import percent
-from sfumato.study.lab import Lab, Progress
+from sfumato.study import grid, records, report, run, vocabulary
+from sfumato.study.choose import use
+from sfumato.study.choose.estimates import percent
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.parts import kinds, trained
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 

@@ -16,8 +16,9 @@ import pytest
 import synthetic
 
 from sfumato.errors import DataError, MissingExtraError
-from sfumato.study import kinds, report, vocabulary
-from sfumato.study.recommend import recommend
+from sfumato.study import report, vocabulary
+from sfumato.study.choose.recommend import recommend
+from sfumato.study.parts import kinds
 from sfumato.study.report.charts import CLASS_LOOKS, looks
 from sfumato.study.report.sections.guarantees import told_apart
 from sfumato.study.report.sections.transfer import tint
@@ -1225,7 +1226,7 @@ def test_a_missing_extra_is_named_with_the_cure(monkeypatch, name):
 
 def test_reading_and_recommending_need_neither_charts_nor_torch(directory):
     code = (
-        "import sys; from sfumato.study import recommend, report; "
+        "import sys; from sfumato.study import report; from sfumato.study.choose import recommend; "
         "print(recommend.recommend(*report.load(sys.argv[1])).headline); "
         "print([name for name in ('jinja2', 'matplotlib', 'torch') if name in sys.modules])"
     )

@@ -10,9 +10,9 @@ import synthetic
 from tests.study.test_report import Page, page_of
 
 from sfumato.study import report, vocabulary
-from sfumato.study.estimates import proofs
-from sfumato.study.kinds.proved import CANDIDATES
-from sfumato.study.recommend import proved_in_words, recommend
+from sfumato.study.choose.estimates import proofs
+from sfumato.study.choose.recommend import proved_in_words, recommend
+from sfumato.study.parts.kinds.proved import CANDIDATES
 from sfumato.study.report.charts.families import families
 from sfumato.study.report.sections.pictures import in_words
 

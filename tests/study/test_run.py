@@ -10,8 +10,9 @@ from sfumato import data, protect
 from sfumato.attack import restore
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
-from sfumato.study import estimates, grid, report, run, vocabulary
-from sfumato.study.lab import Lab, Progress
+from sfumato.study import grid, report, run, vocabulary
+from sfumato.study.choose import estimates
+from sfumato.study.lab.lab import Lab, Progress
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 

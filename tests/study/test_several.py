@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import synthetic
 
-from sfumato.study import estimates, recommend
+from sfumato.study.choose import estimates, recommend
 from sfumato.study.records import Record
 from sfumato.study.report.sections import several
 from sfumato.study.report.tables import tables

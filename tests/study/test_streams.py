@@ -15,7 +15,7 @@ from sfumato.protect import Release, parse
 from sfumato.protect.answer import AnswerRelease
 from sfumato.protect.release import KINDS
 from sfumato.protect.vectors import BitsRelease
-from sfumato.study.streams import Releases, Remembering
+from sfumato.study.lab.streams import Releases, Remembering
 
 NOISE = seeded_noise(0)
 DRAW = torch.Generator().manual_seed(0)
@@ -149,7 +149,7 @@ def test_a_protection_without_artefact_is_left_as_it_is():
 
 
 def test_the_last_trained_protection_is_remembered_and_another_is_not_taken_for_it(monkeypatch):
-    monkeypatch.setattr("sfumato.study.streams.parse", lambda spec, takes: Inverted(spec))
+    monkeypatch.setattr("sfumato.study.lab.streams.parse", lambda spec, takes: Inverted(spec))
     releases = Releases()
     first = releases.protection(SPECS[0])
     assert releases.protection(SPECS[0]) is first

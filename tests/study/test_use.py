@@ -8,9 +8,9 @@ import synthetic
 import torch
 
 from sfumato import artefacts
-from sfumato.study.frontier import Setting
+from sfumato.study.choose.frontier import Setting
+from sfumato.study.choose.use import commands
 from sfumato.study.records import Record
-from sfumato.study.use import commands
 
 PIXELS = "dp-pix:cell=4,epsilon=3"
 

@@ -13,11 +13,12 @@ from sklearn.svm import SVC
 
 from sfumato import data
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.study import estimates, grid
-from sfumato.study.attacks import values
+from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab import Lab, Progress
-from sfumato.study.streams import GALLERY, OTHERS, PROBES
+from sfumato.study.choose import estimates
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
+from sfumato.study.parts.attacks import values
 
 SPECS = ["pixelize:cell=4", "gaussian:sigma=40", "dp-pix:cell=4,epsilon=30", "blur:radius=1", "block:share=1"]
 

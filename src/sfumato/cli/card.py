@@ -23,7 +23,7 @@ def show(
     """
     from sfumato.base.files import check_new, whole
     from sfumato.learn.model_card import describe
-    from sfumato.study.use import measured
+    from sfumato.study.choose.use import measured
 
     files = [path for path in (html, markdown) if path is not None]
     for path in files:

@@ -157,7 +157,8 @@ def run_study(
     """
     from sfumato.cli.exports import export_codes
     from sfumato.errors import require
-    from sfumato.study import preflight, recommend, report, run, use
+    from sfumato.study import preflight, report, run
+    from sfumato.study.choose import recommend, use
     from sfumato.study.report.answers import as_json as in_json
 
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
@@ -223,7 +224,8 @@ def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> N
         path: of its report.
         artefacts: the folder of trained protections, where it is not that of the run.
     """
-    from sfumato.study import recommend, report, use
+    from sfumato.study import report
+    from sfumato.study.choose import recommend, use
 
     study, records = report.load(directory)
     found = recommend.recommend(study, records)

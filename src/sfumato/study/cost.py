@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sfumato.study import kinds, trained
 from sfumato.study.cells import Cell
+from sfumato.study.parts import kinds, trained
 from sfumato.study.vocabulary import ATTACKS, IMAGES, LEARNERS, release_kind
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
 from sfumato.study.cells import Cell
-from sfumato.study.kinds import cells, left_out
-from sfumato.study.trained import expand
+from sfumato.study.parts.kinds import cells, left_out
+from sfumato.study.parts.trained import expand
 from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS
 
 __all__ = ["Bounds", "Cell", "StudyConfig", "Task", "cells", "fitted", "fitting", "left_out", "load", "parse"]

@@ -2,7 +2,7 @@
 
 Whoever takes the best of many settings takes lucky ones, too. So a setting is under a bound where the upper
 end of its interval is, with all settings of the study allowed for; and what chooses among settings is
-measured on one half of the people, and stated on the other. See sfumato.study.recommend.
+measured on one half of the people, and stated on the other. See sfumato.study.choose.recommend.
 """
 
 import math
@@ -116,7 +116,7 @@ def hits_of(results: Sequence[Any], *, folds: bool = False) -> dict[str, Hits]:
     two folds is trained in part on the same people, which the interval, of people, does not know.
 
     Args:
-        results: of one attack on one protection, one a seed; see study.kinds.attack.Result.
+        results: of one attack on one protection, one a seed; see study.parts.kinds.attack.Result.
         folds: whether the seeds are folds.
     """
     scores = [{score.classifier: score for score in result.scores} for result in results]

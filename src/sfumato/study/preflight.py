@@ -1,7 +1,7 @@
 """Before the first minute of a study: what its data can show, what would show more, and how long it takes.
 
 Nothing is trained. A study shows that a setting keeps a bound if the upper end of every adversary's interval
-is at or under it, or if a proof says so (see study.recommend). How low that end can be depends on the people
+is at or under it, or if a proof says so (see choose.recommend). How low that end can be depends on the people
 alone: here the code that judges later judges adversaries who do no better than guessing.
 """
 
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.data import splitting
 from sfumato.errors import DataError
-from sfumato.study import cost, trained
-from sfumato.study.estimates import percent
+from sfumato.study import cost
+from sfumato.study.choose.estimates import percent
+from sfumato.study.choose.recommend import ERROR
 from sfumato.study.grid import on_encoder
 from sfumato.study.hits import Hits, fewest, whole_percents
-from sfumato.study.recommend import ERROR
+from sfumato.study.parts import trained
 
 if TYPE_CHECKING:
     import torch
@@ -77,7 +78,7 @@ class Floor:
 
     @property
     def fits(self) -> bool:
-        """Whether the bound can be shown. What is proved is rounded up, as in study.recommend."""
+        """Whether the bound can be shown. What is proved is rounded up, as in study.choose.recommend."""
         return self.lowest <= self.bound or (
             self.proved is not None and self.proved <= self.bound * (1 + 1e-9)
         )
@@ -347,7 +348,7 @@ def _codes(data: "LabelledImages", label: str) -> "torch.Tensor":
 
 
 def _dealt(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Who is in the gallery, and who is on the probes, as study.adversaries deals them."""
+    """Who is in the gallery, and who is on the probes, as study.lab.adversaries deals them."""
     import torch
 
     from sfumato.attack.reidentify import split_gallery
@@ -418,7 +419,7 @@ def _same(chance: float, _: int) -> float:
 def upper_ends(
     probes: Sequence[Sequence[float]], guessing: Sequence[float], *, settings: int
 ) -> tuple[float, float]:
-    """The upper ends of adversaries who guess, and of those who are never right, as study.recommend has them.
+    """The upper ends of adversaries who guess, and of those never right, as choose.recommend has them.
 
     Args:
         probes: of each fold those of each person.

@@ -21,8 +21,8 @@ from pydantic import Field
 from sfumato.base.files import MOST_TABLE, parse_json, read_regular, whole
 from sfumato.errors import DataError
 from sfumato.protect.spec import file_name, with_files
-from sfumato.study.kinds import ALL
-from sfumato.study.kinds.common import Model
+from sfumato.study.parts.kinds import ALL
+from sfumato.study.parts.kinds.common import Model
 
 CONTENT = "content_sha256"  # the key of the digest
 CURE = "delete it and run the study again, which makes this record anew"

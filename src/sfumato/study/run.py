@@ -24,7 +24,7 @@ from sfumato.errors import BusyError, DataError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.grid import StudyConfig
-from sfumato.study.lab import Lab, Progress, versions
+from sfumato.study.lab.lab import Lab, Progress, versions
 from sfumato.study.records import read_json, source_of, write_json
 from sfumato.study.vocabulary import GREY_IMAGES
 

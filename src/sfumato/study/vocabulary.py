@@ -46,7 +46,7 @@ class ProtectionWords:
         title: its name at the head of a chart.
         axes: parameter -> the name of an axis along which it varies, with its unit.
         release: the kind of what it releases, where its spec says no other; see `release_kind`.
-        method: of the module of sfumato.study.trained that trains it where it names no artefact; "" for none.
+        method: of the module of study.parts.trained that trains it where it names no artefact; "" for none.
         defaults: parameter -> its value where a spec has none, in words; "default" for others.
         leaves: what leaves of an image, in a sentence for somebody who knows no spec.
         look: its colour and its mark, which no other protection has; None for one of `SPARE_LOOKS`.
@@ -187,7 +187,7 @@ class Learner:
         words: in a sentence about its accuracy.
         term: what it is, in the glossary of a report.
         look: of its series; beside a protection in the colour and with the mark of that.
-        method: the module of sfumato.study.learners that trains and tests it.
+        method: the module of sfumato.study.parts.learners that trains and tests it.
         releases: the kinds of releases that it takes.
         knows_classes: whether its classes are those of the training images; others are tested on episodes of
             classes that are new. Accuracies of the two are not to be compared.
@@ -341,7 +341,7 @@ class Attack:
         view: a name of VIEWS.
         adaptive: whether their own photographs are protected, and undone, in the same way; or clean (static).
         term: who they are, for the chapter of a report on attacks.
-        method: the module of sfumato.study.attacks that makes it.
+        method: the module of sfumato.study.parts.attacks that makes it.
         default: whether a study has it that names no attacks.
         needed: the kinds of releases of which none is recommended where it was not tried.
         fuses: whether it is all others of a study together, so that two must take a release.
@@ -545,7 +545,7 @@ class Reconstruction:
         words: at the head of a table.
         term: what they do, in the chapter of a report on reconstruction.
         releases: the kinds of releases that it is made on.
-        method: the module of sfumato.study.attacks that rebuilds.
+        method: the module of sfumato.study.parts.attacks that rebuilds.
     """
 
     name: str

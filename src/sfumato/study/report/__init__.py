@@ -4,11 +4,11 @@ A pure function of study.json and the records: no clock and no chance, so that t
 bytes. Nothing in the page asks a network for anything; it holds its style, its charts and its pictures.
 """
 
+from sfumato.study.choose.reading import load
 from sfumato.study.report.answers import as_json
 from sfumato.study.report.originals import holding_pictures
 from sfumato.study.report.page import render, write
 from sfumato.study.report.printing import write_pdf
-from sfumato.study.report.reading import load
 from sfumato.study.report.tables import Table, tables
 
 __all__ = ["Table", "as_json", "holding_pictures", "load", "render", "tables", "write", "write_pdf"]

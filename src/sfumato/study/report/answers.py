@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sfumato.study.estimates import (
+from sfumato.study.choose.estimates import (
     Estimate,
     Study,
     accuracies,
@@ -15,8 +15,8 @@ from sfumato.study.estimates import (
     percent,
     proofs,
 )
-from sfumato.study.frontier import frontier
-from sfumato.study.recommend import Recommendation, recommend
+from sfumato.study.choose.frontier import frontier
+from sfumato.study.choose.recommend import Recommendation, recommend
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import PROTECTIONS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sfumato.base.files import whole
 from sfumato.errors import needs_extra
-from sfumato.study.estimates import (
+from sfumato.study.choose.estimates import (
     Estimate,
     Study,
     accuracies,
@@ -22,11 +22,11 @@ from sfumato.study.estimates import (
     percent,
     risks,
 )
-from sfumato.study.recommend import Recommendation, recommend
+from sfumato.study.choose.reading import load
+from sfumato.study.choose.recommend import Recommendation, recommend
 from sfumato.study.records import Record
 from sfumato.study.report.answers import answers
 from sfumato.study.report.originals import without_pictures
-from sfumato.study.report.reading import load
 from sfumato.study.report.tables import all_tables
 from sfumato.study.vocabulary import ATTACKS
 

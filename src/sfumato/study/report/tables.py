@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from sfumato.base.files import write_rows
-from sfumato.study.estimates import Study, belonging, episodic
-from sfumato.study.frontier import Setting, frontier
+from sfumato.study.choose.estimates import Study, belonging, episodic
+from sfumato.study.choose.frontier import Setting, frontier
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import CLASSIFIERS
 

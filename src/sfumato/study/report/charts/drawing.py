@@ -12,7 +12,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sfumato.study.estimates import Estimate
+from sfumato.study.choose.estimates import Estimate
 from sfumato.study.vocabulary import BLACK, GREY, Look
 
 MARK = 4  # points, the radius of a mark

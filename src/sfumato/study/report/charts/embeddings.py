@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from sfumato.study.estimates import Study, belonging
+from sfumato.study.choose.estimates import Study, belonging
 from sfumato.study.records import Record
 from sfumato.study.report.charts.drawing import Chart, chart, style
 from sfumato.study.vocabulary import BLACK, BLUE, GREEN, LEARNERS, ORANGE, PURPLE, SKY, VERMILION, Look

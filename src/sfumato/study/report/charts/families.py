@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-from sfumato.study.estimates import Study
+from sfumato.study.choose.estimates import Study
 from sfumato.study.vocabulary import PROTECTIONS, SPARE_LOOKS, Look, ProtectionWords
 
 _FILES = ("artefact", "index")  # parameters whose values are paths, or names of tools

@@ -5,9 +5,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from sfumato.study.estimates import Estimate, Study, percent
-from sfumato.study.frontier import Setting
-from sfumato.study.recommend import Recommendation
+from sfumato.study.choose.estimates import Estimate, Study, percent
+from sfumato.study.choose.frontier import Setting
+from sfumato.study.choose.recommend import Recommendation
 from sfumato.study.report.charts.drawing import MARK, Chart, axes_of, chart, errors, percent_tick, style
 from sfumato.study.report.charts.families import families, family, looks
 from sfumato.study.report.charts.labels import place_labels

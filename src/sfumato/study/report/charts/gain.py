@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import matplotlib.ticker
 
-from sfumato.study.estimates import Estimate, Study, accuracies, belonging
+from sfumato.study.choose.estimates import Estimate, Study, accuracies, belonging
 from sfumato.study.records import Record
 from sfumato.study.report.charts.drawing import MARK, Chart, axes_of, chart, errors, style
 from sfumato.study.report.charts.families import families, looks

@@ -10,7 +10,7 @@ from typing import Any
 
 import matplotlib.ticker
 
-from sfumato.study.estimates import (
+from sfumato.study.choose.estimates import (
     Estimate,
     Study,
     accuracies,

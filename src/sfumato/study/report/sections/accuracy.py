@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sfumato.study.estimates import Study, accuracies, episodic, studied_learners
+from sfumato.study.choose.estimates import Study, accuracies, episodic, studied_learners
 from sfumato.study.records import Record
 from sfumato.study.report import charts
 from sfumato.study.report.sections.section import Section, legend

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from sfumato.study.estimates import Estimate, Study, risks
-from sfumato.study.frontier import frontier
-from sfumato.study.recommend import recommend
+from sfumato.study.choose.estimates import Estimate, Study, risks
+from sfumato.study.choose.frontier import frontier
+from sfumato.study.choose.recommend import recommend
 from sfumato.study.records import Record
 from sfumato.study.report import charts
 from sfumato.study.report.answers import states_a_half

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sfumato.dp.guarantee import Definition, Guarantee, round_up
 from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.protect.naming import Counted, bound_naming, log_rank
-from sfumato.study.estimates import Study, belonging, proofs
-from sfumato.study.kinds import proved
+from sfumato.study.choose.estimates import Study, belonging, proofs
+from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sfumato.study.estimates import Study, bounds_of_attributes, inferences
+from sfumato.study.choose.estimates import Study, bounds_of_attributes, inferences
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 

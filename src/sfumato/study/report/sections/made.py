@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sfumato.study.estimates import Study, belonging, episodic, in_folds, studied_learners
+from sfumato.study.choose.estimates import Study, belonging, episodic, in_folds, studied_learners
+from sfumato.study.choose.reading import is_known
 from sfumato.study.records import Record
-from sfumato.study.report.reading import is_known
 from sfumato.study.report.sections.section import Section
 from sfumato.study.vocabulary import GREY_IMAGES, LEARNERS, MEASURES
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sfumato.assess.people import Recognised, at_blur, at_noise
-from sfumato.study.estimates import Study
+from sfumato.study.choose.estimates import Study
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.study.estimates import Study, belonging
+from sfumato.study.choose.estimates import Study, belonging
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 from sfumato.study.vocabulary import MEASURES, Measure

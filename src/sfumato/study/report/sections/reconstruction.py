@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.study.estimates import Study, belonging
+from sfumato.study.choose.estimates import Study, belonging
 from sfumato.study.records import Record
 from sfumato.study.report.sections.pictures import in_words
 from sfumato.study.report.sections.section import Section

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.study.estimates import Risk, Study, belonging, percent, risks
+from sfumato.study.choose.estimates import Risk, Study, belonging, percent, risks
 from sfumato.study.records import Record
 from sfumato.study.report import charts
 from sfumato.study.report.sections.section import Section, legend

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from sfumato.study.estimates import Estimate, Study, several
-from sfumato.study.frontier import frontier
+from sfumato.study.choose.estimates import Estimate, Study, several
+from sfumato.study.choose.frontier import frontier
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sfumato.study.estimates import Study, belonging, learner_in_words, percent, risks, strongest_score
+from sfumato.study.choose.estimates import Study, belonging, learner_in_words, percent, risks, strongest_score
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 

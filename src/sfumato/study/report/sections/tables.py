@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sfumato.study.estimates import Study
+from sfumato.study.choose.estimates import Study
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 from sfumato.study.report.tables import tables

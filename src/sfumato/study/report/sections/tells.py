@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.study.estimates import Estimate, Study, belonging, percent, together
+from sfumato.study.choose.estimates import Estimate, Study, belonging, percent, together
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 

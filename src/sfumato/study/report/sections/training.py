@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.dp.guarantee import round_up
-from sfumato.study.estimates import Estimate, Study, belonging, interval_of
+from sfumato.study.choose.estimates import Estimate, Study, belonging, interval_of
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 

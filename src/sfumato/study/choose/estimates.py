@@ -1,0 +1,388 @@
+"""What the records of a study say together: numbers over its seeds, each with its interval."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sfumato.base.proportions import wilson
+from sfumato.study.hits import Hits, hits_of
+from sfumato.study.parts.kinds import proved
+from sfumato.study.records import Record
+from sfumato.study.vocabulary import ATTACKS, CLASSIFIERS, IDENTIFIERS, INFERRERS, LEARNERS, release_kind
+
+Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and the interval to print beside it.
+
+    With one seed: the record's own 95% interval. With several: their mean, and the lowest and highest of
+    them, since what differs from training to training is more than what differs from episode to episode.
+    """
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+
+    def overlaps(self, other: "Estimate") -> bool:
+        """Whether the two intervals share a number."""
+        return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True)
+class Risk:
+    """How often one adversary, with their best classifier, names the right identity.
+
+    Attributes:
+        attack, classifier: who.
+        top1: how often.
+        chance: of the best guess without looking.
+        identities: how many people there were to name.
+        named: classifier -> its hits; of those whose probes are recorded for all seeds.
+        rising: the networks of theirs that still gained when training ended: the figures are lower bounds.
+    """
+
+    attack: str
+    classifier: str
+    top1: Estimate
+    chance: float
+    identities: int
+    named: Mapping[str, Hits] = field(default_factory=dict)
+    rising: tuple[str, ...] = ()
+
+    @property
+    def adversary(self) -> str:
+        """In words: "adaptive adversary, linear classifier"."""
+        return f"{ATTACKS[self.attack].words}, {classifier_in_words(self.classifier)}"
+
+    def upper_end(self, error: float) -> float:
+        """What their share exceeds with this probability at most; of old records the end of the interval."""
+        return max((hits.upper_end(error) for hits in self.named.values()), default=self.top1.high)
+
+    def of_half(self, number: int) -> "Risk":
+        """The same on one half of the people, by the classifier that is the strongest there."""
+        if not self.named:
+            return self
+        halves = {name: hits.half(number) for name, hits in self.named.items()}
+        strongest = max(halves, key=lambda name: halves[name].share)
+        hits = halves[strongest]
+        top1 = Estimate(hits.share, *hits.interval, seeds=1)
+        return replace(self, classifier=strongest, top1=top1, named=halves)
+
+
+@dataclass(frozen=True)
+class Inference(Risk):
+    """How often one adversary infers a further secret, by their best classifier; `attack` is its label."""
+
+    @property
+    def adversary(self) -> str:
+        """In words: "classifiers of what travelled"."""
+        return INFERRERS.get(self.classifier, self.classifier)
+
+
+def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Estimate]:
+    """(protection, learner) -> accuracy, over the seeds of the study."""
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "accuracy"):
+        results[record.cell.protection, record.cell.learner or ""].append(record.result)
+    return {
+        key: together(study, [interval_of(result) for result in made], [result.images for result in made])
+        for key, made in results.items()
+    }
+
+
+def accuracy_halves(
+    study: Study, records: Iterable[Record]
+) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
+    """(protection, learner) -> accuracy on two halves of the test images, of those recorded for all seeds."""
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "accuracy"):
+        results[record.cell.protection, record.cell.learner or ""].append(record.result)
+    return {
+        key: (_of_half(study, seeds, 0), _of_half(study, seeds, 1))
+        for key, seeds in results.items()
+        if all(result.halves for result in seeds)
+    }
+
+
+def _of_half(study: Study, results: Sequence[Any], number: int) -> Estimate:
+    halves = [result.halves[number] for result in results]
+    images = [None if result.images is None else (result.images + 1 - number) // 2 for result in results]
+    return together(study, [(half.accuracy, half.low, half.high) for half in halves], images)
+
+
+def interval_of(result: Any) -> tuple[float, float, float]:
+    """Accuracy, and the ends of its interval: over test images, or over episodes."""
+    value = result.accuracy
+    if result.low is not None:
+        return value, result.low, result.high
+    return value, max(0.0, value - result.half_width), min(1.0, value + result.half_width)
+
+
+def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk]:
+    """(protection, attack) -> the risk by that attack's strongest classifier, over the seeds of the study."""
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "attack"):
+        results[record.cell.protection, record.cell.attack or ""].append(record.result)
+    return {
+        key: Risk(*_strongest_of(study, key[1], seeds), rising=_rising(seeds))
+        for key, seeds in results.items()
+    }
+
+
+def inferences(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Inference]:
+    """(protection, attribute) -> how often it is inferred, over the seeds of the study."""
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "inference"):
+        results[record.cell.protection, record.cell.secret or ""].append(record.result)
+    return {key: Inference(*_strongest_of(study, key[1], seeds)) for key, seeds in results.items()}
+
+
+def _strongest_of(
+    study: Study, attack: str, seeds: Sequence[Any]
+) -> tuple[str, str, Estimate, float, int, Mapping[str, Hits]]:
+    """What a Risk has of the results of one attack, one a seed."""
+    identities = min(result.identities for result in seeds)
+    named = hits_of(seeds, folds=in_folds(study))
+    if in_folds(study) and named:
+        classifier = max(named, key=lambda name: named[name].share)
+        top1 = Estimate(named[classifier].share, *named[classifier].interval, seeds=1)
+        probes = [result.probes for result in seeds]
+        chance = statistics.fmean((result.chance for result in seeds), weights=probes)
+        return attack, classifier, top1, chance, identities, named
+    classifier, top1 = strongest_score(seeds)
+    return attack, classifier, top1, statistics.fmean(result.chance for result in seeds), identities, named
+
+
+def _rising(seeds: Sequence[Any]) -> tuple[str, ...]:
+    """The networks that still gained when their training ended."""
+    return tuple(
+        dict.fromkeys(
+            f"{network.network} after {network.steps} steps"
+            for result in seeds
+            for network in result.trained
+            if network.flat is False
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Several:
+    """What several releases of one person tell, each by the strongest way to compare, over the seeds.
+
+    Attributes:
+        named: how many releases under one label -> how often the right person is named.
+        linked: how many releases at each of two services -> how often the right label of the other is found.
+        accepted: how many releases -> the share of people who are recognised as the person of a label, where
+            1 in 100 others is too.
+    """
+
+    named: Mapping[int, Estimate]
+    linked: Mapping[int, Estimate]
+    accepted: Mapping[int, Estimate]
+
+
+def several(study: Study, records: Iterable[Record]) -> dict[str, Several]:
+    """Protection -> what several releases tell, of those of which it is recorded."""
+    named: dict[str, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    linked: dict[str, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for record in belonging(study, records, "attack"):
+        protection, attack = record.cell.protection, record.cell.attack
+        for score in record.result.scores:
+            for size, group in (score.groups or {}).items():
+                named[protection][size, attack, score.classifier].append(group)
+        for link in record.result.linking:
+            linked[protection][link.releases, attack, link.classifier].append(link)
+    return {
+        protection: Several(
+            _strongest(study, groups, lambda group: (group.top1, group.low, group.high)),
+            _strongest(study, linked[protection], lambda link: (link.top1, link.low, link.high)),
+            _strongest(study, groups, lambda group: (group.tar_at_far["1e-2"],) * 3),
+        )
+        for protection, groups in named.items()
+    }
+
+
+def _strongest(
+    study: Study, made: Mapping[Any, Sequence[Any]], value: Callable[[Any], tuple[float, float, float]]
+) -> dict[int, Estimate]:
+    """How many releases -> the largest estimate; of those that all seeds have."""
+    largest: dict[int, Estimate] = {}
+    for (size, *_), results in made.items():
+        if len(results) == len(study["seeds"]):
+            estimate = together(study, [value(result) for result in results], [])
+            if size not in largest or estimate.value > largest[size].value:
+                largest[size] = estimate
+    return dict(sorted(largest.items()))
+
+
+def strongest_score(results: Iterable[Any]) -> tuple[str, Estimate]:
+    """The classifier that names most people rightly over the seeds of a cell, and how many: top-1."""
+    scores: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for result in results:
+        for score in result.scores:
+            scores[score.classifier].append((score.top1, score.low, score.high))
+    top1 = {classifier: over_seeds(intervals) for classifier, intervals in scores.items()}
+    # The first of several that are equal.
+    strongest = max(top1, key=lambda classifier: top1[classifier].value)
+    return strongest, top1[strongest]
+
+
+def proofs(study: Study, records: Iterable[Record]) -> dict[str, proved.Result]:
+    """Protection -> what is proved of a release of it, of those of which it is recorded.
+
+    Studies of earlier versions record it beside the similarity of releases to the original.
+    """
+    results: dict[str, proved.Result] = {}
+    for record in belonging(study, records, "proved"):
+        results.setdefault(record.cell.protection, record.result)
+    for record in belonging(study, records, "similarity"):
+        protection = record.cell.protection
+        if record.cell.view == "released" and protection not in results:
+            results[protection] = proved.Result(
+                release=release_kind(protection),
+                bytes_per_image=record.result.bytes_per_image,
+                guarantee=record.result.guarantee,
+            )
+    return results
+
+
+def over_seeds(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
+    """Of one seed its own interval; of several their mean, with the lowest and the highest of them."""
+    if len(intervals) == 1:
+        return Estimate(*intervals[0], seeds=1)
+    middles = [value for value, _, _ in intervals]
+    # Not fmean, whose rounding may take the mean of equal numbers out of their interval.
+    return Estimate(statistics.mean(middles), min(middles), max(middles), len(middles))
+
+
+def in_folds(study: Study) -> bool:
+    """Whether people take turns as test people: the seeds of the study are then folds."""
+    return bool(study["task"].get("folds", 1) > 1)
+
+
+def together(
+    study: Study, intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]
+) -> Estimate:
+    """What the seeds of a study say together: see `over_seeds`; folds, each of other images, are one share.
+
+    Args:
+        study: whose seeds they are.
+        intervals: of each seed.
+        trials: of how many images each is a share; none for means.
+    """
+    if not in_folds(study):
+        return over_seeds(intervals)
+    counts = [count for count in trials if count is not None]
+    if len(counts) == len(intervals):
+        right = sum(value * count for (value, _, _), count in zip(intervals, counts, strict=True))
+        return Estimate(right / sum(counts), *wilson(right, sum(counts)), seeds=1)
+    mean = statistics.fmean(value for value, _, _ in intervals)
+    half = math.hypot(*(max(high - value, value - low) for value, low, high in intervals)) / len(intervals)
+    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half), seeds=1)
+
+
+def bounds_of_attributes(study: Study) -> dict[str, float]:
+    """Attribute -> how often it may be inferred; none in studies of earlier versions."""
+    bounds: dict[str, float] = (study.get("recommend") or {}).get("inference_at_most") or {}
+    return bounds
+
+
+def episodic(study: Study) -> bool:
+    """Whether there are episodes: not where all learners are ordinary classifiers."""
+    return not study["learners"] or not set(study["learners"]) <= set(CLASSIFIERS)
+
+
+def clean_learner(study: Study) -> str:
+    """Whose accuracy on clear images is that of no protection."""
+    return "clean" if episodic(study) else "classifier-clean"
+
+
+def guessing(study: Study, records: Iterable[Record]) -> float | None:
+    """How often guessing the class is right; None where nothing tells."""
+    if episodic(study):
+        return float(1 / study["task"]["way"])
+    chances = [record.result.chance for record in belonging(study, records, "accuracy")]
+    chances = [chance for chance in chances if chance is not None]
+    return statistics.fmean(chances) if chances else None
+
+
+def attacks_on(study: Study, protection: str) -> list[str]:
+    """The attacks that a study makes on a protection."""
+    attacks = dict.fromkeys(entry["cell"]["attack"] for entry in cells_of(study, "attack", protection))
+    return [attack for attack in attacks if attack in ATTACKS]
+
+
+def learners_of(study: Study, protection: str) -> list[str]:
+    """The learners that a study trains for a protection."""
+    entries = cells_of(study, "accuracy", protection)
+    return list(dict.fromkeys(entry["cell"]["learner"] for entry in entries))
+
+
+def studied_learners(study: Study) -> list[str]:
+    """The learners that a study names, and those that its protections bring with them, as an answer does."""
+    trained = [name for spec in study["protections"] if spec != "none" for name in learners_of(study, spec)]
+    return [name for name in dict.fromkeys([*study["learners"], *trained]) if name in LEARNERS]
+
+
+def cells(study: Study) -> list[str]:
+    """The cells of the finished study, each by its name, such as "accuracy blur:radius=1 denoised 0"."""
+    return [cell_name(entry) for entry in study["cells"]]
+
+
+def cell_name(entry: Mapping[str, Any]) -> str:
+    """The name of a cell that study.json lists; that of a record is `record.name`."""
+    cell = entry["cell"]  # of a kind that this version does not know it may hold anything
+    which = [cell[key] for key in sorted(cell) if key not in ("protection", "seed")]
+    parts = (entry["kind"], cell.get("protection"), *which, cell.get("seed"))
+    return " ".join(str(part) for part in parts if part is not None)
+
+
+def cells_of(study: Study, kind: str, protection: str) -> list[dict[str, Any]]:
+    """The cells of one kind and protection that study.json lists."""
+    return [
+        entry
+        for entry in study["cells"]
+        if entry["kind"] == kind and entry["cell"]["protection"] == protection
+    ]
+
+
+def missing(study: Study, records: Iterable[Record]) -> list[str]:
+    """Those of the study's cells that no record is of."""
+    ran = {record.name for record in records}
+    return [name for name in cells(study) if name not in ran]
+
+
+def belonging(study: Study, records: Iterable[Record], kind: str | None = None) -> list[Record]:
+    """The records that belong to cells of the study, in the order of its cells; of one kind, or of all."""
+    order = {name: number for number, name in enumerate(cells(study))}
+    kept = [
+        record
+        for record in records
+        if record.name in order
+        and kind in (None, record.kind)
+        and (record.kind != "attack" or record.cell.attack in ATTACKS)
+    ]
+    return sorted(kept, key=lambda record: order[record.name])
+
+
+def classifier_in_words(name: str) -> str:
+    """ "svm, trained further" -> "SVM classifier, recogniser trained further"; "plda, on 4x4 means" alike."""
+    kind, _, how = name.partition(", ")
+    how = f"recogniser {how}" if how == "trained further" else how
+    return f"{IDENTIFIERS.get(kind, kind)} classifier" + (f", {how}" if how else "")
+
+
+def learner_in_words(name: str) -> str:
+    """ "clean" -> "trained on clean images"; a learner of another version by its name."""
+    return LEARNERS[name].words if name in LEARNERS else name
+
+
+def percent(value: float) -> str:
+    """0.0614 -> "6.1%"."""
+    return f"{100 * value:.1f}%"

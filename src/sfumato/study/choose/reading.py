@@ -1,0 +1,68 @@
+"""The records of a run, read for its report: typed, of the study's cells, without folders of any machine."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from sfumato.errors import DataError
+from sfumato.study.choose.estimates import Study
+from sfumato.study.parts.kinds import ALL
+from sfumato.study.records import CURE, Record, names_of, parse, read_run, renamed
+from sfumato.study.vocabulary import ATTACKS
+
+
+def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
+    """Read a study and the records of its cells, from the folder of a run or a file of its rows.
+
+    Raises:
+        DataError: there is no study; or a record is damaged, or two are of the same cell: they are named.
+    """
+    (path, study), *contents = read_run(Path(directory))
+    for key in ("name", "title", "data", "task", "protections", "learners", "seeds", "cells"):
+        if key not in study:
+            raise DataError(f"{path}: {key!r} is missing: run the study again")
+    listed = {cell["digest"] for cell in study["cells"]}
+    names = names_of(study["protections"])
+    records: dict[str, tuple[str, Record]] = {}
+    for path, content in contents:
+        try:
+            record = typed(renamed(content, names))
+        except DataError as error:
+            raise DataError(f"{path}: a damaged record ({error}): {CURE}") from error
+        # Records of an earlier version of the study may lie here still, and be wanted again.
+        if record.digest not in listed:
+            continue
+        if record.name in records:
+            raise DataError(
+                f"{records[record.name][0]} and {path.rpartition('/')[2]} record the same cell: "
+                "delete the one that is out of date"
+            )
+        records[record.name] = (path, record)
+    return renamed(study, names), [records[name][1] for name in sorted(records)]
+
+
+def typed(content: Mapping[str, Any]) -> Record:
+    """The record of a loaded file; of a kind or an attack that this version does not know, its cell alone.
+
+    Raises:
+        DataError: it is damaged; the message says what is wrong.
+    """
+    cell = content.get("cell")
+    attack = cell.get("attack") if isinstance(cell, dict) else None
+    if "kind" in content and not is_known(content["kind"], attack):
+        try:
+            return Record.model_validate({"seconds": 0.0, **content})
+        except pydantic.ValidationError as error:
+            raise DataError(error.errors()[0]["msg"]) from error
+    record = parse(content)
+    if record.cell.learner == "meta" and record.kind == "accuracy" and record.result.privacy is None:
+        raise DataError("result has no promise under 'privacy'")
+    return record
+
+
+def is_known(kind: str, attack: str | None) -> bool:
+    """Whether this version knows what a cell is of; attacks on people have names of its vocabulary."""
+    return kind in ALL and (kind != "attack" or attack is None or attack in ATTACKS)

@@ -1,0 +1,489 @@
+"""From the records of a study to the setting to use: pure functions, and the words that say so.
+
+A setting is judged by its strongest adversary and by its best learner. What a recommendation promises is
+no more than was measured: a bound on what THESE adversaries found, beside what is proved, if anything is.
+How a setting is chosen without luck is said in sfumato.study.hits.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sfumato.dp.guarantee import round_up
+from sfumato.study.choose.estimates import (
+    Estimate,
+    Inference,
+    Risk,
+    Several,
+    Study,
+    accuracies,
+    bounds_of_attributes,
+    clean_learner,
+    episodic,
+    guessing,
+    in_folds,
+    learner_in_words,
+    percent,
+    proofs,
+    several,
+)
+from sfumato.study.choose.frontier import Setting, frontier, not_tried_on
+from sfumato.study.hits import fewest, whole_percents
+from sfumato.study.parts.kinds import proved
+from sfumato.study.records import Record
+from sfumato.study.vocabulary import ANSWER, release_kind
+
+ERROR = 0.05  # how often a study may recommend a setting whose risk is above the bound
+
+_TIMES = 1000  # as many people at most are asked for
+
+# What a clean learner must learn at least of all that there is above guessing, so that there is something to
+# keep; and the share of it that a useful setting keeps at least.
+_LEARNED, _USEFUL = 1 / 3, 1 / 2
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The setting to use, or None with the reason.
+
+    Attributes:
+        setting: the recommended one.
+        runner_up: the next most accurate setting under the bound.
+        bound: the highest re-identification that the study accepts; None where it names none.
+        headline: one line: "recommended: SPEC", or that and why there is none.
+        reasons: more on why there is none, a sentence each.
+        accuracy, risk: its figures, on the test images and people that had no part in the choice where the
+            records have them apart; None without a setting.
+        chosen: how it was chosen, a sentence each.
+        found: how it is shown to keep the bounds, and what else adversaries found, a sentence each.
+        proved: what is proved of it, in a sentence.
+        not_tried: who was not tried on it, and which settings were not judged, a sentence each.
+        nearest: without a setting, the one that comes nearest to being one; None if nothing was learned.
+    """
+
+    setting: Setting | None
+    runner_up: Setting | None
+    bound: float | None
+    headline: str
+    reasons: tuple[str, ...] = ()
+    accuracy: Estimate | None = None
+    risk: Risk | None = None
+    chosen: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    proved: str = ""
+    not_tried: tuple[str, ...] = ()
+    nearest: Setting | None = None
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What there is to know about it, a sentence a line; the first has its figures."""
+        if self.setting is None or self.accuracy is None or self.risk is None:
+            return self.reasons
+        figures = (
+            f"Accuracy {_with_interval(self.accuracy)}, {learner_in_words(self.setting.learner or '')}; "
+            f"strongest re-identification {_risk_in_words(self.risk)}."
+        )
+        return (figures, *self.found, *self.chosen, self.proved, *self.not_tried)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What the command line prints."""
+        return (self.headline, *self.details)
+
+
+def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
+    """The most accurate useful setting of which it is shown that nobody is named more often than accepted.
+
+    It is shown by proof, or where the upper end of each adversary's interval is at or under the study's
+    bound, with all settings of the study allowed for. Settings that a proof keeps come before all others; the
+    device's own answer comes last where the classes are new, since a cloud is to learn them. A setting is
+    useful where it keeps half of what the clean learner has over guessing. The choice is made on
+    one half of the people and test images, and the figures that are stated are those of the other.
+
+    There is none, and the reason is given, where the study has no bound, no secret or no attacks; where the
+    secret is the task itself (an adaptive adversary then has at least the task's accuracy, so that no setting
+    is both useful and safe against them); where the clean learner has learned next to nothing; or where no
+    setting is shown to keep the bound. A setting with attacks that did not run is never recommended, nor one
+    that an adversary was not tried on who must be (vocabulary.Attack.needed).
+    """
+    bound = (study.get("recommend") or {}).get("reidentification_at_most")
+    settings = frontier(study, records)
+    reason = _no_recommendation(study, records, settings, bound)
+    if reason:
+        headline, reasons = f"no recommendation: {reason[0]}", tuple(reason[1:])
+        closest = _nearest(study, records, settings, 0.0 if bound is None else bound)
+        return Recommendation(None, None, bound, headline, reasons, nearest=closest)
+    assert bound is not None  # that would have been a reason
+    choice = _Choice(study, records, bound)
+    best, *others = choice.ranked(_known(settings))
+    accuracy, risk = best.accuracy_on(1), best.risk_on(1)
+    assert accuracy is not None  # it is known
+    assert risk is not None
+    chosen = []
+    if best.halves and any(hits.apart for hits in risk.named.values()):
+        chosen.append(
+            "One half of the people and test images chose it; the figures come from the other half."
+        )
+    if in_folds(study):
+        chosen.append(
+            f"People took turns as test people, in {len(study['seeds'])} folds: each was looked for among "
+            f"{risk.identities} at least, on what was trained without them. What folds learn from is in part "
+            "the same."
+        )
+    second = others[0] if others else None
+    if second and second.accuracy and second.risk and accuracy.overlaps(second.accuracy):
+        chosen.append(
+            f"Its accuracy cannot be distinguished from the runner-up's: {second.protection} has "
+            f"{_with_interval(second.accuracy)}, and re-identification {percent(second.risk.top1.value)}."
+        )
+    for answer in [each for each in others if choice.needs_its_classes(each)]:
+        assert answer.accuracy is not None  # it is known
+        assert answer.risk is not None
+        chosen.append(
+            f"If the device may know the classes, let it send nothing but its answer: accuracy "
+            f"{percent(answer.accuracy.value)}, re-identification {percent(answer.risk.top1.value)}."
+        )
+    found = [choice.shown(best), *choice.of_attributes(best)]
+    if together := several(study, records).get(best.protection):
+        found.append(together_in_words(together))
+    if rising := dict.fromkeys(network for each in best.risks for network in each.rising):
+        found.append(
+            f"Some adversaries still gained when their training ended ({', '.join(rising)}): what they name "
+            "is a lower bound. To train them longer, raise their steps in the study file."
+        )
+    not_tried = []
+    if left_out := not_tried_on(study, best.protection):
+        not_tried.append(f"Adversaries of this library that were not tried on it: {', '.join(left_out)}.")
+    return Recommendation(
+        best,
+        second,
+        bound,
+        f"recommended: {best.protection}",
+        accuracy=accuracy,
+        risk=risk,
+        chosen=tuple(chosen),
+        found=tuple(found),
+        proved=proved_in_words(proofs(study, records).get(best.protection)),
+        not_tried=(*not_tried, *_not_considered(settings), *_nothing_learned(study, records, settings)),
+    )
+
+
+class _Choice:
+    """How settings are ranked. State: none that changes."""
+
+    def __init__(self, study: Study, records: Sequence[Record], bound: float) -> None:
+        self._bound, self._episodic = bound, episodic(study)
+        self._of_attributes = bounds_of_attributes(study)
+        self._settings = len(study["protections"])
+        self._proofs = proofs(study, records)
+        self._least = least_useful(study, records)
+
+    def ranked(self, settings: Sequence[Setting]) -> list[Setting]:
+        """Those that are useful and shown to keep the bound, the best first."""
+        kept = [each for each in settings if self._is_useful(each) and self._keeps(each)]
+        return sorted(kept, key=self._rank)  # of equal ones the order of the study
+
+    def upper_end(self, setting: Setting) -> float:
+        """The upper end of the strongest adversary, with all settings of the study allowed for."""
+        return setting.upper_end(ERROR / self._settings)
+
+    def shown(self, setting: Setting) -> str:
+        """How it is shown that a setting keeps the bound, in a sentence."""
+        if (proof := self._proved(setting)) is not None:
+            return (
+                f"At most {percent(self._bound)} is accepted; it is proved that nobody names more than "
+                f"{round_up(100 * proof.at_most)}% of {proof.candidates:,} equally likely people"
+                f"{self._of_unlike_people(setting)}."
+            )
+        return (
+            f"At most {percent(self._bound)} is accepted; the upper end for all adversaries is "
+            f"{percent(self.upper_end(setting))} (95% confidence, all settings of the study allowed for)."
+        )
+
+    def _of_unlike_people(self, setting: Setting) -> str:
+        """What counting allows where some people are on more test images than others; "" where none are."""
+        outputs, risk = self._proofs[setting.protection].outputs, setting.risk_on(1)
+        probes = next((hits for hits in risk.named.values() if hits.apart), None) if risk else None
+        if outputs is None or probes is None:
+            return ""
+        most = probes.by_counting(outputs)
+        if most <= outputs * probes.folds / len(probes.probes):  # each of them is on as many
+            return ""
+        words = "of these test images, since some people are on more of them than others"
+        return f", nor more than {round_up(100 * most)}% {words}"
+
+    def needs_its_classes(self, setting: Setting) -> bool:
+        """Whether it is an answer to a task whose classes are new: the device must have been sent them."""
+        return self._episodic and release_kind(setting.protection) == ANSWER
+
+    def _rank(self, setting: Setting) -> tuple[bool, bool, float, float]:
+        risk = setting.risk_on(0)
+        accuracy = setting.accuracy_on(0)
+        assert accuracy is not None  # it is known
+        assert risk is not None
+        last = self.needs_its_classes(setting)
+        return last, self._proved(setting) is None, -accuracy.value, risk.top1.value
+
+    def _is_useful(self, setting: Setting) -> bool:
+        accuracy = setting.accuracy_on(0)
+        return accuracy is not None and accuracy.value >= self._least
+
+    def _keeps(self, setting: Setting) -> bool:
+        """Whether it is shown to keep all bounds.
+
+        A setting is wrongly recommended where one of them does not hold, and that one is then shown to hold
+        with its own probability of error: several bounds are no more error than one.
+        """
+        asked = {inferred.attack for inferred in setting.inferred} == set(self._of_attributes)
+        return asked and self.excess(setting) <= 0
+
+    def upper_end_of(self, inferred: Inference) -> float:
+        """The upper end of an inference, with all settings of the study allowed for."""
+        return inferred.upper_end(ERROR / self._settings)
+
+    def excess(self, setting: Setting) -> float:
+        """How far the upper end is above the bound that is missed the most; 0 or less where all are kept."""
+        who = 0.0 if self._proved(setting) else self.upper_end(setting) - self._bound
+        return max(
+            [
+                who,
+                *(
+                    self.upper_end_of(inferred) - self._of_attributes[inferred.attack]
+                    for inferred in setting.inferred
+                ),
+            ]
+        )
+
+    def of_attributes(self, setting: Setting) -> list[str]:
+        """How often each attribute is inferred, a sentence each."""
+        return [
+            f"{_capital(inferred.attack)} is inferred in {_with_interval(inferred.top1)} of cases by "
+            f"{inferred.adversary}, guessing {percent(inferred.chance)}; at most "
+            f"{percent(self._of_attributes[inferred.attack])} is accepted, and the upper end is "
+            f"{percent(self.upper_end_of(inferred))}."
+            for inferred in setting.inferred
+        ]
+
+    def what_would_show(self, setting: Setting) -> list[str]:
+        """How many people, or which bound, would show that a setting keeps it, in a sentence; or nothing."""
+        error, proof = ERROR / self._settings, self._proofs.get(setting.protection)
+        hits = [named for risk in setting.risks for named in risk.named.values() if named.apart]
+        if self.upper_end(setting) <= self._bound or not hits or not setting.risk:
+            return []
+        people, folds = len(hits[0].probes), hits[0].folds
+        among = max(setting.risk.identities, (proof and proof.people) or 0)
+        proved = [naming.at_most for naming in (proof.naming if proof else ()) if naming.candidates <= among]
+        lowest = whole_percents(min([self.upper_end(setting), *proved]))
+        cures = []
+        if times := fewest(
+            lambda times: all(each.of_more(times).upper_end(error) <= self._bound for each in hits),
+            most=_TIMES,
+        ):
+            gain = setting.risk.top1.value / setting.risk.chance
+            cures.append(
+                f"about {people * times:,} test people in place of {people:,}, if adversaries stay right "
+                f"{gain:.1f} times as often as a guess"
+            )
+        if proof and proof.outputs and self._bound:
+            enough = folds * math.ceil(proof.outputs / self._bound - 1e-9)
+            cures.append(f"{enough:,} test people, by counting its {proof.outputs:,} outputs")
+        return [
+            f"What would show it: {'; or '.join([*cures, f'a bound of {lowest:g} (--at-most {lowest:g})'])}."
+        ]
+
+    def _proved(self, setting: Setting) -> proved.Naming | None:
+        """What proves that nobody is named more often than accepted, among as many people as there are.
+
+        Those are all on test images: adversaries can look only for whom two photographs show.
+        """
+        proof = self._proofs.get(setting.protection)
+        if proof is None or setting.risk is None:
+            return None
+        people = max(setting.risk.identities, proof.people or 0)
+        # What is proved is rounded up: 4 answers among 40 people are 10% and a little.
+        most = self._bound * (1 + 1e-9)
+        fitting = [each for each in proof.naming if each.candidates <= people and each.at_most <= most]
+        return max(fitting, key=lambda naming: naming.candidates, default=None)
+
+
+def least_useful(study: Study, records: Sequence[Record]) -> float:
+    """The accuracy from which a setting is useful: half way from guessing to the clean learner."""
+    clean = accuracies(study, records).get(("none", clean_learner(study)))
+    chance = guessing(study, records) or 0.0
+    return chance if clean is None else chance + _USEFUL * (clean.value - chance)
+
+
+def nothing_to_keep(study: Study, records: Sequence[Record]) -> list[str]:
+    """That clear images tell next to nothing of the target, and what would help; empty where they do."""
+    clean = accuracies(study, records).get(("none", clean_learner(study)))
+    chance = guessing(study, records)
+    if clean is None or chance is None:
+        return []
+    if clean.value - chance >= _LEARNED * (1 - chance) and clean.low > chance:
+        return []
+    return [
+        f"there is nothing to keep: on clear images the classifier is right in {_with_interval(clean)} of "
+        f"cases, and guessing in {percent(chance)}",
+        "What helps: more images of each class, larger images, fewer or clearer classes, longer training, or "
+        "an encoder that was trained before. Compare protections when clear images work.",
+    ]
+
+
+def _nearest(
+    study: Study, records: Sequence[Record], settings: Sequence[Setting], bound: float
+) -> Setting | None:
+    """The useful setting whose upper end is nearest to the bound; without adversaries one of few outputs."""
+    choice, least = _Choice(study, records, bound), least_useful(study, records)
+    learned = [each for each in settings if each.accuracy and each.protection != "none"]
+    useful = [each for each in learned if each.accuracy and each.accuracy.value >= least] or learned
+    judged = [each for each in useful if each.risk and each.complete and not each.untried]
+    if judged:
+        return min(judged, key=lambda each: (choice.needs_its_classes(each), choice.excess(each)))
+    proved = proofs(study, records)
+
+    def outputs(setting: Setting) -> float:
+        proof = proved.get(setting.protection)
+        return math.inf if proof is None or proof.outputs is None else proof.outputs
+
+    return min(useful, key=lambda each: (choice.needs_its_classes(each), outputs(each)), default=None)
+
+
+def _no_recommendation(
+    study: Study, records: Sequence[Record], settings: Sequence[Setting], bound: float | None
+) -> list[str]:
+    """Why there is none: a headline, and details; empty where there is one."""
+    if reason := nothing_to_keep(study, records):
+        return reason
+    sensitive = study["task"].get("sensitive")
+    if not sensitive:
+        return ["the study names no secret (task: sensitive), so that no adversary could be measured"]
+    if study["task"].get("secret_is_task"):
+        return [
+            f"the secret ({sensitive}) is what the task itself tells, or follows from it",
+            "An adversary who protects their own photographs the same way can do what the service does, and "
+            "reaches at least its accuracy among as many people: no setting is both useful and safe.",
+            "Static and adaptive adversaries are shown apart; to get a recommendation, name a task that "
+            "differs from the secret.",
+        ]
+    if not any(setting.risk for setting in settings):
+        return ["no attack is recorded, so that the risk is unknown: run the study's attacks"]
+    if bound is None:
+        return ["the study sets no bound: add recommend: {reidentification_at_most: 0.1} to its file"]
+    known = [each for each in _known(settings) if each.protection != "none"]
+    choice = _Choice(study, records, bound)
+    if choice.ranked(_known(settings)):
+        return []
+    if not known:
+        count = sum(spec != "none" for spec in study["protections"])
+        return [
+            f"none of {count} settings has an accuracy and all adversaries that must be tried on it",
+            *_not_considered(settings),
+        ]
+    least = least_useful(study, records)
+    useful = [each for each in known if each.accuracy and each.accuracy.value >= least]
+    if not useful:
+        return [
+            f"no setting keeps half of what clear images have over guessing, {percent(least)} accuracy",
+            *_not_considered(settings),
+            *_nothing_learned(study, records, settings),
+        ]
+    nearest = min(useful, key=choice.excess)
+    assert nearest.risk is not None  # it is known
+    others = "".join(
+        f", and the inference of {label} at or under {percent(at_most)}"
+        for label, at_most in bounds_of_attributes(study).items()
+    )
+    return [
+        f"no useful setting is shown to keep re-identification at or under {percent(bound)}{others}",
+        f"The nearest is {nearest.protection}, at {_risk_in_words(nearest.risk)}; its upper end is "
+        f"{percent(choice.upper_end(nearest))} (95% confidence, all settings of the study allowed for).",
+        *choice.what_would_show(nearest),
+        *choice.of_attributes(nearest),
+        *_not_considered(settings),
+        *_nothing_learned(study, records, settings),
+    ]
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _known(settings: Sequence[Setting]) -> list[Setting]:
+    """The settings of which all is known that they are judged by."""
+    return [each for each in settings if each.complete and each.accuracy and each.risk and not each.untried]
+
+
+def _not_considered(settings: Sequence[Setting]) -> list[str]:
+    """Settings that are not judged, a sentence for each reason."""
+    sentences = []
+    names = [each.protection for each in settings if not (each.complete and each.accuracy)]
+    if names:
+        sentences.append(f"Not considered, since records are missing: {', '.join(names)}.")
+    untried: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for each in settings:
+        if each.untried and each.protection not in names:
+            untried[each.untried].append(each.protection)
+    sentences += [
+        f"Not considered, since the study leaves out {' and '.join(attacks)}: {', '.join(specs)}."
+        for attacks, specs in untried.items()
+    ]
+    return sentences
+
+
+def _nothing_learned(study: Study, records: Sequence[Record], settings: Sequence[Setting]) -> list[str]:
+    """Settings whose best learner is no better than guessing, in a sentence; empty where there are none.
+
+    A code or a classifier whose training never got anywhere looks as safe as one that hides everything.
+    """
+    chance = guessing(study, records)
+    if chance is None:
+        return []
+    names = [
+        each.protection for each in settings if each.accuracy is not None and each.accuracy.low <= chance
+    ]
+    if not names:
+        return []
+    return [
+        f"Nothing was learned from {', '.join(names)}: the best classifier of what is released may be "
+        f"guessing ({percent(chance)}). Too little is left there, or its training failed: more epochs, or "
+        "more bits of a code, tell which."
+    ]
+
+
+def _with_interval(estimate: Estimate) -> str:
+    kind = "95% interval" if estimate.seeds == 1 else f"over {estimate.seeds} seeds"
+    return f"{percent(estimate.value)} ({kind} {100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+
+
+def _risk_in_words(risk: Risk) -> str:
+    return f"{_with_interval(risk.top1)} by the {risk.adversary}, chance {percent(risk.chance)}"
+
+
+def together_in_words(together: Several) -> str:
+    """What several releases of one person tell; a bound is for one."""
+    more = [f"{percent(each.value)} from {size}" for size, each in together.named.items() if size > 1]
+    if not more:
+        return "All of this is for one release of a person: too few photographs show what several tell."
+    return f"All of this is for one release of a person; adversaries name {' and '.join(more)} releases."
+
+
+def proved_in_words(proof: proved.Result | None) -> str:
+    """What is proved of a release, and at which number of people nothing is, in a sentence."""
+    if proof is None:
+        return "What is proved of it is not recorded."
+    statements = []
+    if proof.guarantee:
+        statements.append(proof.guarantee.text)
+    for naming in [naming for naming in proof.naming if naming.at_most < 1][:1]:
+        statements.append(
+            f"whoever sees one release names the right one of {naming.candidates:,} equally likely people "
+            f"with a chance of at most {round_up(100 * naming.at_most)}%"
+        )
+    if not statements:
+        return "Nothing is proved of it: the risk is what these adversaries found; others may find more."
+    if not proof.naming:
+        statements.append("nothing is proved about who it shows")
+    elif (count := proof.nothing_among) is not None:
+        statements.append(f"among {count:,} people nothing is proved")
+    return f"What is proved: {'; '.join(statements)}."

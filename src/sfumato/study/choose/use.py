@@ -1,0 +1,124 @@
+"""How to use what a study recommends, or what comes nearest: its files, and the commands that take them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sfumato.study.choose.estimates import Study, percent, proofs
+from sfumato.study.choose.frontier import Setting, frontier
+from sfumato.study.choose.recommend import Recommendation
+from sfumato.study.lab.models import keep_recommended
+from sfumato.study.parts import trained
+from sfumato.study.records import Record
+
+_SERVED = ("code", "feature")  # whose artefact is all that a service needs
+
+
+def next_commands(
+    directory: Path,
+    study: Study,
+    records: Sequence[Record],
+    advice: Recommendation,
+    *,
+    artefacts: Path | None = None,
+) -> list[str]:
+    """The commands that use what a study recommends, or what comes nearest; see `commands`."""
+    setting = advice.setting or advice.nearest
+    reason = "" if advice.setting else advice.headline.removeprefix("no recommendation: ")
+    if setting is None:
+        return []
+    return commands(directory, study, records, setting, artefacts=artefacts, reason=reason)
+
+
+def commands(
+    directory: Path,
+    study: Study,
+    records: Sequence[Record],
+    setting: Setting,
+    *,
+    artefacts: Path | None = None,
+    reason: str = "",
+) -> list[str]:
+    """A line for the device and a line for the cloud; fewer where the files are gone.
+
+    The few-shot model of the setting, where there is one, is copied; see models.keep_recommended. Each line
+    of a setting that is not recommended says so, in words that a shell takes for a comment.
+
+    Args:
+        directory: of the run.
+        study, records: what was loaded of it.
+        setting: the recommended one, or the nearest.
+        reason: why it is not recommended; "" if it is.
+        artefacts: the folder of trained protections, where it is not that of the run.
+    """
+    spec, (_, height, width) = setting.protection, study["data"]["shape"]
+    recipe, model = trained.recipe_of(spec), None
+    if recipe is not None:
+        proof = proofs(study, records).get(spec)
+        if proof is None or proof.artefact is None:
+            return []
+        path = (artefacts or directory / "models") / proof.artefact
+        if not path.exists():
+            return []
+        spec = recipe.with_artefact(str(path))
+        model = path if recipe.name in _SERVED else None
+    model = model or keep_recommended(directory, spec, setting.learner, recommended=not reason)
+    size = f" --size {width}" if width == height else f"   # images of {width}x{height}"
+    lines = [f"on a device: sfumato protect PHOTOS RELEASED --with {spec}{size}"]
+    if model is not None:
+        lines.append(f"in a cloud: sfumato serve {model}")
+    if not reason:
+        return lines
+    return [f"to try it nevertheless, {line}   # not recommended: {reason}" for line in lines]
+
+
+def codes(
+    directory: Path, study: Study, records: Sequence[Record], *, artefacts: str | None = None
+) -> list[Path]:
+    """The files of the codes that a study trained.
+
+    Args:
+        directory: of the run.
+        study, records: what was loaded of it.
+        artefacts: the folder of trained protections, where it is not that of the run.
+    """
+    folder = directory / "models" if artefacts is None else Path(artefacts)
+    trained_of = [(trained.recipe_of(spec), proof) for spec, proof in proofs(study, records).items()]
+    return [
+        folder / proof.artefact
+        for recipe, proof in trained_of
+        if recipe is not None and recipe.name == "code" and proof.artefact is not None
+    ]
+
+
+def measured(artefact: Path) -> list[str]:
+    """What the study found out about a protection that it trained, a sentence each.
+
+    Nothing for an artefact that does not lie among the models of a run, and for one of another kind.
+
+    Args:
+        artefact: the file, as RUN/models/code-....safetensors.
+    """
+    run = artefact.absolute().parent.parent
+    if artefact.absolute().parent.name != "models" or not (run / "study.json").is_file():
+        return []
+    from sfumato.study import report
+
+    study, records = report.load(run)
+    specs = {spec for spec, proof in proofs(study, records).items() if proof.artefact == artefact.name}
+    sentences = []
+    for setting in frontier(study, records):
+        if setting.protection not in specs:
+            continue
+        where = f"study {study['name']!r}, {setting.protection}"
+        if setting.accuracy is not None:
+            sentences.append(
+                f"{percent(setting.accuracy.value)} of images are classified correctly ({where})."
+            )
+        if setting.risk is not None:
+            top1 = setting.risk.top1
+            sentences.append(
+                f"{percent(top1.value)} of releases are named by the strongest adversary, "
+                f"{setting.risk.adversary} ({percent(top1.low)} to {percent(top1.high)}; "
+                f"guessing: {percent(setting.risk.chance)}; {where}). A stronger adversary may find more."
+            )
+    return sentences

@@ -1,0 +1,327 @@
+"""What the adversaries of a study have: people to look for, others to train on, recognisers and restorers."""
+
+import copy
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato import artefacts
+from sfumato.assess import similarity
+from sfumato.attack import feature_inversion, reidentify, restore
+from sfumato.attack.faces import FaceFinder
+from sfumato.attack.reidentify import FACE_NETWORKS
+from sfumato.attack.saturation import Training
+from sfumato.data.labelled import LabelledImages
+from sfumato.errors import ConfigError, DataError
+from sfumato.learn.start import begin, by_content
+from sfumato.networks import MTCNN, Conv4, UpConvolutional, align
+from sfumato.networks.weights import initial_weights
+from sfumato.study.cells import Cell, changed
+from sfumato.study.lab.streams import OTHERS, RESTORED
+from sfumato.study.vocabulary import IMAGES, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+_VERSION = 3  # raised when the same adversary would find more or less, as models.RESULTS for all
+_FRAMING = 300  # photographs that tell where faces usually lie
+
+
+class Adversaries:
+    """All who are after the sensitive label of one study. State: what they have trained so far."""
+
+    def __init__(self, lab: "Lab") -> None:
+        """Those of the study of that lab."""
+        self._lab = lab
+        self._config = lab.config
+        self._data = lab.data
+
+    def check(self) -> None:
+        """Raise DataError where there is nobody to look for, or nobody to train on."""
+        self._data.label(self.sensitive)
+        self.others  # noqa: B018 - raises where there is nobody
+        self.dealt(0)
+        if self._faces and self._data.images.shape[1] != 3:
+            raise DataError(
+                f"{self._data.name}: grey images, and {self._config.adversary.recogniser} reads colour: load "
+                "them with channels: 3, or use recogniser: conv4"
+            )
+
+    def settings(self, adversary: reidentify.AdversaryConfig) -> dict[str, Any]:
+        """What decides an adversary: their settings, and what is in the files that they name."""
+        settings = changed(adversary)
+        for name in ("weights", "detector"):
+            if name in settings:
+                settings[name] = _digest(Path(settings[name]))
+        if adversary.weights is not None:
+            settings.pop("start", None)  # a face network was trained before
+        elif "start" in settings:
+            settings["start"] = by_content(settings["start"])
+        return {"sensitive": self.sensitive, "adversary": settings, "version": _VERSION}
+
+    def undoing(self, spec: str) -> dict[str, Any]:
+        """All of the study that decides the network by which they undo a protection, beside spec and seed."""
+        settings: dict[str, Any] = {"sensitive": self.sensitive, "adversaries": _VERSION}
+        if release_kind(spec) in IMAGES:
+            return settings | {"restoration": changed(self._config.restoration)}
+        return settings | {"inversion": changed(self._config.inversion)}
+
+    def recogniser(self) -> dict[str, Any]:
+        """All of the study that decides their recogniser of clean photographs."""
+        return self.settings(replace(self._config.adversary, adaptive_steps=0))
+
+    # People
+
+    @property
+    def sensitive(self) -> str:
+        """The label that they are after. Raises ConfigError where there is none."""
+        if self._config.task.sensitive is None:
+            raise ConfigError("attacks need task.sensitive: name the label that must stay hidden")
+        return self._config.task.sensitive
+
+    @cached_property
+    def people(self) -> LabelledImages:
+        """Those to look for: the test images, and the distractors where the data names some."""
+        splits = [name for name in ("test", "distractors") if name in self._data.splits]
+        return self._data.rows(torch.cat([self._data.splits[name] for name in splits]))
+
+    @cached_property
+    def others(self) -> LabelledImages:
+        """Training images of people who are not among those to look for."""
+        train = self._data.split("train")
+        codes = train.label(self.sensitive).codes
+        looked_for = self.people.classes(self.sensitive)
+        others = train.rows((~torch.isin(codes, looked_for)).nonzero().flatten())
+        if len(others.classes(self.sensitive)) < 2:
+            raise DataError(
+                f"{self._data.name}: an adversary trains on others than those they look for, and each "
+                f"{self.sensitive} in the training split is in the test split too: split the "
+                "data by that label, or set sensitive: null"
+            )
+        return others
+
+    @property
+    def _codes_of_others(self) -> Tensor:
+        codes: Tensor = self.others.label(self.sensitive).codes
+        return codes
+
+    def dealt(self, seed: int) -> tuple[Tensor, Tensor]:
+        """Rows of `people` that are known, and that are to be named."""
+        adversary = self._config.adversary
+        codes = self.people.label(self.sensitive).codes
+        return reidentify.split_gallery(codes, gallery=adversary.gallery, probes=adversary.probes, seed=seed)
+
+    # What they undo
+
+    def undone(self, cell: Cell, released: Any) -> Tensor:
+        """From a release to (N, C, H, W) uint8 images, as well as `undoer` can."""
+        undoer = self.undoer(cell)
+        return undoer.restore(
+            released.images() if isinstance(undoer, restore.Restorer) else released.vectors()
+        )
+
+    def undoer(self, cell: Cell) -> restore.Restorer | feature_inversion.Inverter:
+        """The network by which they undo a protection, trained on people outside the test split."""
+        images = release_kind(cell.protection) in IMAGES
+        return self._restorer(cell) if images else self._inverter(cell)
+
+    def _restorer(self, cell: Cell) -> restore.Restorer:
+        config, clean = self._config.restoration, self.others.images
+
+        def make(path: Path) -> None:
+            restorer = restore.train_restorer(
+                clean,
+                lambda batch, step: self._lab.released(cell, batch, RESTORED, step).images(),
+                config,
+                people=self._codes_of_others,
+                seed=cell.seed,
+                progress=self._lab.progress.within,
+            )
+            artefacts.save(path, restorer.state_dict(), _card("restorer", restorer, settings))
+
+        def read(path: Path) -> restore.Restorer:
+            with initial_weights():
+                restorer = restore.Restorer(restore.NETWORKS[config.network](clean.shape[1]))
+            tensors, card = artefacts.load(path, kind="restorer")
+            restorer.load_state_dict(tensors)
+            restorer.trained = Training(**card["trained"])
+            return restorer
+
+        settings = self._of(cell)
+        return self._lab.models.once("restorer", settings, make, read)
+
+    def _inverter(self, cell: Cell) -> feature_inversion.Inverter:
+        config, clean = self._config.inversion, self.others.images
+
+        def make(path: Path) -> None:
+            released = self._lab.released(cell, clean, RESTORED).vectors()
+            inverter = feature_inversion.train(
+                released,
+                clean,
+                config,
+                people=self._codes_of_others,
+                seed=cell.seed,
+                progress=self._lab.progress.within,
+            )
+            artefacts.save(path, inverter.state_dict(), _card("inverter", inverter, settings))
+
+        def read(path: Path) -> feature_inversion.Inverter:
+            tensors, card = artefacts.load(path, kind="inverter")
+            channels, height, width = clean.shape[1:]
+            with initial_weights():
+                dimension = len(tensors["mean"])
+                decoder = UpConvolutional(dimension, (channels, height, width), width=config.width)
+            inverter = feature_inversion.Inverter(decoder, tensors["mean"], tensors["spread"])
+            inverter.load_state_dict(tensors)
+            inverter.trained = Training(**card["trained"])
+            return inverter.eval()
+
+        settings = self._of(cell)
+        return self._lab.models.once("inverter", settings, make, read)
+
+    def _of(self, cell: Cell) -> dict[str, Any]:
+        """What decides a network that undoes the protection of a cell."""
+        made_of = self._lab.made_of([cell.protection])
+        return {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection), **made_of}
+
+    # Recognisers
+
+    def static(self, seed: int) -> reidentify.Recogniser:
+        """The recogniser of one who knows clean photographs only."""
+        config = self._config.adversary
+        if not config.steps:
+            return reidentify.Recogniser(self._network())
+        clean = self.others.images
+
+        def make(path: Path) -> None:
+            faces = self.cut(clean, self._landmarks_of_others)
+            recogniser = self._trained(lambda _: faces, seed, config, self._network())
+            artefacts.save(path, recogniser.state_dict(), _card("recogniser", recogniser, {"seed": seed}))
+
+        def read(path: Path) -> reidentify.Recogniser:
+            recogniser = reidentify.Recogniser(self._network())
+            tensors, card = artefacts.load(path, kind="recogniser")
+            recogniser.load_state_dict(tensors)
+            recogniser.trained = Training(**card["trained"])
+            return recogniser
+
+        settings = {**self.recogniser(), "seed": seed}
+        return self._lab.models.once("recogniser", settings, make, read)
+
+    def adaptive(self, cell: Cell, shown: Callable[[Tensor, int, int], Tensor]) -> reidentify.Recogniser:
+        """The static recogniser, trained further on photographs that are shown to it as the probes are.
+
+        They are their own, so that they know from the clean ones where the faces are.
+        """
+        start, config = self.static(cell.seed), self._config.adversary
+        further = replace(config, steps=config.adaptive_steps)
+        return self._trained(
+            lambda number: self.cut(shown(self.others.images, OTHERS, number), self._landmarks_of_others),
+            cell.seed,
+            further,
+            copy.deepcopy(start.encoder),
+        )
+
+    def _trained(
+        self,
+        seen: Callable[[int], Tensor],
+        seed: int,
+        config: reidentify.AdversaryConfig,
+        encoder: nn.Module,
+    ) -> reidentify.Recogniser:
+        progress = self._lab.progress.within
+        return reidentify.train_recogniser(
+            seen, self._codes_of_others, config, encoder=encoder, seed=seed, progress=progress
+        )
+
+    def _network(self) -> nn.Module:
+        """The encoder that the adversary starts from."""
+        config = self._config.adversary
+        if config.weights is not None:
+            return FACE_NETWORKS[config.recogniser][0].load(config.weights)
+        with initial_weights(self._config.seeds[0]):
+            network = Conv4(self._data.images.shape[1])
+        begin(network, config.start)
+        return network
+
+    # Faces
+
+    def face_similarity(
+        self, originals: LabelledImages, others: Tensor, seed: int
+    ) -> tuple[float, float | None]:
+        """How alike faces are on originals and on what was made of them, as they know faces: mean cosines.
+
+        Both are cut where the face is on the ORIGINAL: a detector that misses it is not a protection.
+
+        Returns:
+            of each original and its counterpart; and, to compare with, of originals of two people (None where
+            there is one), below which there is little to hide.
+        """
+        landmarks, recogniser = self._landmarks(originals.images), self.static(seed)
+        first, second = (
+            recogniser.embed(self.cut(images, landmarks)) for images in (originals.images, others)
+        )
+        codes = originals.label(self.sensitive).codes
+        left, right = (codes[:, None] != codes).nonzero().T
+        strangers = similarity.embedding_similarity(first[left], first[right])
+        return (
+            similarity.embedding_similarity(first, second).mean().item(),
+            strangers.mean().item() if len(strangers) else None,
+        )
+
+    def faces_on(self, images: Tensor) -> Any:
+        """Where a detector finds the faces on images; None where the recogniser needs none."""
+        return None if self._finder is None else self._finder.find(images)
+
+    def landmarks_of_people(self, rows: Tensor) -> Tensor | None:
+        """Where the faces are on clean photographs of those to look for; None where nobody asks."""
+        return None if self._landmarks_of_all is None else self._landmarks_of_all[rows]
+
+    def cut(self, images: Tensor, landmarks: Tensor | None) -> Tensor:
+        """What the recogniser is shown: whole images, or the faces at those landmarks."""
+        if landmarks is None:
+            return images
+        return align(images, landmarks, FACE_NETWORKS[self._config.adversary.recogniser][1])
+
+    @property
+    def _faces(self) -> bool:
+        return self._config.adversary.recogniser in FACE_NETWORKS
+
+    @cached_property
+    def _finder(self) -> FaceFinder | None:
+        detector = self._config.adversary.detector
+        return None if detector is None else FaceFinder(MTCNN.load(detector), self.others.images[:_FRAMING])
+
+    @cached_property
+    def _landmarks_of_all(self) -> Tensor | None:
+        """Of clean photographs, once for all attacks."""
+        return self._landmarks(self.people.images)
+
+    @cached_property
+    def _landmarks_of_others(self) -> Tensor | None:
+        return self._landmarks(self.others.images)
+
+    def _landmarks(self, images: Tensor) -> Tensor | None:
+        return None if self._finder is None else self._finder.find(images).landmarks
+
+
+def _card(
+    kind: str,
+    network: reidentify.Recogniser | restore.Restorer | feature_inversion.Inverter,
+    settings: dict[str, Any],
+) -> dict[str, Any]:
+    assert network.trained is not None  # it was, right now
+    return {"kind": kind, **settings, "trained": asdict(network.trained)}
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path}: the weights cannot be read ({error.strerror})") from error

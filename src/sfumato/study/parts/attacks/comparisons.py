@@ -1,0 +1,69 @@
+"""What an attack made of every probe, kept beside the models of a study: whoever fuses attacks reads it.
+
+Whichever cell comes first makes it, that of the attack or that of the fusion.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.attack.fusion import standardised
+from sfumato.attack.reidentify import Guesses
+from sfumato.study.cells import Cell
+from sfumato.study.parts.kinds.common import attacks_of
+from sfumato.study.vocabulary import ATTACKS
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What one attack made of every probe.
+
+    Attributes:
+        result: see kinds.attack.Result.
+        classifiers: names of k ways to compare.
+        identities: (I,) int64 code of each column, ascending.
+        similarities: (k, m, I) float16, of each probe to each identity; standardised.
+    """
+
+    result: dict[str, Any]
+    classifiers: tuple[str, ...]
+    identities: Tensor
+    similarities: Tensor
+
+    @classmethod
+    def of(cls, result: dict[str, Any], guesses: Sequence[Guesses]) -> "Comparison":
+        """Of all classifiers of an attack, one at least, who name the same people."""
+        similarities = torch.stack([standardised(made.similarities).half() for made in guesses])
+        names = tuple(made.classifier for made in guesses)
+        return cls(result, names, guesses[0].identities, similarities)
+
+
+def kept(lab: "Lab", cell: Cell, compare: Callable[["Lab", Cell], Comparison]) -> Comparison:
+    """The comparison of a cell: made by `compare`, or read; kept where the study fuses attacks.
+
+    Raises:
+        BusyError: another process is making it.
+    """
+    if not any(ATTACKS[name].fuses for name in attacks_of(lab.config, cell.protection)):
+        return compare(lab, cell)
+
+    def make(path: Path) -> None:
+        made = compare(lab, cell)
+        card = {"kind": "comparison", "classifiers": made.classifiers, "result": made.result}
+        tensors = {"identities": made.identities, "similarities": made.similarities}
+        artefacts.save(path, tensors, card)
+
+    def read(path: Path) -> Comparison:
+        tensors, card = artefacts.load(path, kind="comparison")
+        return Comparison(card["result"], tuple(card["classifiers"]), **tensors)
+
+    made: Comparison = lab.models.once("comparison", {"cell": lab.digest(cell)}, make, read)
+    return made

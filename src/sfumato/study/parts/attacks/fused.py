@@ -1,0 +1,61 @@
+"""All adversaries of a study together: the similarities that they find are fused; see attack.fusion."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sfumato.attack.fusion import fused
+from sfumato.attack.reidentify import Guesses
+from sfumato.study.cells import Cell
+from sfumato.study.parts.attacks.scores import Probes, outcome, score
+from sfumato.study.parts.kinds.common import attacks_of, module
+from sfumato.study.vocabulary import ATTACKS
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+_VERSION = 1  # raised when the same adversaries would find more or less together
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the figures of the attack: those of all that it fuses."""
+    return {"fusion": _VERSION, "of": {_name(cell): way.settings(lab, cell) for cell, way in _of(lab, cell)}}
+
+
+def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Look for everybody by all attacks together; see attack.Result.
+
+    Raises:
+        BusyError: another process is making one of them.
+    """
+    compared = {
+        _name(other): way.compared(lab, other) for other, way in _of(lab, cell) if hasattr(way, "compared")
+    }
+    adversaries = lab.adversaries
+    gallery, rows = adversaries.dealt(cell.seed)
+    codes = adversaries.people.label(adversaries.sensitive).codes
+    names, probes = codes[gallery], Probes.dealt(codes[rows], seed=cell.seed)
+    identities = names.unique()
+    members = [f"{name}: {way}" for name, made in compared.items() for way in made.classifiers]
+    fusion = fused(torch.cat([made.similarities for made in compared.values()]), identities, probes.truth)
+    guesses = Guesses("fusion", identities, fusion.similarities)
+    networks = [network for made in compared.values() for network in made.result.get("trained", ())]
+    return {
+        **outcome([score(guesses, probes)], names, probes, gallery=len(gallery)),
+        "trained": [network for number, network in enumerate(networks) if network not in networks[:number]],
+        "members": [[members[number] for number in chosen] for chosen in fusion.members],
+    }
+
+
+def _of(lab: "Lab", cell: Cell) -> Iterator[tuple[Cell, Any]]:
+    """The cells of the attacks that are fused, and the modules that make them."""
+    for name in attacks_of(lab.config, cell.protection):
+        if not ATTACKS[name].fuses:
+            which = {**dict(cell.which), "attack": name}
+            yield replace(cell, which=tuple(which.items())), module("attacks", ATTACKS[name].method)
+
+
+def _name(cell: Cell) -> str:
+    return dict(cell.which)["attack"]

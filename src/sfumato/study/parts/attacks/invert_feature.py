@@ -1,0 +1,20 @@
+"""Feature inversion in a study: the image behind released numbers, as a decoder of the adversary draws it."""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from sfumato.study.cells import Cell
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides what is rebuilt, beside cell, data and artefacts."""
+    return lab.adversaries.undoing(cell.protection)
+
+
+def rebuild(lab: "Lab", cell: Cell, clean: Tensor) -> Tensor:
+    """What the adversary draws of the releases of (N, C, H, W) uint8 images; of the same shape."""
+    return lab.adversaries.undone(cell, lab.released(cell, clean))

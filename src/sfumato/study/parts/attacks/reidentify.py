@@ -1,0 +1,169 @@
+"""Re-identification in a study: whom adversaries know, what they see, and how often they are right."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sfumato.attack import groups, reidentify
+from sfumato.study.cells import Cell
+from sfumato.study.lab.streams import GALLERY, PROBES
+from sfumato.study.parts.attacks import comparisons
+from sfumato.study.parts.attacks.comparisons import Comparison
+from sfumato.study.parts.attacks.scores import Probes, linking, outcome, score, verified
+from sfumato.study.parts.learners import few_shot
+from sfumato.study.vocabulary import ATTACKS, IMAGES, Attack, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+_TRAINED_FURTHER = ", trained further"
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the figures of an attack."""
+    kind = ATTACKS[dict(cell.which)["attack"]]
+    decided = lab.adversaries.settings(lab.config.adversary)
+    if kind.view == "restored":
+        decided |= lab.adversaries.undoing(cell.protection)
+    if kind.view == "denoised":
+        decided |= lab.training_settings()
+    return decided
+
+
+def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Look for everybody on releases, and say how often that works."""
+    return compared(lab, cell).result
+
+
+def compared(lab: "Lab", cell: Cell) -> Comparison:
+    """What they make of every probe."""
+    return comparisons.kept(lab, cell, _compare)
+
+
+def _compare(lab: "Lab", cell: Cell) -> Comparison:
+    kind = ATTACKS[dict(cell.which)["attack"]]
+    if release_kind(cell.protection) not in IMAGES and kind.view == "released":
+        return of_vectors(lab, cell, lambda released: released.vectors())
+    return _of_images(lab, cell, kind)
+
+
+def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> Comparison:
+    """Compare the numbers that releases hold, or that somebody makes of them, with those of known people.
+
+    Args:
+        lab: of the study.
+        cell: its protection and seed count.
+        seen: a release -> (N, D) numbers.
+    """
+    adversaries, copies = lab.adversaries, lab.config.adversary.copies
+    gallery, rows = adversaries.dealt(cell.seed)
+    people = adversaries.people
+    codes = people.label(adversaries.sensitive).codes
+    if not lab.protection(cell).draws_noise:
+        copies = 1
+    known = torch.cat(
+        [seen(lab.released(cell, people.images[gallery], GALLERY, number)) for number in range(copies)]
+    )
+    names, probes = codes[gallery].repeat(copies), Probes.dealt(codes[rows], seed=cell.seed)
+    asked = seen(lab.released(cell, people.images[rows], PROBES))
+    guesses = reidentify.by_numbers(known.double(), names, asked.double())
+    scores = [score(made, probes) for made in guesses]
+    result = {**outcome(scores, names, probes, gallery=len(gallery)), "faces_found": None}
+    return Comparison.of(result, guesses)
+
+
+def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> Comparison:
+    """Compare what a recogniser makes of images that are seen."""
+    adversaries, config = lab.adversaries, lab.config.adversary
+    shown = _Shown(lab, cell, kind)
+    gallery, rows = adversaries.dealt(cell.seed)
+    people = adversaries.people
+    codes = people.label(adversaries.sensitive).codes
+    known, names = people.images[gallery], codes[gallery]
+    landmarks = adversaries.landmarks_of_people(gallery)
+    weight = 1
+    if kind.adaptive:
+        copies = config.copies
+        if not shown.noisy:  # they are equal: one that counts as often
+            copies, weight = 1, copies
+        known = torch.cat([shown(known, GALLERY, number) for number in range(copies)])
+        names = names.repeat(copies)
+        landmarks = None if landmarks is None else landmarks.repeat(copies, 1, 1)
+    asked, probes = shown(people.images[rows], PROBES), Probes.dealt(codes[rows], seed=cell.seed)
+    faces = adversaries.faces_on(asked)
+    known = adversaries.cut(known, landmarks)
+    asked = adversaries.cut(asked, None if faces is None else faces.landmarks)
+    # Further training may spoil what a recogniser knew: an adversary keeps the better one.
+    recognisers = {"": adversaries.static(cell.seed)}
+    if kind.adaptive and config.adaptive_steps:
+        recognisers[_TRAINED_FURTHER] = adversaries.adaptive(cell, shown)
+    guesses, pairs, matches = [], [], {}
+    for words, recogniser in recognisers.items():
+        embedded, embedded_probes = recogniser.embed(known), recogniser.embed(asked)
+        named = reidentify.reidentify(embedded, names, embedded_probes, weight=weight)
+        guesses += [made.with_words(words) for made in named]
+        pairs.append(_verified(embedded, names, embedded_probes, probes.truth))
+        matches[f"cosine{words}"] = groups.by_cosine(embedded[: len(gallery)], embedded_probes)
+    result = {
+        **outcome([score(made, probes) for made in guesses], names, probes, gallery=len(gallery)),
+        **max(pairs, key=lambda judged: judged["verification_auc"]),
+        "faces_found": None if faces is None else faces.rate,
+        "trained": _trained(lab, cell, kind, recognisers),
+    }
+    if kind.adaptive:
+        # The gallery is cut where the faces are on the originals, too: a detector that misses one is no
+        # protection.
+        result["linking"] = linking(matches, codes[gallery], probes.truth, seed=cell.seed)
+    return Comparison.of(result, guesses)
+
+
+def _trained(
+    lab: "Lab", cell: Cell, kind: Attack, recognisers: dict[str, reidentify.Recogniser]
+) -> list[dict[str, Any]]:
+    """The networks of an attack that were trained; see kinds.attack.Trained."""
+    networks = {f"recogniser{words}": recogniser.trained for words, recogniser in recognisers.items()}
+    if kind.view == "restored":
+        networks["restorer"] = lab.adversaries.undoer(cell).trained
+    return [
+        {"network": name, **asdict(made), "curve": [list(point) for point in made.curve]}
+        for name, made in networks.items()
+        if made is not None
+    ]
+
+
+def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
+    return verified(lambda rows: probes[rows] @ gallery.T, names, truth)
+
+
+class _Shown:
+    """Images of a stream as they are released and then seen. State: those of streams without noise."""
+
+    def __init__(self, lab: "Lab", cell: Cell, kind: Attack) -> None:
+        self.noisy = lab.protection(cell).draws_noise
+        self._lab, self._cell, self._view = lab, cell, kind.view
+        self._before: dict[int, Tensor] = {}
+
+    def __call__(self, images: Tensor, stream: int, number: int = 0) -> Tensor:
+        """What is seen of the images of a stream, which are the same each time."""
+        if self.noisy or stream not in self._before:
+            self._before[stream] = self._seen(images, stream, number)
+        return self._before[stream]
+
+    def _seen(self, images: Tensor, stream: int, number: int) -> Tensor:
+        lab, cell = self._lab, self._cell
+        released = lab.released(cell, images, stream, number)
+        match self._view:
+            case "denoised":
+                model = few_shot.trained(lab, cell.protection, cell.seed, "denoised")
+                return model.denoise(released.images())
+            case "restored":
+                return lab.adversaries.undone(cell, released)
+            case "shape":
+                shapes: Tensor = released.shapes()
+                return shapes
+            case _:
+                shown: Tensor = released.images()
+                return shown

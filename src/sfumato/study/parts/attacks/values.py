@@ -1,0 +1,211 @@
+"""Adversaries on the values that travelled: cells, pixels and shapes, numbers, bits or the answer.
+
+They know the protection, as the adaptive adversary does, and have no network: they learn from releases of the
+training people what tells people apart, and compare the probes with releases of the gallery.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato.attack import groups, plda, reidentify
+from sfumato.attack.table import Table, by_table
+from sfumato.base.proportions import wilson
+from sfumato.dp.naming import MOST_OUTPUTS
+from sfumato.study.cells import Cell
+from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
+from sfumato.study.parts.attacks import comparisons
+from sfumato.study.parts.attacks.comparisons import Comparison
+from sfumato.study.parts.attacks.scores import Probes, hits, linking, of_groups, outcome, score, verified
+from sfumato.study.vocabulary import IMAGES, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+_VERSION = 2  # raised when the same adversaries would find more or less
+_NUMBERS = 2048  # of an image at most: of larger ones means over squares, which named no fewer people
+_SQUARE = 4  # whose means are looked at as well, where noise falls on every pixel
+_LEARNED = 20_000  # releases at most that are learned from
+_REDRAWN = 8  # releases of each photograph that a table counts
+
+_Reading = Callable[[Any], Tensor]  # a release -> (N, D) numbers
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the figures of the attack."""
+    adversary = lab.config.adversary
+    return {
+        "sensitive": lab.adversaries.sensitive,
+        "values": _VERSION,
+        **{name: getattr(adversary, name) for name in ("gallery", "probes", "copies")},
+    }
+
+
+def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Look for everybody on releases, and say how often that works; see attack.Result."""
+    return compared(lab, cell).result
+
+
+def compared(lab: "Lab", cell: Cell) -> Comparison:
+    """What they make of every probe."""
+    return comparisons.kept(lab, cell, _compare)
+
+
+def _compare(lab: "Lab", cell: Cell) -> Comparison:
+    adversaries = lab.adversaries
+    gallery, rows = adversaries.dealt(cell.seed)
+    people = adversaries.people
+    codes = people.label(adversaries.sensitive).codes
+    names, probes = codes[gallery], Probes.dealt(codes[rows], seed=cell.seed)
+    known = _released(lab, cell, people.images[gallery], GALLERY, lab.config.adversary.copies)
+    asked = _released(lab, cell, people.images[rows], PROBES, 1)
+    learned, others = _learned(lab, cell)
+    words, reading, model = _learner(learned, others, _readings(lab, cell, asked[0]))
+    known_values, asked_values = torch.stack([reading(released) for released in known]), reading(asked[0])
+    guesses = [
+        made.with_words(words) for made in reidentify.by_values(known_values, names, asked_values, model)
+    ]
+    scores = [score(made, probes) for made in guesses]
+    if 0 < (getattr(lab.protection(cell), "outputs", None) or 0) <= MOST_OUTPUTS:
+        more = [
+            _released(lab, cell, people.images[photographs], stream, _REDRAWN, first=len(releases))
+            for photographs, stream, releases in ((gallery, GALLERY, known), (rows, PROBES, asked))
+        ]
+        table = _table([*known, *more[0]], names, [*asked, *more[1]], probes.truth)
+        # It takes the place of the one that counts a gallery's few copies.
+        kept = [number for number, made in enumerate(guesses) if made.classifier != "table"]
+        scores = [*(scores[number] for number in kept), _exact(table, probes)]
+        exact = reidentify.Guesses("table", table.people, table.log_posteriors[0])
+        guesses = [*(guesses[number] for number in kept), exact]
+    result = {
+        **outcome(scores, names, probes, gallery=len(gallery)),
+        **_paired(known_values, names, asked_values, probes.truth, model, words, seed=cell.seed),
+        "learned_from": len(others),
+    }
+    return Comparison.of(result, guesses)
+
+
+def _paired(
+    known: Tensor,
+    names: Tensor,
+    asked: Tensor,
+    truth: Tensor,
+    model: plda.PLDA | None,
+    words: str,
+    *,
+    seed: int,
+) -> dict[str, Any]:
+    """How pairs of photographs are verified, and labels of two services linked: by PLDA, and by cosines.
+
+    Args:
+        known: (R, n, D) values of the gallery; the other service has the first release of each.
+        names: (n,) int64.
+        asked: (m, D).
+        truth: (m,) int64.
+        model: None where nothing could be learned.
+        words: after the name of a classifier.
+        seed: decides which photographs a service has.
+    """
+    spread, mean = torch.std_mean(known[0].double(), dim=0)
+    first, second = ((values.double() - mean) / spread.clamp(min=1e-9) for values in (known[0], asked))
+    matches = {f"cosine{words}": groups.by_cosine(first, second)}
+    judged = {}
+    if model is not None:
+        matches[f"plda{words}"] = plda.matched(model, known[0], asked)
+        photographs = torch.arange(len(names))
+        judged = verified(lambda rows: model.log_ratios(known, photographs, asked[rows])[1], names, truth)
+    return {**judged, "linking": linking(matches, names, truth, seed=seed)}
+
+
+def _released(
+    lab: "Lab", cell: Cell, images: Tensor, stream: int, copies: int, *, first: int = 0
+) -> list[Any]:
+    """So many releases of the images, as the other adversaries have them; without noise all are one.
+
+    Those before the number `first` are known already.
+    """
+    copies = copies if lab.protection(cell).draws_noise else 1
+    return [lab.released(cell, images, stream, number) for number in range(first, copies)]
+
+
+def _learned(lab: "Lab", cell: Cell) -> tuple[list[Any], Tensor]:
+    """Releases of the training people, and who they are; where there are too many, of some of the people."""
+    others = lab.adversaries.others
+    codes = others.label(lab.adversaries.sensitive).codes
+    people, rows, counts = codes.unique(return_inverse=True, return_counts=True)
+    order = lab.shuffled(len(people), cell.seed)
+    kept = order[counts[order].cumsum(0) <= _LEARNED]
+    rows = torch.isin(rows, kept).nonzero().flatten()
+    copies = max(1, min(lab.config.adversary.copies, _LEARNED // max(1, len(rows))))
+    return _released(lab, cell, others.images[rows], OTHERS, copies), codes[rows]
+
+
+def _learner(
+    learned: list[Any], others: Tensor, readings: dict[str, _Reading]
+) -> tuple[str, _Reading, plda.PLDA | None]:
+    """The way to read a release by which most people are named who were held out: its words, it, its model.
+
+    The first, and no model, where nothing can be learned.
+    """
+    models = {}
+    for words, reading in readings.items():
+        values = torch.stack([reading(released) for released in learned])
+        if not plda.trainable(values, others):
+            return words, reading, None
+        models[words] = plda.train(values, others)
+    best = max(models, key=lambda words: models[words].held_out)
+    return best, readings[best], models[best]
+
+
+def _readings(lab: "Lab", cell: Cell, released: Any) -> dict[str, _Reading]:
+    """The ways to read a release as numbers: what a classifier's name says of it, and the way.
+
+    Noise on every pixel is read as means over squares as well, in which most of it is gone.
+    """
+    if release_kind(cell.protection) not in IMAGES:
+        return {"": lambda released: released.vectors()}
+    channels, height, width = _planes(released).shape[1:]
+    side = next(side for side in range(1, height + width) if channels * height * width <= _NUMBERS * side**2)
+    readings = {"" if side == 1 else f", on {side}x{side} means": _means(side)}
+    if lab.protection(cell).draws_noise and released.cell == 1 and side < _SQUARE < min(height, width):
+        readings[f", on {_SQUARE}x{_SQUARE} means"] = _means(_SQUARE)
+    return readings
+
+
+def _planes(released: Any) -> Tensor:
+    """(N, C, h, w) float32 values from 0 to 1; of a mask, a channel more that says what is shown."""
+    values: Tensor = released.values.float() / 255
+    return values if released.shown is None else torch.cat([values, released.shown.float()], 1)
+
+
+def _means(side: int) -> _Reading:
+    """Means over squares of that side, which are cut at the border."""
+    return lambda released: functional.avg_pool2d(
+        _planes(released), side, ceil_mode=True, count_include_pad=False
+    ).flatten(1)
+
+
+def _table(known: list[Any], names: Tensor, asked: list[Any], truth: Tensor) -> Table:
+    gallery, probes = (
+        torch.stack([released.vectors() for released in releases]) for releases in (known, asked)
+    )
+    return by_table(gallery, names, probes, truth)
+
+
+def _exact(table: Table, probes: Probes) -> dict[str, Any]:
+    """The score of the exact table, with its 95% interval over probes: a probe's releases count as one."""
+
+    def judge(rows: Tensor) -> tuple[Tensor, Tensor]:
+        posteriors = table.of_groups(rows)  # (Q, G, I)
+        return posteriors.mean(0), table.named(posteriors, probes.truth[rows[:, 0]]).mean(0)
+
+    low, high = wilson(table.right.sum().item(), len(probes.truth))
+    return {
+        "classifier": "table",
+        **{"top1": table.top1, "low": low, "high": high, "in_sample": table.in_sample},
+        "hits": hits(table.right, probes.truth),
+        "groups": of_groups(judge, table.people, probes),
+    }

@@ -1,0 +1,142 @@
+"""How often a learner names the target rightly from releases."""
+
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+
+from sfumato.study.cells import Cell
+from sfumato.study.parts.kinds.common import Model, learners_of, module, not_taken
+from sfumato.study.vocabulary import LEARNERS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+
+class Promise(Model):
+    """What a meta-learned model promises to the images that it was trained on; see learn.meta.
+
+    Attributes:
+        promise: in words. Where nothing is promised the others are None.
+        clipping: the policy.
+        epsilon, delta: of `unit`; ε is None where the policy is not covered, and
+            `epsilon_if_the_norm_were_public` then what it would be.
+        rdp, gdp_approximation: by the other accountants.
+        image_epsilon: of an image that is in several tasks; None where no bound is known.
+        unit, not_covered: what ε is the price of, and what it does not cover.
+    """
+
+    promise: str
+    clipping: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    rdp: float | None = None
+    gdp_approximation: float | None = None
+    image_epsilon: float | None = None
+    epsilon_if_the_norm_were_public: float | None = None
+    unit: str | None = None
+    not_covered: list[str] = pydantic.Field(default_factory=list)
+
+    @pydantic.model_validator(mode="after")
+    def _is_whole(self) -> "Promise":
+        needed = {"clipping", "epsilon", "delta", "unit", "not_covered"}
+        if len(self.model_fields_set) > 1 and not needed <= self.model_fields_set:
+            raise ValueError(f"it has no {min(needed - self.model_fields_set)!r}")
+        return self
+
+
+class Half(Model):
+    """An accuracy on one half of the test images, with its 95% interval."""
+
+    accuracy: float
+    low: float
+    high: float
+
+
+class Served(Model):
+    """What a service answers of test images, with the training images enrolled.
+
+    Attributes:
+        accuracy, low, high: the share that it names rightly, with its 95% interval.
+        accepted_right: the share that it does not answer by "none of these" besides; None where it refuses
+            nothing.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    accepted_right: float | None = None
+
+
+class Result(Model):
+    """An accuracy with its interval: over episodes, or over test images.
+
+    Attributes:
+        accuracy: the share that is named rightly.
+        half_width, episodes: half of its 95% interval over so many episodes; of learners of new classes.
+        low, high, images, chance: its 95% interval over so many test images, and how often it is right to
+            name the commonest class; of learners that know the classes.
+        accepted_right: the share of queries that a service names rightly and does not answer by "none of
+            these", with half of its interval; of few-shot learners and codes that refuse.
+        served: what a service answers where classes are known beforehand: see Served; of bits and numbers.
+        halves: the same on two halves of the test images; none in records of earlier versions.
+        privacy: what a model promises to the images that it was trained on.
+        operations: multiply-adds of a query.
+        curve: the validation accuracy after each epoch of training, of few-shot learners.
+    """
+
+    accuracy: float
+    half_width: float | None = None
+    episodes: int | None = None
+    low: float | None = None
+    high: float | None = None
+    images: int | None = None
+    chance: float | None = None
+    accepted_right: float | None = None
+    accepted_right_half_width: float | None = None
+    served: Served | None = None
+    train_seconds: float | None = None
+    precision: str | None = None
+    operations: int | None = None
+    curve: tuple[float, ...] = ()
+    halves: tuple[Half, Half] | tuple[()] = ()
+    privacy: Promise | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_an_interval(self) -> "Result":
+        over_images = (self.low, self.high, self.images, self.chance)
+        if None in over_images and None in (self.half_width, self.episodes):
+            raise ValueError(
+                "it has neither half_width and episodes nor low, high, images and chance of its interval"
+            )
+        return self
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each learner."""
+    return [Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)]
+
+
+def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
+    """Learners that cannot take what is released."""
+    if spec == "none" or release_kind(spec) == "answer":
+        return {}
+    return not_taken("learner", LEARNERS, config.learners, spec)
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    decided: dict[str, Any] = learner_of(cell).settings(lab, cell)
+    return decided
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Train the learner, or read it where it was trained, and test it."""
+    result: dict[str, Any] = learner_of(cell).accuracy(lab, cell)
+    return result
+
+
+def learner_of(cell: Cell) -> Any:
+    """The module of sfumato.study.parts.learners that trains and tests the learner of a cell."""
+    method = LEARNERS[dict(cell.which)["learner"]].method
+    return module("learners", method)

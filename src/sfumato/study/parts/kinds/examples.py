@@ -1,0 +1,84 @@
+"""A few test images, and what leaves the device of each: for the first screen of a report."""
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.parts.kinds.common import Model, Picture
+from sfumato.study.parts.kinds.pictures import as_uris
+from sfumato.study.vocabulary import IMAGES, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+_COUNT = 6
+_NUMBERS = 8  # of a code or a feature that are written out
+
+
+class Example(Model):
+    """An image, and its release.
+
+    Attributes:
+        original: the image.
+        released: the release, where it can be looked at.
+        words: the release, where it cannot: bits, numbers, or the name of a class.
+    """
+
+    original: Picture
+    released: Picture | None = None
+    words: str = ""
+
+
+class Result(Model):
+    """Examples of one protection."""
+
+    examples: tuple[Example, ...]
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each protection, of the first seed; none where a study wants no pictures."""
+    wanted = config.pictures and spec != "none" and seed == config.seeds[0]
+    return [Cell("examples", spec, seed)] if wanted else []
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    return {"examples": _COUNT}
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Release the images of a few different people, where there are people, and else of any."""
+    rows = _rows(lab, cell.seed)
+    images = lab.test.images[rows]
+    release = lab.released(cell, images)
+    originals = as_uris(images)
+    if release_kind(cell.protection) in IMAGES:
+        released = as_uris(release.images())
+        pairs = zip(originals, released, strict=True)
+        return {"examples": [{"original": one, "released": other} for one, other in pairs]}
+    written = _in_words(release)
+    return {
+        "examples": [{"original": one, "words": words} for one, words in zip(originals, written, strict=True)]
+    }
+
+
+def _rows(lab: "Lab", seed: int) -> list[int]:
+    order = lab.shuffled(len(lab.test), seed).tolist()
+    sensitive = lab.config.task.sensitive
+    if sensitive is None:
+        return order[:_COUNT]
+    people = lab.test.label(sensitive).codes.tolist()
+    first = {people[row]: row for row in reversed(order)}  # of each person
+    fresh = [row for row in order if first[people[row]] == row]
+    return [*fresh, *(row for row in order if first[people[row]] != row)][:_COUNT]
+
+
+def _in_words(release: Any) -> list[str]:
+    """What leaves of each image, as it is read aloud."""
+    if release.kind == "answer":
+        return list(release.names)
+    if release.kind == "bits":
+        rows = ["".join("1" if bit else "0" for bit in row) for row in release.values.tolist()]
+        return [" ".join(row[i : i + 4] for i in range(0, len(row), 4)) for row in rows]
+    more = " ..." if release.values.shape[1] > _NUMBERS else ""
+    return [" ".join(f"{each:.2f}" for each in row[:_NUMBERS]) + more for row in release.values.tolist()]

@@ -1,0 +1,52 @@
+"""How often a further secret is inferred: an attribute of who is on an image, as gender or expression.
+
+The classes of an attribute are the same for everybody, so that an adversary learns them from releases of
+people whom they know, and needs no photograph of those they ask about; see sfumato.study.parts.attacks.infer.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from sfumato.study.cells import Cell
+from sfumato.study.parts.kinds.attack import Score
+from sfumato.study.parts.kinds.common import Model, module
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+
+class Result(Model):
+    """What one adversary infers.
+
+    Attributes:
+        scores: of each of their classifiers, at least one; `hits` are those of each of the people.
+        chance: how often it is right to name the commonest class of the test images.
+        identities: how many classes there are.
+        probes: the test images: of every one it is asked.
+        people: how many of the images show each person, in the order of their names.
+    """
+
+    scores: Annotated[list[Score], Field(min_length=1)]
+    chance: float
+    identities: int
+    probes: int
+    people: tuple[int, ...]
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each attribute."""
+    return [Cell("inference", spec, seed, (("secret", label),)) for label in config.task.attributes]
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    decided: dict[str, Any] = module("attacks", "infer").settings(lab, cell)
+    return decided
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Learn the attribute from releases of others, and infer it on the test images."""
+    result: dict[str, Any] = module("attacks", "infer").attack(lab, cell)
+    return result

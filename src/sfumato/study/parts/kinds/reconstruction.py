@@ -1,0 +1,76 @@
+"""What an adversary rebuilds of an image: from the numbers that were released, or from shared gradients."""
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.parts.kinds.common import Model, Picture, module, not_taken
+from sfumato.study.vocabulary import RECONSTRUCTIONS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+_IMAGES, _SHOWN = 100, 4
+
+
+class Result(Model):
+    """Means over `images` test images, by the names of the measures; None for infinite ones.
+
+    Attributes:
+        originals, pictures: some images and what was rebuilt of them, as data: URIs of PNG files; none where
+            a study wants no pictures.
+    """
+
+    measures: dict[str, float | None]
+    images: int
+    originals: tuple[Picture, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each attack that can be made on what is released."""
+    if spec == "none":
+        return []
+    kind = release_kind(spec)
+    return [
+        Cell("reconstruction", spec, seed, (("attack", name),))
+        for name in config.reconstructions
+        if kind in RECONSTRUCTIONS[name].releases
+    ]
+
+
+def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
+    """Attacks that cannot be made on what is released."""
+    if spec == "none":
+        return {}
+    return not_taken("reconstruction", RECONSTRUCTIONS, config.reconstructions, spec)
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    decided: dict[str, Any] = _method_of(cell).settings(lab, cell)
+    shown = {} if lab.config.pictures else {"shown": 0}
+    return {"measures": lab.config.measures, **shown, **decided}
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Rebuild test images, and compare them with what they were."""
+    from sfumato.study.parts.kinds.pictures import as_uris
+    from sfumato.study.parts.kinds.similarity import compared
+
+    rows = lab.some_of_the_test(_IMAGES, cell.seed)
+    clean = lab.test.images[rows]
+    rebuilt = _method_of(cell).rebuild(lab, cell, clean)
+    shown = _SHOWN if lab.config.pictures else 0
+    return {
+        "measures": compared(lab, cell, rows, rebuilt),
+        "images": len(rows),
+        "originals": as_uris(clean[:shown]),
+        "pictures": as_uris(rebuilt[:shown]),
+    }
+
+
+def _method_of(cell: Cell) -> Any:
+    """The module of sfumato.study.parts.attacks that rebuilds."""
+    method = RECONSTRUCTIONS[dict(cell.which)["attack"]].method
+    return module("attacks", method)

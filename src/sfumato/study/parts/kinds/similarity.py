@@ -1,0 +1,98 @@
+"""How much of an image is left in what is released, or in what a denoiser or an adversary makes of it."""
+
+import math
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.parts.kinds.common import Guarantee, Model, views_of
+from sfumato.study.vocabulary import MEASURES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+_IMAGES = 100  # the paper measures SSIM over 100 test images
+
+
+class Result(Model):
+    """Means over `images` test images, by the names of the measures; None for infinite ones.
+
+    Attributes:
+        bytes_per_image: that travel; of releases alone.
+        guarantee: what is proved, with its text; of releases alone.
+    """
+
+    images: int
+    bytes_per_image: int | None = None
+    guarantee: Guarantee | None = None
+
+    @property
+    def measures(self) -> dict[str, float | None]:
+        """Name -> mean."""
+        means = self.model_extra or {}
+        return {name: means[name] for name in MEASURES if name in means}
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each view."""
+    return [Cell("similarity", spec, seed, (("view", view),)) for view in views_of(config, spec)]
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    config, view = lab.config, dict(cell.which)["view"]
+    decided: dict[str, Any] = {"measures": config.measures}
+    if "face-similarity" in config.measures:
+        decided |= {"faces": lab.adversaries.recogniser()}
+    if view == "denoised":
+        decided |= lab.training_settings()
+    elif view == "restored":
+        decided |= lab.adversaries.undoing(cell.protection)
+    return decided
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Compare test images with what can be seen of them."""
+    view = dict(cell.which)["view"]
+    rows = lab.some_of_the_test(_IMAGES, cell.seed)
+    clean = lab.test.images[rows]
+    result: dict[str, Any] = {"images": len(rows), **compared(lab, cell, rows, lab.seen(cell, clean, view))}
+    if view == "released":
+        result["bytes_per_image"] = lab.released(cell, clean[:1]).bytes_per_image
+        result["guarantee"] = lab.guarantee(cell)
+    return result
+
+
+def compared(lab: "Lab", cell: Cell, rows: "Tensor", shown: "Tensor") -> dict[str, float | None]:
+    """The measures of the study, of test images and what there is to see of them.
+
+    Args:
+        lab: of the study.
+        cell: its seed counts.
+        rows: (N,) of the test images.
+        shown: (N, C, H, W) uint8 counterparts.
+
+    Returns:
+        name -> mean; None for an infinite one.
+    """
+    from sfumato import images
+
+    means: dict[str, float | None] = {}
+    for name in lab.config.measures:
+        if name == "face-similarity":
+            alike, strangers = lab.adversaries.face_similarity(lab.test.rows(rows), shown, cell.seed)
+            means |= {name: alike, "face-similarity_of_two": strangers}
+            continue
+        clean = images.to_float(lab.test.images[rows])
+        mean = _function(name)(clean, images.to_float(shown)).mean().item()
+        means[name] = mean if math.isfinite(mean) else None
+    return means
+
+
+def _function(name: str) -> Any:
+    """(N, C, H, W) float images and counterparts -> (N,), the function of a measure."""
+    module, _, function = MEASURES[name].function.partition(":")
+    return getattr(import_module(module), function)

@@ -1,0 +1,59 @@
+"""What a service's stored embeddings tell their thief: who is on the images that they were made of."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from sfumato.study.cells import Cell
+from sfumato.study.parts.kinds.attack import Score
+from sfumato.study.parts.kinds.common import Model, learners_of
+from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+
+class Result(Model):
+    """How often a thief names the person behind an embedding; see attack.Result.
+
+    Attributes:
+        embeddings: how many were stolen.
+    """
+
+    scores: Annotated[list[Score], Field(min_length=1)]
+    chance: float
+    identities: int
+    embeddings: int
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each few-shot learner of images, where there is a secret."""
+    if not config.stored or config.task.sensitive is None or release_kind(spec) not in IMAGES:
+        return []
+    return [
+        Cell("stored", spec, seed, (("learner", name),))
+        for name in learners_of(config, spec)
+        if LEARNERS[name].method == "few_shot"
+    ]
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    task = lab.config.task
+    adversary = lab.config.adversary
+    return {
+        **lab.training_settings(),
+        "sensitive": task.sensitive,
+        "gallery": [adversary.gallery, adversary.probes],
+    }
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Compare stolen embeddings with those of known people, released and embedded alike."""
+    from sfumato.study.parts.attacks import reidentify
+    from sfumato.study.parts.learners import few_shot
+
+    model = few_shot.trained(lab, cell.protection, cell.seed, dict(cell.which)["learner"])
+    compared = reidentify.of_vectors(lab, cell, lambda released: model.embed(released.images()))
+    return {**compared.result, "embeddings": compared.result["probes"]}

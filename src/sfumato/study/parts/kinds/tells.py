@@ -1,0 +1,150 @@
+"""What else a release tells: every label of the data set, beside guessing.
+
+The adversary is a textbook one: classifiers of what travelled, trained on releases of other images. Labels
+whose classes are the same in training and test images are learned on training images; of others, as of who it
+is, half of the test images of each class are known.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.parts.kinds.common import Model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.data.labelled import LabelledImages
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+_IMAGES = 1500  # of each side at most
+_COMPONENTS = 100  # numbers that a release is reduced to
+
+
+class Told(Model):
+    """How often one label is told rightly.
+
+    Attributes:
+        accuracy, low, high: the share, and its 95% interval over images.
+        guessing: how often it is right to name the commonest class.
+        classes, images: how many there are.
+        adversary: the kind of classifier that was best on images of its own.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    guessing: float
+    classes: int
+    images: int
+    adversary: str
+
+
+class Result(Model):
+    """Label -> how often it is told."""
+
+    labels: dict[str, Told]
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each protection."""
+    return [Cell("tells", spec, seed)] if config.tells else []
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    return {"tells": 2, "target": lab.config.task.target, "classes": lab.config.task.classes}
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Learn each label from what travelled, and test on other images."""
+    from sfumato.learn import vectors
+    from sfumato.learn.classifier import Accuracy
+    from sfumato.study.lab.streams import TELLING, TOLD
+
+    labels = {}
+    train = lab.data.split("train")
+    known = train.rows(lab.shuffled(len(train), cell.seed)[:_IMAGES])
+    asked = lab.test.rows(lab.shuffled(len(lab.test), cell.seed + 1)[:_IMAGES])
+    reduce = Reduced(lab.released(cell, known.images, TELLING).vectors())
+    of_known, of_asked = reduce.known, reduce(lab.released(cell, asked.images, TOLD).vectors())
+    for name in lab.data.labels:
+        learned_rows, asked_rows = (_of_the_task(lab, part, name) for part in (known, asked))
+        known_codes, codes = known.label(name).codes[learned_rows], asked.label(name).codes[asked_rows]
+        if _same_classes(known_codes, codes):
+            learned = (of_known[learned_rows], known_codes)
+            tested = (of_asked[asked_rows], codes)
+        else:
+            halves = _halves(codes)
+            if halves is None:
+                continue
+            first, second = halves
+            learned = (of_asked[asked_rows][first], codes[first])
+            tested = (of_asked[asked_rows][second], codes[second])
+        if len(learned[1].unique()) < 2 or not len(tested[1]):
+            continue
+        model = vectors.train(*learned, seed=cell.seed)
+        accuracy = Accuracy.of(model.classify(tested[0]), tested[1], cell.protection)
+        labels[name] = {
+            "accuracy": accuracy.mean,
+            "low": accuracy.low,
+            "high": accuracy.high,
+            "guessing": accuracy.chance,
+            "classes": len(tested[1].unique()),
+            "images": accuracy.images,
+            "adversary": model.name,
+        }
+    return {"labels": labels}
+
+
+class Reduced:
+    """Principal components of vectors. State: those of the vectors that it was made of."""
+
+    def __init__(self, vectors: "Tensor") -> None:
+        from sklearn.decomposition import PCA
+
+        self._pca = None
+        # Numbers that are few stay as they are; of those that never change nothing can be learned.
+        if vectors.shape[1] > _COMPONENTS < len(vectors) and vectors.std(0).any():
+            pca = PCA(_COMPONENTS, svd_solver="randomized", random_state=0)
+            self._pca = pca.fit(vectors.double().numpy())
+        self.known = self(vectors)
+
+    def __call__(self, vectors: "Tensor") -> "Tensor":
+        """(N, D) -> (N, 100 at most) float64."""
+        import torch
+
+        if self._pca is None:
+            return vectors.double()
+        return torch.from_numpy(self._pca.transform(vectors.double().numpy()))
+
+
+def _of_the_task(lab: "Lab", part: "LabelledImages", name: str) -> "Tensor":
+    """Rows of the images whose class counts: of the target, those of the task's classes; of others, all."""
+    import torch
+
+    label, task = part.label(name), lab.config.task
+    if name != task.target or task.classes is None:
+        return torch.arange(len(part))
+    wanted = torch.tensor([label.names.index(each) for each in task.classes])
+    return torch.isin(label.codes, wanted).nonzero().flatten()
+
+
+def _same_classes(known: "Tensor", asked: "Tensor") -> bool:
+    """Whether nearly all that is asked can have been learned."""
+    import torch
+
+    return torch.isin(asked, known.unique()).double().mean().item() > 0.99
+
+
+def _halves(codes: "Tensor") -> tuple["Tensor", "Tensor"] | None:
+    """Rows of each half of the images of each class; None where no class has two."""
+    import torch
+
+    first, second = [], []
+    for code in codes.unique():
+        rows = (codes == code).nonzero().flatten()
+        if len(rows) > 1:
+            first.append(rows[: len(rows) // 2])
+            second.append(rows[len(rows) // 2 :])
+    return (torch.cat(first), torch.cat(second)) if len(first) > 1 else None

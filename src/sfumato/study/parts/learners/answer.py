@@ -1,0 +1,34 @@
+"""The device's own answer: nothing is learned from what it releases, which is the name of the class."""
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.learn import classifier
+from sfumato.learn.classes import codes_of
+from sfumato.study.cells import Cell
+from sfumato.study.parts.learners import classifier as classifiers
+from sfumato.study.parts.learners import few_shot
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the accuracy."""
+    return few_shot.settings(lab, cell) if lab.config.episodic else classifiers.settings(lab, cell)
+
+
+def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """How often the answer is right: over episodes, whose prototypes came down; or over test images."""
+    if lab.config.episodic:
+        model = few_shot.trained(lab, "none", cell.seed, "clean")
+        clear = Cell(cell.kind, "none", cell.seed)
+        return few_shot.over_episodes(few_shot.tested(lab, clear, model, lab.config.task.shape))
+    target = lab.config.task.target
+    released = lab.released(cell, lab.asked.images)
+    codes = codes_of(lab.asked, target, released.classes, "classifier")
+    return classifiers.over_images(classifier.Accuracy.of(released.values, codes, cell.protection))
+
+
+def check(lab: "Lab") -> None:
+    """As the learner of clear images, who is the one that answers."""
+    (few_shot if lab.config.episodic else classifiers).check(lab)

@@ -1,0 +1,138 @@
+"""Ordinary classifiers in a study: of images by a network, of numbers by textbook classifiers."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sfumato.learn import classifier, vectors
+from sfumato.learn.classes import classes_of, codes_of
+from sfumato.learn.gallery import gallery_of_classes
+from sfumato.study.cells import Cell, changed
+from sfumato.study.lab.models import with_checkpoint
+from sfumato.study.lab.streams import CLASSIFIER_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED
+from sfumato.study.parts.learners import few_shot
+from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the accuracy."""
+    task = lab.config.task
+    return {"target": task.target, "classes": task.classes, "classifier": changed(lab.config.classifier)}
+
+
+def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Train, and test on every test image."""
+    if release_kind(cell.protection) not in IMAGES:
+        return _of_vectors(lab, cell)
+    start = time.perf_counter()
+    model = trained(lab, cell.protection, cell.seed, dict(cell.which)["learner"])
+    taken = time.perf_counter() - start
+    accuracy = classifier.evaluate(
+        model,
+        lab.asked,
+        target=lab.config.task.target,
+        protection=lab.protection(cell),
+        seed=cell.seed,
+    )
+    return over_images(accuracy) | {
+        "trained_epochs": model.card["epochs"],
+        "train_seconds": round(taken, 1),
+        "precision": model.card["precision"],
+    }
+
+
+def trained(lab: "Lab", spec: str, seed: int, learner: str) -> classifier.ClassifierModel:
+    """The classifier of a learner: trained, or read from where an earlier cell or run left it."""
+    config, kind = lab.config, LEARNERS[learner].trained_on
+    spec = "none" if kind == "clear" else spec
+    shapes = kind == "shape"
+
+    make = with_checkpoint(
+        lambda checkpoint: classifier.train(
+            lab.train,
+            lab.protection_of(spec, seed),
+            config.classifier,
+            target=config.task.target,
+            shapes=shapes,
+            validation=lab.validation,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=lab.progress.within,
+        )
+    )
+    task = config.task
+    settings: dict[str, Any] = {"target": task.target, "classes": task.classes}
+    settings |= {"classifier": changed(config.classifier)}
+    settings |= {"spec": spec, "shapes": shapes, "seed": seed, **lab.made_of([spec])}
+    return lab.models.once("classifier", settings, make, classifier.load)
+
+
+def over_images(accuracy: classifier.Accuracy) -> dict[str, Any]:
+    """The part of a result that says how often it is right."""
+    return {
+        "accuracy": accuracy.mean,
+        "low": accuracy.low,
+        "high": accuracy.high,
+        "images": accuracy.images,
+        "chance": accuracy.chance,
+        "halves": [{"accuracy": mean, "low": low, "high": high} for mean, low, high in accuracy.halves]
+        or None,
+    }
+
+
+def check(lab: "Lab") -> None:
+    """Raise DataError where the network cannot be trained, or other splits have other classes."""
+    target = lab.config.task.target
+    classes = classifier.trainable(lab.train, target, lab.config.classifier.network)
+    for part in (lab.validation, lab.asked):
+        if part is not None:
+            codes_of(part, target, classes, "classifier")
+
+
+def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """The best of textbook classifiers of what travelled, chosen on validation images."""
+    target, start = lab.config.task.target, time.perf_counter()
+    classes = classes_of(lab.train, target, "classifier")
+
+    def labelled(part: Any, stream: int) -> tuple[Any, Any]:
+        codes = codes_of(part, target, classes, "classifier")
+        return lab.released(cell, part.images, stream).vectors(), codes
+
+    held = None if lab.validation is None else labelled(lab.validation, CLASSIFIER_VALIDATED)
+    model = vectors.train(*labelled(lab.train, CLASSIFIER_TRAINED), validation=held, seed=cell.seed)
+    taken = time.perf_counter() - start
+    tested, codes = labelled(lab.asked, CLASSIFIER_TESTED)
+    accuracy = classifier.Accuracy.of(model.classify(tested), codes, cell.protection)
+    return over_images(accuracy) | {
+        "served": _served(lab, cell, classes),
+        "model": model.name,
+        "dimension": tested.shape[1],
+        "train_seconds": round(taken, 1),
+    }
+
+
+def _served(lab: "Lab", cell: Cell, classes: Any) -> dict[str, Any]:
+    """What a service answers of the test images, with the training images enrolled."""
+    target = lab.config.task.target
+
+    def embedded(part: Any, stream: int) -> tuple[few_shot.Embedded, np.ndarray]:
+        codes = codes_of(part, target, classes, "classifier").numpy()
+        return few_shot.served_vectors(lab.released(cell, part.images, stream)), codes
+
+    enrolled, labels = embedded(lab.train, CLASSIFIER_TRAINED)
+    asked, truth = embedded(lab.asked, CLASSIFIER_TESTED)
+    gallery = gallery_of_classes(enrolled.vectors, labels, enrolled.weights, enrolled.codes)
+    named = gallery.name(asked.vectors, top=1, refusal=enrolled.refusal)
+    guesses = torch.from_numpy(np.array(gallery.labels, np.int64)[named.rows[:, 0]])
+    accuracy = classifier.Accuracy.of(guesses, torch.from_numpy(truth), cell.protection)
+    right = guesses.numpy() == truth
+    accepted = None if named.none_of_these is None else float((right & ~named.none_of_these).mean())
+    return {
+        **{"accuracy": accuracy.mean, "low": accuracy.low, "high": accuracy.high},
+        "accepted_right": accepted,
+    }

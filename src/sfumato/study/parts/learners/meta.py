@@ -1,0 +1,103 @@
+"""Meta-learning in a study: of the way and shot that the task has."""
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from sfumato.base.precision import resolve
+from sfumato.errors import ConfigError
+from sfumato.learn import meta
+from sfumato.study.cells import Cell, changed
+from sfumato.study.lab.models import with_checkpoint
+from sfumato.study.parts.learners.few_shot import check_episodes, over_episodes
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the accuracy."""
+    task = changed(lab.config.task)
+    for name in ("sensitive", "attributes", "other_shots", "other_ways"):
+        task.pop(name, None)
+    return {"task": task, **_training(lab)}
+
+
+def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Train, and test on episodes.
+
+    There is no number of trained episodes: in a private run it is drawn, and not released.
+    """
+    task = lab.config.task
+    start = time.perf_counter()
+    model = _trained(lab, cell)
+    taken = time.perf_counter() - start
+    accuracy = meta.evaluate(
+        model,
+        lab.asked,
+        queries=task.queries,
+        episodes=task.episodes,
+        target=task.target,
+        protection=lab.protection(cell),
+        seed=cell.seed,
+    )
+    promised = {k: _finite(v) for k, v in (model.card["privacy"] or {}).items() if k != "classes"}
+    return over_episodes(accuracy) | {
+        "trained_steps": model.card["steps"],
+        "train_seconds": round(taken, 1),
+        "precision": resolve(lab.config.meta.precision),
+        "privacy": {"promise": meta.promise(model.card), **promised},
+    }
+
+
+def check(lab: "Lab") -> None:
+    """Ask what meta.train and meta.evaluate will ask, of the first seed.
+
+    That is a policy that is known, a budget with room, and a test on classes that no pool has.
+    """
+    check_episodes(lab, "training", lab.train, lab.config.meta.shape)
+    private = lab.config.meta.private
+    if private is None:
+        return
+    config, target = lab.config.meta, lab.config.task.target
+    trained, tested = (
+        {part.label(target).names[code] for code in part.classes(target).tolist()}
+        for part in (lab.train, lab.asked)
+    )
+    if both := sorted(trained & tested):
+        raise ConfigError(
+            f"meta.private: the {target} {both[0]!r} is in the training and in the test split, and a "
+            f"test would answer questions that no budget covers: split the data by {target}, or set "
+            "private: null"
+        )
+    meta.Promise(private, config, lab.train, target, lab.config.seeds[0]).check()
+
+
+def _trained(lab: "Lab", cell: Cell) -> meta.MetaModel:
+    make = with_checkpoint(
+        lambda checkpoint: meta.train(
+            lab.train,
+            lab.protection(cell),
+            lab.config.meta,
+            target=lab.config.task.target,
+            seed=cell.seed,
+            checkpoint=checkpoint,
+            progress=lab.progress.within,
+        )
+    )
+    settings = {**_training(lab), "spec": cell.protection, "seed": cell.seed}
+    return lab.models.once("meta", settings | lab.made_of([cell.protection]), make, meta.load)
+
+
+def _training(lab: "Lab") -> dict[str, Any]:
+    """All of the study that decides a meta-learned model, beside its protection and seed."""
+    task, config = lab.config.task, lab.config.meta
+    settings = changed(config)
+    if config.private is not None:
+        settings["private"] = changed(config.private)
+    return {"target": task.target, "classes": task.classes, "meta": settings}
+
+
+def _finite(value: Any) -> Any:
+    """None for a bound that is infinite: JSON has no word for it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,113 @@
+"""A code that a study trains."""
+
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import Sampler, fit_episodes
+from sfumato.errors import ConfigError, SpecError
+from sfumato.learn import code
+from sfumato.protect.code import Code
+from sfumato.protect.parameters import canonical
+from sfumato.study.cells import changed
+from sfumato.study.lab.models import with_checkpoint
+from sfumato.study.parts.trained.recipe import NO_FILE, same_classes, task_settings
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+
+@dataclass(frozen=True)
+class CodeRecipe:
+    """A code of so many bits or numbers; see protect.code.Code. It is trained through its noise."""
+
+    bits: int | None = None
+    numbers: int | None = None
+    flip: float | None = None
+    epsilon: float | None = None
+    norm: float | None = None
+    noise: float | None = None
+
+    name: ClassVar[str] = "code"
+
+    def __post_init__(self) -> None:
+        try:
+            code.check_size(bits=self.bits, numbers=self.numbers)
+            self._trained_with(code.CodeConfig(bits=1))
+        except ConfigError as error:
+            raise SpecError(f"code: {error}") from error
+        Code(NO_FILE, flip=self.flip, epsilon=self.epsilon, norm=self.norm, noise=self.noise)  # checks them
+
+    @property
+    def spec(self) -> str:
+        """See Recipe."""
+        return canonical(self.name, self)
+
+    @property
+    def kind(self) -> str:
+        """See Recipe."""
+        return "numbers" if self.bits is None else "bits"
+
+    def settings(self, config: "StudyConfig") -> dict[str, Any]:
+        """See Recipe."""
+        settings = {"codes": changed(self._trained_with(config.codes)), **task_settings(config)}
+        if not config.episodic:  # few classes, whose episodes were smaller in earlier versions
+            settings["filled"] = True
+        return {**settings, "sensitive": self._sensitive(config)}
+
+    def check(self, lab: "Lab") -> None:
+        """See Recipe."""
+        target = lab.config.task.target
+        config = _fitting(lab.train, None, target, self._trained_with(lab.config.codes))
+        Sampler(lab.train.label(target), config.episode)
+
+    def train(self, lab: "Lab", seed: int, path: Path) -> None:
+        """See Recipe."""
+        config = lab.config
+        training, validation = lab.train, lab.validation
+        if not config.episodic:
+            training, validation = same_classes(lab)
+        with_checkpoint(
+            lambda checkpoint: code.train(
+                training,
+                _fitting(training, validation, config.task.target, self._trained_with(config.codes)),
+                target=config.task.target,
+                sensitive=self._sensitive(config),
+                validation=validation,
+                seed=seed,
+                checkpoint=checkpoint,
+                progress=lab.progress.within,
+            )
+        )(path)
+
+    def with_artefact(self, path: str) -> str:
+        """See Recipe."""
+        return Code(path, **asdict(self)).spec
+
+    def _trained_with(self, config: code.CodeConfig) -> code.CodeConfig:
+        flip = self.flip
+        if self.epsilon is not None and self.bits is not None:
+            # Of a word that is another with this probability, half of the bits are.
+            flip = (2**self.bits - 1) / (math.exp(self.epsilon) + 2**self.bits - 1) / 2
+        return replace(
+            config, bits=self.bits, numbers=self.numbers, flip=flip, norm=self.norm, noise=self.noise
+        )
+
+    def _sensitive(self, config: "StudyConfig") -> tuple[str, ...]:
+        if not config.codes.against:
+            return ()
+        return tuple(label for label in config.task.secrets if label != config.task.target)
+
+
+def _fitting(
+    data: LabelledImages, validation: LabelledImages | None, target: str, codes: code.CodeConfig
+) -> code.CodeConfig:
+    """The settings with episodes no larger than the classes of the images allow."""
+    label = data.label(target)
+    codes = fit_episodes(code.filled(codes, len(label.codes.unique())), label.codes)
+    if validation is None:
+        return codes
+    return fit_episodes(codes, validation.label(target).codes, prefix="validation_")

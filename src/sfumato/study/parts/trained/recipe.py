@@ -1,0 +1,60 @@
+"""What a recipe is: a protection of a study that is yet to be trained; and what recipes share."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import torch
+
+from sfumato.data.labelled import LabelledImages
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+NO_FILE = "none.safetensors"  # stands for the artefact where parameters are checked before there is one
+_HELD_OUT = 10  # one of so many training images chooses the best epoch, where validation has other classes
+
+
+class Recipe(Protocol):
+    """A protection that a study trains. Implementations are frozen dataclasses of its parameters."""
+
+    name: ClassVar[str]
+
+    @property
+    def spec(self) -> str:
+        """As the study file has it, and its records."""
+
+    @property
+    def kind(self) -> str:
+        """Of what it releases."""
+
+    def settings(self, config: "StudyConfig") -> dict[str, Any]:
+        """All that decides its artefact, beside data and seed."""
+
+    def check(self, lab: "Lab") -> None:
+        """Raise an error now, where it could not be trained after an hour."""
+
+    def train(self, lab: "Lab", seed: int, path: Path) -> None:
+        """Train it, and write its artefact. Resumes from a checkpoint beside it where there is one."""
+
+    def with_artefact(self, path: str) -> str:
+        """The spec of the protection that is trained."""
+
+
+def same_classes(lab: "Lab") -> tuple[LabelledImages, LabelledImages | None]:
+    """Training and validation images of the same classes.
+
+    Validation images of episodes have classes of their own: there, some of the training images are kept out.
+    """
+    if not lab.config.episodic:
+        return lab.train, lab.validation
+    order = torch.randperm(len(lab.train), generator=torch.Generator().manual_seed(0))
+    codes = lab.train.label(lab.config.task.target).codes
+    kept, held = order[len(order) // _HELD_OUT :], order[: len(order) // _HELD_OUT]
+    held = held[torch.isin(codes[held], codes[kept])]
+    return lab.train.rows(kept), lab.train.rows(held) if len(held) else None
+
+
+def task_settings(config: "StudyConfig") -> dict[str, Any]:
+    """All of the task that decides what is trained for it."""
+    return {"target": config.task.target, "classes": config.task.classes}
