@@ -23,7 +23,7 @@ from sfumato.edge.runtime import session
 from sfumato.learn import private_feature
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.private_feature import FeatureConfig
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.protect import code as codes
 from sfumato.protect import mask as masks
 from sfumato.protect import parse
@@ -96,7 +96,7 @@ def beside(code: Path, mask: Path, *, seconds: float) -> Iterator[Line]:
 
 def write_code(path: Path) -> None:
     """An untrained encoder."""
-    network = untrained_code_network("conv4", SHAPE, dimension=16, seed=0)
+    network = make_code_network("conv4", SHAPE, dimension=16, seed=0)
     card = {"kind": codes.KIND, "shape": list(SHAPE), "config": {"encoder": "conv4", "bits": 16}}
     artefacts.save(path, {f"network.{name}": each for name, each in network.state_dict().items()}, card)
 

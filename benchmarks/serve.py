@@ -33,7 +33,7 @@ from sfumato import artefacts, wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.vectors import BitsRelease
@@ -105,7 +105,7 @@ class Code:
 
     def save(self, folder: Path) -> Path:
         shape = (3, self.side, self.side)
-        network = untrained_code_network("conv4", shape, dimension=self.bits, seed=0).eval()
+        network = make_code_network("conv4", shape, dimension=self.bits, seed=0).eval()
         path = folder / f"{self.name}.safetensors"
         weights = {f"network.{name}": each for name, each in network.state_dict().items()}
         card = {"kind": "code", "config": {"encoder": "conv4", "bits": self.bits}, "shape": list(shape)}

@@ -5,7 +5,7 @@ reads docstrings, comments, messages and function names. Code, links and templat
 
 Idioms are counted per 10,000 words; functions named by a participle are counted one by one. Each room of
 `src/sfumato` has its ceilings in `docs/words.toml`, and so have the pages. A ceiling only goes down:
-`python docs/words.py --lower` writes the present counts wherever they are lower.
+`python docs/words.py --lower dp serve` writes the present counts of these rooms wherever they are lower.
 
 `python docs/words.py` prints the rooms above a ceiling with their worst places, and ends with 1 if there are
 any; `python docs/words.py dp serve` prints every place in these rooms. Two rules have no ceiling: people are
@@ -20,7 +20,7 @@ import sys
 import tokenize
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -261,14 +261,15 @@ def excesses(counted: dict[str, Room], ceilings: dict[str, dict[str, int]]) -> I
                 yield from map(str, sorted(found, key=lambda place: -files[place.path])[:WORST])
 
 
-def lower(counted: dict[str, Room], ceilings: dict[str, dict[str, int]]) -> str:
-    """The file of ceilings with every one that can go down lowered; a new room begins at its counts."""
+def lower(counted: dict[str, Room], ceilings: dict[str, dict[str, int]], kept: Collection[str] = ()) -> str:
+    """The file of ceilings, each lowered to the present count if that is less, except of `kept` rooms."""
     lines = [
         "# Idioms per 10,000 words and participle names, at most. Written by `python docs/words.py --lower`."
     ]
     for name, room in counted.items():
         old = ceilings.get(name, {})
-        values = (f"{c} = {min(old.get(c, room.ceiling(c)), room.ceiling(c))}" for c in COLUMNS)
+        new = {column: room.ceiling(column) for column in COLUMNS}
+        values = (f"{c} = {old[c] if name in kept else min(old.get(c, new[c]), new[c])}" for c in COLUMNS)
         lines.append(f"{name} = {{{', '.join(values)}}}")
     return "\n".join(lines) + "\n"
 
@@ -278,8 +279,9 @@ def main(arguments: list[str]) -> int:
     read = list(texts())
     counted = rooms(read, programs())
     ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8")) if CEILINGS.exists() else {}
-    if arguments == ["--lower"]:
-        CEILINGS.write_text(lower(counted, ceilings), encoding="utf-8")
+    if arguments[:1] == ["--lower"]:
+        kept = set(ceilings) - set(arguments[1:] or counted)
+        CEILINGS.write_text(lower(counted, ceilings, kept), encoding="utf-8")
         return 0
     for name in arguments:
         print(

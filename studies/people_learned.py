@@ -40,7 +40,7 @@ from sfumato.learn.semsim import perceptual
 from sfumato.learn.semsim.perceptual import Looked, PerceptualConfig
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import WIDTHS
-from sfumato.networks.stage_distance import KINDS, StageDistance, averaged, placed_terms, relative_terms
+from sfumato.networks.stage_distance import KINDS, StageDistance, average, relative_terms, terms_by_pixel
 
 WEIGHTS = SHARED / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"
 SEEDS = (0, 1, 2)
@@ -111,9 +111,9 @@ def looked(split: str, count: int, known: people.Recognition, runs: Path) -> dic
         stages = network.stages(originals)
         shown = [network.stages(others) for _, others in distorted(originals, known)]
         kept = {
-            "placed": torch.stack([placed_terms(stages, each) for each in shown]),
-            "averages": torch.stack([averaged(each) for each in shown]),
-            "originals": averaged(stages),
+            "placed": torch.stack([terms_by_pixel(stages, each) for each in shown]),
+            "averages": torch.stack([average(each) for each in shown]),
+            "originals": average(stages),
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(kept, path)

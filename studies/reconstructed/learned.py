@@ -21,7 +21,7 @@ from sfumato.learn.semsim import SemSimConfig, perceptual
 from sfumato.learn.semsim.perceptual import Foretold, Looked, PerceptualConfig
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import WIDTHS
-from sfumato.networks.stage_distance import KINDS, StageDistance, averaged, placed_terms, relative_terms
+from sfumato.networks.stage_distance import KINDS, StageDistance, average, relative_terms, terms_by_pixel
 
 SEEDS = (0, 1, 2)
 PUBLISHED = SemSimConfig(network="lenet", epochs=100, learning_rate=0.05, momentum=0.9)
@@ -151,10 +151,10 @@ def seen(name: str, attack: str, records: Rows, runs: Path) -> Seen:
         for victim, each in found.items():
             originals, others = read_pairs(name, attack, victim, each["items"], runs)
             stages, shown = network.stages(originals), network.stages(others)
-            averages.append(averaged(shown))
-            placed.append(placed_terms(stages, shown))
+            averages.append(average(shown))
+            placed.append(terms_by_pixel(stages, shown))
         kept = {
-            "originals": averaged(stages),
+            "originals": average(stages),
             "averages": torch.stack(averages),
             "placed": torch.stack(placed),
         }

@@ -124,7 +124,7 @@ def test_the_service_is_called_as_the_variables_say(monkeypatch, capsys, variabl
 
 def test_nothing_of_the_sdk_is_imported_unless_it_is_asked_for():
     program = (
-        "import sys; from sfumato import telemetry; assert telemetry.begin() is None\n"
+        "import sys; from sfumato.base import telemetry; assert telemetry.begin() is None\n"
         "with telemetry.time_work('study cell', {}): pass\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )

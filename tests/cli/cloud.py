@@ -15,7 +15,7 @@ from sfumato.base import listening
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.refusal import Interval, Rate, Refusal
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.serve import models
@@ -49,7 +49,7 @@ def refusing(threshold: float) -> Refusal:
 def encoder(path: Path, *, seed: int = 0, **size: int) -> Path:
     """The artefact of an encoder of codes, bits=B or numbers=D, which knows squares but was never trained."""
     shape, draw = (3, SIDE, SIDE), torch.Generator().manual_seed(0)
-    network = untrained_code_network("conv4", shape, dimension=sum(size.values()), seed=seed)
+    network = make_code_network("conv4", shape, dimension=sum(size.values()), seed=seed)
     with torch.no_grad():  # batch norm sees what images are like
         for _ in range(50):
             network(torch.rand(32, 3, 4, 4, generator=draw).repeat_interleave(4, 2).repeat_interleave(4, 3))

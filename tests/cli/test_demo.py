@@ -75,7 +75,7 @@ def test_classes_that_are_new_are_learned_in_episodes_at_32_pixels(tmp_path, cap
 def test_of_few_images_of_each_class_an_encoder_stays_as_it_is(
     tmp_path, capsys, monkeypatch, installed: bool, encoder: str, words: str
 ):
-    monkeypatch.setattr(WheelFile, "installed", lambda file: installed)
+    monkeypatch.setattr(WheelFile, "is_installed", lambda file: installed)
     names = [f"class {number}" for number in range(24)]
     source = photographs(tmp_path, {"train": names[:12], "validation": names[12:18], "test": names[18:]})
     settings = of_own_images(source, "gender", Learner.auto, None)

@@ -25,7 +25,7 @@ from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.networks.classifiers import CLASSIFIERS
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
 from sfumato.protect.answer import Answerer, save
 from sfumato.protect.region import Region
@@ -302,7 +302,7 @@ def test_the_format_of_a_folder_is_png_or_what_is_asked_for(
 def code(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The spec of a code of 12 bits, of an encoder that was never trained."""
     path = tmp_path_factory.mktemp("code") / "bits.safetensors"
-    network = untrained_code_network("conv4", (3, 20, 17), dimension=12, seed=0)
+    network = make_code_network("conv4", (3, 20, 17), dimension=12, seed=0)
     card = {"kind": "code", "config": {"encoder": "conv4", "bits": 12}, "shape": [3, 20, 17]}
     artefacts.save(path, {f"network.{name}": each for name, each in network.state_dict().items()}, card)
     return f"code:artefact={path}"

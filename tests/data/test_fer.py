@@ -193,5 +193,5 @@ def test_emotions_are_a_list(root: Path):
 
 
 def test_no_face_with_the_wanted_emotion_is_said(plus: Path):
-    with pytest.raises(DataError, match="no face has one of the emotions that are wanted"):
+    with pytest.raises(DataError, match="no face has one of the wanted emotions"):
         fer(plus, emotions=["contempt"])

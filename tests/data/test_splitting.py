@@ -8,7 +8,7 @@ import torch
 from sfumato import images
 from sfumato.data import table
 from sfumato.data.labelled import Label, LabelledImages, label_of
-from sfumato.data.splitting import in_turns, stratified, suited
+from sfumato.data.splitting import in_turns, split_for_task, stratify
 from sfumato.errors import DataError
 
 SPLITS = ("train", "validation", "test")
@@ -32,7 +32,7 @@ def classes_in(data: LabelledImages, label: str) -> list[set[int]]:
 
 @pytest.mark.parametrize("episodic", [False, True])
 def test_with_a_secret_beside_the_task_nobody_is_in_two_splits_and_every_class_is_in_all(episodic):
-    data, words = suited(of_60_people(), target="smile", sensitive="person", episodic=episodic)
+    data, words = split_for_task(of_60_people(), target="smile", sensitive="person", episodic=episodic)
     parts = classes_in(data, "person")
     assert sum(len(part) for part in parts) == len(set.union(*parts)) == 60
     assert classes_in(data, "smile") == [{0, 1}] * 3
@@ -45,7 +45,7 @@ def test_with_a_secret_beside_the_task_nobody_is_in_two_splits_and_every_class_i
 def test_people_who_differ_in_the_task_are_spread_evenly():
     smiles = ["yes"] * 12 + ["no"] * 48  # of each person all photographs are alike
     data = photographs([smile for smile in smiles for _ in range(3)], [f"{row // 3}" for row in range(180)])
-    data, _ = suited(data, target="smile", sensitive="person", episodic=False)
+    data, _ = split_for_task(data, target="smile", sensitive="person", episodic=False)
     for name in SPLITS:
         smiling = data.split(name).label("smile").codes.double().mean()
         assert smiling == pytest.approx(0.2, abs=0.04)
@@ -53,21 +53,21 @@ def test_people_who_differ_in_the_task_are_spread_evenly():
 
 def test_a_classifier_without_a_secret_learns_every_class():
     for sensitive in (None, "smile"):
-        data, words = suited(of_60_people(), target="smile", sensitive=sensitive, episodic=False)
+        data, words = split_for_task(of_60_people(), target="smile", sensitive=sensitive, episodic=False)
         assert classes_in(data, "smile") == [{0, 1}] * 3
         assert sorted(torch.cat(list(data.splits.values())).tolist()) == list(range(180))
         assert words.endswith("each class of 'smile' is in all of them")
 
 
 def test_episodes_without_a_secret_are_tested_on_classes_that_are_new():
-    data, words = suited(of_60_people(), target="person", sensitive="person", episodic=True)
+    data, words = split_for_task(of_60_people(), target="person", sensitive="person", episodic=True)
     parts = classes_in(data, "person")
     assert sum(len(part) for part in parts) == len(set.union(*parts)) == 60
     assert words.endswith("no class of 'person' is in two of them")
 
 
 def test_episodes_of_too_few_classes_for_new_ones_are_tested_on_the_same_classes():
-    data, words = suited(of_60_people(), target="smile", sensitive=None, episodic=True)
+    data, words = split_for_task(of_60_people(), target="smile", sensitive=None, episodic=True)
     assert classes_in(data, "smile") == [{0, 1}] * 3
     assert words.endswith(
         "each class of 'smile' is in all of them, since 2 classes are too few for a test of new ones"
@@ -76,7 +76,7 @@ def test_episodes_of_too_few_classes_for_new_ones_are_tested_on_the_same_classes
 
 def test_a_source_that_names_its_splits_keeps_them():
     data = photographs(["yes", "no"], ["a", "b"], split_by=None)
-    assert suited(data, target="smile", sensitive="person", episodic=False) == (data, "")
+    assert split_for_task(data, target="smile", sensitive="person", episodic=False) == (data, "")
 
 
 def test_splits_that_were_asked_for_stay(tmp_path):
@@ -85,43 +85,45 @@ def test_splits_that_were_asked_for_stay(tmp_path):
     rows = [f"{number}.png,{'yes' if number % 3 else 'no'},{number // 2}" for number in range(12)]
     (tmp_path / "photos.csv").write_text("\n".join(["file,smile,person", *rows]))
     asked = table(tmp_path / "photos.csv", split_by="person")
-    assert suited(asked, target="smile", sensitive=None, episodic=False) == (asked, "")
+    assert split_for_task(asked, target="smile", sensitive=None, episodic=False) == (asked, "")
     assert table(tmp_path / "photos.csv").split_by == "smile"
 
 
 def test_a_label_that_there_is_not_is_named():
     with pytest.raises(DataError, match="no label 'persons': did you mean 'person'"):
-        suited(of_60_people(), target="smile", sensitive="persons", episodic=False)
+        split_for_task(of_60_people(), target="smile", sensitive="persons", episodic=False)
 
 
 @pytest.mark.parametrize(
     ("count", "sizes"), [(1, (1, 0, 0)), (2, (1, 0, 1)), (4, (2, 1, 1)), (20, (12, 3, 5)), (30, (18, 4, 8))]
 )
 def test_every_class_gives_its_share_and_small_ones_what_they_can(count, sizes):
-    splits = stratified(torch.zeros(count, dtype=torch.int64), seed=0)
+    splits = stratify(torch.zeros(count, dtype=torch.int64), seed=0)
     assert tuple(len(splits[name]) for name in SPLITS) == sizes
 
 
 def test_a_label_to_split_by_comes_before_the_secret_and_the_task():
     data = of_60_people()
     for sensitive in ("smile", None):
-        split, words = suited(data, target="smile", sensitive=sensitive, episodic=False, split_by="person")
+        split, words = split_for_task(
+            data, target="smile", sensitive=sensitive, episodic=False, split_by="person"
+        )
         parts = classes_in(split, "person")
         assert sum(len(part) for part in parts) == len(set.union(*parts)) == 60
         assert words.endswith("nobody ('person') is in two of them")
-    _, words = suited(data, target="smile", sensitive="person", episodic=False, split_by="smile")
+    _, words = split_for_task(data, target="smile", sensitive="person", episodic=False, split_by="smile")
     assert words.endswith("no class of 'smile' is in two of them")
 
 
 def test_splits_that_the_source_names_are_not_replaced_in_silence():
     data = photographs(["yes", "no"], ["a", "b"], split_by=None)
     with pytest.raises(DataError, match="names its splits, and is to be split by 'person': leave out"):
-        suited(data, target="smile", sensitive=None, episodic=False, split_by="person")
+        split_for_task(data, target="smile", sensitive=None, episodic=False, split_by="person")
 
 
 def test_a_class_that_is_missing_in_a_split_is_said_with_a_cure():
     data = photographs(["yes"] * 3 + ["no"] * 9, [f"person {row // 3}" for row in range(12)])
-    _, words = suited(data, target="smile", sensitive="person", episodic=False)
+    _, words = split_for_task(data, target="smile", sensitive="person", episodic=False)
     assert ". Class 'yes' is missing in " in words
     assert words.endswith(
         ": add images of it by others ('person'), or name another label to split by with --split-by"

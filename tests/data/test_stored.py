@@ -196,7 +196,7 @@ def test_rows_that_were_taken_are_a_copy(photos: Path, held: LabelledImages, cac
     ids=["fill", "item", "add"],
 )
 def test_a_write_that_would_be_lost_is_refused(photos: Path, cache: Path, write_into):
-    with pytest.raises(DataError, match="on images in a file, which are read-only: clone what is to be"):
+    with pytest.raises(DataError, match="on images in a file, which are read-only: clone the part"):
         write_into(folder(photos, size=8).images)
 
 

@@ -12,7 +12,7 @@ from sfumato import artefacts
 from sfumato.edge import graphs
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.protect import mask as masks
 
 SHAPE = (3, 18, 20)
@@ -62,7 +62,7 @@ def write_code(
 ) -> Path:
     """An encoder whose batch norms have seen pictures; `size` is bits=12, say, or numbers=6."""
     dimension = sum(size.values())
-    network = untrained_code_network("conv4", shape, dimension=dimension, side=side, seed=0)
+    network = make_code_network("conv4", shape, dimension=dimension, side=side, seed=0)
     with torch.no_grad():
         for seed in range(30):
             network(pictures(32, seed=seed, shape=shape).float() / 255)

@@ -25,7 +25,7 @@ from sfumato.edge.runtime import session
 from sfumato.edge.sides import MOST_CODES, MOST_NUMBERS, MOST_SCORES
 from sfumato.errors import ArtefactError, ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.learn import private_feature
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.networks.encoders.pretrained import on_card
 from sfumato.protect import parse
 from sfumato.protect.code import Code, load_encoder, signs
@@ -231,7 +231,7 @@ def test_with_a_table_an_image_goes_in_and_its_class_comes_out(tmp_path: Path):
 
 def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(tmp_path: Path):
     spec = write_onnx(tmp_path / "small.onnx", Small())
-    network = untrained_code_network(spec, SHAPE, dimension=5, side=16, seed=0)
+    network = make_code_network(spec, SHAPE, dimension=5, side=16, seed=0)
     with torch.no_grad():
         for seed in range(30):
             network(pictures(32, seed=seed).float() / 255)

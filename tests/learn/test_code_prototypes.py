@@ -24,7 +24,7 @@ from sfumato.learn.code_prototypes import (
     measured_spread,
 )
 from sfumato.learn.prototypes import prototype_logits
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.protect.code import Code
 
 
@@ -287,7 +287,7 @@ def test_a_refusal_is_of_the_noise_that_it_was_measured_with():
 
 
 def save(path: Path, **card: object) -> Path:
-    network = untrained_code_network("conv4", (3, 16, 16), dimension=4)
+    network = make_code_network("conv4", (3, 16, 16), dimension=4)
     known = {"kind": "code", "config": {"encoder": "conv4", "bits": 4}, "shape": [3, 16, 16], **card}
     artefacts.save(path, {f"network.{name}": each for name, each in network.state_dict().items()}, known)
     return path

@@ -525,7 +525,10 @@ def test_a_network_of_other_widths_is_read_as_it_was_written(small_glyphs, tmp_p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"widths": (32, 64, 128, 256)}, "they are of resnet12, and the encoder is conv4: leave them out"),
+        (
+            {"widths": (32, 64, 128, 256)},
+            "only resnet12 has widths, and the encoder is conv4: leave",
+        ),
         ({"encoder": "resnet12", "widths": (32, 64)}, "four numbers of at least 1, such as 32, 64, 128, 256"),
         ({"encoder": "resnet12", "widths": (0, 1, 1, 1)}, "four numbers of at least 1"),
     ],

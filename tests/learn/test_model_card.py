@@ -8,14 +8,14 @@ import torch
 from sfumato import artefacts
 from sfumato.errors import ArtefactError
 from sfumato.learn import model_card
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 
 SHAPE = (3, 16, 16)
 
 
 def code(path, *, bits=16, **more):
     """An untrained encoder of a code."""
-    network = untrained_code_network("conv4", SHAPE, dimension=bits, seed=0)
+    network = make_code_network("conv4", SHAPE, dimension=bits, seed=0)
     card = {"kind": "code", "config": {"encoder": "conv4", "bits": bits}, "shape": list(SHAPE), **more}
     artefacts.save(path, {f"network.{k}": v for k, v in network.state_dict().items()}, card)
     return path

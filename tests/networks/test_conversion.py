@@ -40,7 +40,7 @@ def test_three_files_of_facenet_pytorch_become_one_detector(tmp_path: Path):
         torch.save(own, files[-1])
     assert convert("mtcnn", files, tmp_path / "m.safetensors") == ""
     assert same(MTCNN.load(tmp_path / "m.safetensors"), weights)
-    with pytest.raises(ConfigError, match="named pnet, rnet and onet, to be told apart, got"):
+    with pytest.raises(ConfigError, match="name the three files pnet, rnet and onet, got"):
         convert("mtcnn", [files[0], files[1], files[1]], tmp_path / "n.safetensors")
 
 

@@ -119,7 +119,7 @@ def test_an_unknown_layer_names_those_that_exist():
 @pytest.mark.parametrize(
     ("whole", "at", "message"),
     [
-        (Skipping(), "second", "'second' does not cut Skipping in two: what comes after it needs"),
+        (Skipping(), "second", "'second' does not cut Skipping in two: the layers after it need"),
         (Skipping(), "unused", "calls layer 'unused' 0 times"),
         (Twice(), "layer", "calls layer 'layer' 2 times"),
         (Branching(), "layer", "Branching cannot be cut: torch.fx cannot trace its forward"),

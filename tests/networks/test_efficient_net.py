@@ -17,7 +17,7 @@ from sfumato.networks.encoders.efficient_net import LITES, EfficientNetLite
 from sfumato.networks.encoders.pretrained import check_card, on_card, open_pretrained, parse_pretrained
 
 LITE0 = LITES["efficientnet-lite0"][2]
-needs_wheel = pytest.mark.skipif(not LITE0.installed(), reason="the extra encoders is not installed")
+needs_wheel = pytest.mark.skipif(not LITE0.is_installed(), reason="the extra encoders is not installed")
 
 
 @pytest.mark.parametrize(("name", "millions"), [("efficientnet-lite0", 4.652), ("efficientnet-lite2", 6.092)])

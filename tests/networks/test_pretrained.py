@@ -79,7 +79,7 @@ def test_outputs_are_standardised_over_training_images():
     raw = 3 + 5 * torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     encoder = Pretrained(nn.Identity(), dimension=4, size=None)
     encoder.standardise(raw)
-    standard = encoder.standardised(raw).double()
+    standard = encoder.scale(raw).double()
     torch.testing.assert_close(standard.mean(0), torch.zeros(4).double(), atol=1e-5, rtol=0)
     torch.testing.assert_close(standard.var(0, correction=0), torch.ones(4).double(), atol=1e-5, rtol=0)
 
@@ -268,7 +268,7 @@ def test_embeddings_are_computed_once_and_files_are_for_their_owner(tmp_path: Pa
     network = Counted()
     encoder = Pretrained(network, dimension=3, size=None, key="a").eval()
     images = torch.rand(10, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    with embedding_cache.kept(tmp_path / "kept"):
+    with embedding_cache.store(tmp_path / "kept"):
         first, second = encoder(images), encoder(images)
         assert network.images == 10
         encoder(images.flip(3))
@@ -285,7 +285,7 @@ def test_embeddings_are_computed_once_and_files_are_for_their_owner(tmp_path: Pa
 def test_a_damaged_file_of_embeddings_is_made_anew(tmp_path: Path):
     encoder = Pretrained(Counted(), dimension=3, size=None, key="a").eval()
     images = torch.rand(10, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    with embedding_cache.kept(tmp_path):
+    with embedding_cache.store(tmp_path):
         expected = encoder(images)
         (path,) = tmp_path.iterdir()
         path.write_bytes(b"damaged")
@@ -297,7 +297,7 @@ def test_a_damaged_file_of_embeddings_is_made_anew(tmp_path: Path):
 def test_old_files_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     encoder = Pretrained(Counted(), dimension=3, size=None, key="a").eval()
     draw = torch.Generator().manual_seed(0)
-    with embedding_cache.kept(tmp_path):
+    with embedding_cache.store(tmp_path):
         encoder(torch.rand(10, 3, 8, 8, generator=draw))
         (first,) = tmp_path.iterdir()
         monkeypatch.setattr(embedding_cache, "MOST", first.stat().st_size)

@@ -13,7 +13,7 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
 from sfumato.protect.code import Code, bits_of, load_encoder, words_of
 from sfumato.protect.naming import bound_naming
@@ -30,7 +30,7 @@ def photographs(count: int) -> Tensor:
 
 def encoder(path: Path, **size: int) -> str:
     """An artefact of an encoder that was never trained, but whose batch norm has seen photographs."""
-    network = untrained_code_network("conv4", SHAPE, dimension=sum(size.values()), seed=0)
+    network = make_code_network("conv4", SHAPE, dimension=sum(size.values()), seed=0)
     with torch.no_grad():
         for _ in range(50):
             network(photographs(64).float() / 255)

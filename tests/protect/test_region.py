@@ -98,7 +98,7 @@ def test_the_background_is_all_but_the_faces(shared_data: Path):
 
 
 def test_faces_of_colour_and_grey_photographs_are_found_without_a_file(shared_data: Path):
-    if not WEIGHTS.installed():
+    if not WEIGHTS.is_installed():
         pytest.skip("the extra faces is not installed")
     scene, (top, bottom, left, right) = _scene(shared_data)
     region = parse("pixelize:cell=1/4@faces")

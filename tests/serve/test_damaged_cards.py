@@ -34,7 +34,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.semsim import SemSimConfig
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.networks.encoders.embedding import Embedding
 from sfumato.networks.encoders.pretrained import on_card
 from sfumato.protect import parse
@@ -114,7 +114,7 @@ def code_kind() -> Kind:
         "refusal": refusing(9.5).card(),
         **{"no_refusal": "", "flip": 0.1, "norm": None, "noise": None},
     }
-    made = untrained_code_network("conv4", (1, 16, 16), dimension=4)
+    made = make_code_network("conv4", (1, 16, 16), dimension=4)
     tensors = {f"network.{name}": each for name, each in made.state_dict().items()}
     return Kind("code", tensors, card, (lambda path: load_encoder(str(path)), models.load))
 

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import beta
 
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.data.splitting import in_turns, suited
+from sfumato.data.splitting import in_turns, split_for_task
 from sfumato.errors import DataError
 from sfumato.networks.encoders.efficient_net import LITES
 from sfumato.networks.wheels import WheelFile
@@ -29,7 +29,7 @@ def photographs(people: int, each: int = 10, *, split: bool = True) -> LabelledI
     }
     images = torch.zeros(len(who), 1, 64, 64, dtype=torch.uint8)
     data = LabelledImages("folder:x", images, labels, split_by="person")
-    return suited(data, target="gender", sensitive="person", episodic=False)[0] if split else data
+    return split_for_task(data, target="gender", sensitive="person", episodic=False)[0] if split else data
 
 
 def study(*protections: str, at_most: float = 0.1, **task) -> grid.StudyConfig:
@@ -188,7 +188,7 @@ def test_an_encoder_is_offered_with_its_minutes_if_photographs_are_few(monkeypat
 
 
 def test_without_the_extra_the_offer_names_the_command(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(WheelFile, "installed", lambda file: False)
+    monkeypatch.setattr(WheelFile, "is_installed", lambda file: False)
     offered = preflight.suggested_encoder(study(), [snapshots(40)], preflight.Machine())
     assert "may classify them better; it needs an extra: in the clone of sfumato, run pip install" in offered
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import SpecError
-from sfumato.networks.code import untrained_code_network
+from sfumato.networks.code import make_code_network
 from sfumato.protect import Release, parse
 from sfumato.protect.answer import AnswerRelease
 from sfumato.protect.release import KINDS
@@ -101,7 +101,7 @@ def test_the_releases_are_those_of_the_protection_in_the_order_of_the_images():
 
 
 def test_what_a_noisy_code_encodes_is_remembered_and_its_noise_is_drawn_anew(tmp_path):
-    network = untrained_code_network("conv4", (3, 16, 16), dimension=3, seed=0)
+    network = make_code_network("conv4", (3, 16, 16), dimension=3, seed=0)
     path = tmp_path / "numbers.safetensors"
     card = {"kind": "code", "config": {"encoder": "conv4", "numbers": 3}, "shape": [3, 16, 16]}
     artefacts.save(path, {f"network.{name}": part for name, part in network.state_dict().items()}, card)

@@ -1,12 +1,12 @@
-"""Graphs of ONNX as strangers write them: what one may hold, and how all are run that are run here.
+"""ONNX graphs from strangers: their allowed content, and running them.
 
-ONNX Runtime takes a file at its word: weights that lie in other files, of which it reads any; loops without
-an end; functions, operators of other parties, shapes that follow from the values of an image. So the file is
-read here first, by the wire format of protobuf alone: no `onnx` is needed. What is left is operators in their
+ONNX Runtime trusts a file: it reads weights from any other file, and runs loops without an
+end, functions, operators of other parties, and shapes that follow from the values of an image. So the file is
+read here first, by the wire format of protobuf alone, without `onnx`. Only operators are allowed, in their
 order, each of which computes numbers from numbers, of shapes that follow from those of the inputs.
 
-How much memory and time such a graph takes depends on the shape of its inputs alone. So the first run of each
-shape is made within a bound of memory; and a run that takes too long is ended.
+The memory and time of such a graph depend only on the shape of its inputs. So the first run of each
+shape has a bound of memory; and a run that takes too long is ended.
 """
 
 import threading
@@ -20,7 +20,7 @@ import numpy as np
 from sfumato.base.threads import thread_count
 from sfumato.errors import ArtefactError, needs_extra, shorten
 
-MOST_MEMORY = 4 << 30  # bytes that a first run may take beyond what the process has
+MOST_MEMORY = 4 << 30  # bytes that a first run may add to the memory of the process
 MOST_SECONDS = 60.0  # of a run
 
 _NAMES = """
@@ -38,12 +38,12 @@ Upsample Where Xor
 """
 _OPERATORS = frozenset(_NAMES.split())  # of inference, without chance: numbers from numbers
 _DOMAINS = frozenset({b"", b"ai.onnx"})
-# The first of the inputs that say a shape: all from it on.
+# The first input that gives a shape; all later ones do too.
 _SHAPE_FROM = {
     **{"ConstantOfShape": 0, "Range": 0, "Expand": 1, "Reshape": 1, "Resize": 1, "Tile": 1, "Pad": 1},
     **{"Slice": 1, "Split": 1, "TopK": 1, "Upsample": 1, "Unsqueeze": 1, "Squeeze": 1},
 }
-_SHAPES = frozenset({"Shape", "Size"})  # whose output follows from a shape, and not from values
+_SHAPES = frozenset({"Shape", "Size"})  # their output follows from a shape, and not from values
 
 # The fields that a message may have, by their numbers in onnx.proto: True if bytes or a message, False if a
 # number, None if either.
@@ -66,7 +66,7 @@ _CURE = "Export the network for inference, as one file, with standard operators"
 
 
 def _number(data: memoryview, start: int) -> tuple[int, int]:
-    """A varint, and where it ends."""
+    """A varint, and its end."""
     value = 0
     for place in range(10):
         byte = data[start + place]
@@ -77,7 +77,7 @@ def _number(data: memoryview, start: int) -> tuple[int, int]:
 
 
 def _fields(data: memoryview, kind: str, known: _Known) -> Iterator[tuple[int, Any]]:
-    """The numbers and the values of the fields of a message. Raises ValueError for one that is not known."""
+    """The numbers and the values of the fields of a message. Raises ValueError for an unknown one."""
     start = 0
     while start < len(data):
         key, start = _number(data, start)
@@ -102,7 +102,7 @@ def _fields(data: memoryview, kind: str, known: _Known) -> Iterator[tuple[int, A
 
 
 class _Checked:
-    """What a file holds. State: the names of its constants and inputs, and its operators, so far."""
+    """The content of a file. State: the names of its constants and inputs, and its operators, so far."""
 
     def __init__(self) -> None:
         self.constants: set[bytes] = set()
@@ -144,7 +144,7 @@ class _Checked:
         self.nodes.append((names[0], inputs, outputs))
 
     def _order(self) -> None:
-        """Check that operators follow what they use, and that no shape depends on the values of an input."""
+        """Checks that operators follow their inputs, and that no shape depends on the values of an input."""
         values = set(self.inputs) - self.constants
         known = self.constants | values | {b""}
         for name, inputs, outputs in self.nodes:
@@ -160,7 +160,7 @@ class _Checked:
 
 
 def _tensor(data: memoryview) -> bytes:
-    """The name of a tensor, whose numbers lie in it."""
+    """The name of a tensor that holds its numbers itself."""
     name = b""
     for number, value in _fields(data, "tensor", _TENSOR):
         if number == 8:
@@ -171,12 +171,12 @@ def _tensor(data: memoryview) -> bytes:
 
 
 def _loosely(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """The fields of the description of an input, of which the name alone counts."""
+    """The fields of the description of an input; only the name counts."""
     return _fields(data, "input", dict.fromkeys(range(1, 100)))
 
 
 def check(content: bytes) -> None:
-    """Raise ArtefactError for a file that is not a plain graph: see the module."""
+    """Raises ArtefactError for a file that is not a plain graph: see the module."""
     try:
         _Checked().model(memoryview(content))
     except IndexError as error:
@@ -189,15 +189,15 @@ class Graph:
     """A checked graph, run by ONNX Runtime on the CPU. State: its session, and which shapes were run."""
 
     def __init__(self, content: bytes, *, extra: tuple[str, str], threads: int | None = None) -> None:
-        """Check a graph, and open it.
+        """Checks a graph, and opens it.
 
         Args:
             content: the bytes of a file.
-            extra: what it is for, and the extra that has ONNX Runtime, in errors.
+            extra: its use, and the extra that has ONNX Runtime, in errors.
             threads: None: as many as PyTorch would use.
 
         Raises:
-            ArtefactError: not a graph, or one that holds what is not run here.
+            ArtefactError: not a graph, or one with forbidden content.
             MissingExtraError: ONNX Runtime is not installed.
         """
         with needs_extra(*extra):
@@ -207,8 +207,8 @@ class Graph:
         options.intra_op_num_threads = thread_count() if threads is None else threads
         options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = 4  # no lines of its own: an error says it
-        # Without its arena, which keeps the memory of the largest batch there was.
+        options.log_severity_level = 4  # no lines of its own: an error has the message
+        # Without its arena, which keeps the memory of the largest batch.
         options.enable_cpu_mem_arena = False
         options.add_session_config_entry("session.load_model_format", "ONNX")
         try:
@@ -216,7 +216,7 @@ class Graph:
                 self._session = onnxruntime.InferenceSession(
                     content, options, providers=["CPUExecutionProvider"]
                 )
-        except Exception as error:  # it raises classes of its own, by what is wrong with the file
+        except Exception as error:  # its classes differ by the fault of the file
             raise ArtefactError("is damaged, or not a graph of ONNX that can be run") from error
         self._run_options = onnxruntime.RunOptions
         self._run_before: set[tuple[tuple[int, ...], ...]] = set()
@@ -226,7 +226,7 @@ class Graph:
         return list(self._session.get_inputs())
 
     def get_outputs(self) -> list[Any]:
-        """Its outputs likewise."""
+        """Its outputs, in the same form."""
         return list(self._session.get_outputs())
 
     @property
@@ -235,10 +235,10 @@ class Graph:
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Compute outputs; None: all.
+        """Computes outputs; None: all.
 
         Raises:
-            ArtefactError: it takes more than MOST_SECONDS or, of a new shape of inputs, MOST_MEMORY.
+            ArtefactError: it takes more than MOST_SECONDS or, for a new shape of inputs, MOST_MEMORY.
         """
         shapes = tuple(array.shape for array in inputs.values())
         options = self._run_options()
@@ -268,7 +268,7 @@ _LIMITING = threading.Lock()
 
 @contextmanager
 def _within_memory() -> Iterator[None]:
-    """Let the process take no more than MOST_MEMORY beyond what it has, where Linux can bound it."""
+    """Limits the process to MOST_MEMORY beyond its present memory, if Linux can bound it."""
     status = Path("/proc/self/statm")
     if not status.exists():
         yield

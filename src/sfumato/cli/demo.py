@@ -159,14 +159,16 @@ def of_own_images(
     `encoder`: of theirs. If there is none, and few images of each class, it is that of `_frozen`.
     """
     from sfumato import data
-    from sfumato.data.splitting import suited
+    from sfumato.data.splitting import split_for_task
 
     loaded = data.load(source, size=size or _SIDE_OF_CLASSES, strict=strict)  # the run says what was left out
     why, on = ", as asked for", "" if encoder is None else " on your encoder"
     if learner == Learner.auto and _are_few_of_each(loaded, target):
         learner, why = Learner.episodes, f": there are many classes of {target!r}, with few images each"
     episodic = learner == Learner.episodes
-    loaded, _ = suited(loaded, target=target, sensitive=sensitive, episodic=episodic, split_by=split_by)
+    loaded, _ = split_for_task(
+        loaded, target=target, sensitive=sensitive, episodic=episodic, split_by=split_by
+    )
     if learner == Learner.auto:
         known = _are_known(loaded, target)
         learner = Learner.classifier if known else Learner.episodes
@@ -209,7 +211,7 @@ def _frozen(images: "Tensor") -> tuple[str, str]:
     from sfumato.networks.encoders.efficient_net import LITES
     from sfumato.study.preflight import LITE, photographs
 
-    if photographs(images) and LITES[LITE][2].installed():
+    if photographs(images) and LITES[LITE][2].is_installed():
         return LITE, f" on {LITE}, which is installed (--encoder drawn for the one that the library ships)"
     return "drawn", " on the encoder that the library ships"
 

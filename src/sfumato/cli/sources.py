@@ -58,11 +58,11 @@ def of_split(
     source: str, shape: tuple[int, int, int], *, label: str, split: str, split_by: str | None, strict: bool
 ) -> "LabelledImages":
     """The images of one split, or of all where that is "all", at a model's (C, H, W)."""
-    from sfumato.data.splitting import suited
+    from sfumato.data.splitting import split_for_task
 
     images = of_shape(source, shape, strict=strict)
     if split == "all":
         return images
-    images, words = suited(images, target=label, sensitive=None, episodic=True, split_by=split_by)
+    images, words = split_for_task(images, target=label, sensitive=None, episodic=True, split_by=split_by)
     note(words)
     return images.split(split)

@@ -71,16 +71,16 @@ _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
 
 
 def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages:
-    """Load the data that a string names: "faces", "folder:DIR", "table:FILE", "celeba:DIR", ...
+    """Loads the data that a string names: "faces", "folder:DIR", "table:FILE", "celeba:DIR", ...
 
     Args:
-        source: a world, or a kind of source and where it lies; `sfumato data list` prints all of them.
+        source: a world, or a kind of source and its path; `sfumato data list` prints all of them.
         strict: stop at the first file that cannot be read; otherwise such files are left out, and named in
             `skipped`.
         settings: keyword arguments of the function of that name in this package, such as size=64.
 
     Raises:
-        DataError: no such source, or a setting that it does not have; the nearest is named.
+        DataError: no such source, or an unknown setting; it names the nearest.
         ImageError: a file that cannot be read.
     """
     kind, _, place = source.partition(":")
@@ -118,7 +118,7 @@ def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages
 
 
 def _read(reader: Callable[..., LabelledImages], *place: str, **settings: Any) -> LabelledImages:
-    """Call a reader with settings of the right types. Raises ConfigError that names a wrong one."""
+    """Calls a reader with settings of the right types. Raises ConfigError that names a wrong one."""
     try:
         return pydantic.validate_call(config={"arbitrary_types_allowed": True})(reader)(*place, **settings)
     except pydantic.ValidationError as error:

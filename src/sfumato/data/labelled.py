@@ -1,4 +1,4 @@
-"""Images with a table of named labels and named splits: what every data source gives."""
+"""Images with a table of named labels and named splits: the result of every data source."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class Label:
 
     Attributes:
         codes: (N,) int64, from 0 to len(names) - 1.
-        names: what each code is called; a split keeps them all, also those it does not use.
+        names: of the codes; a split keeps them all, also unused ones.
     """
 
     codes: Tensor
@@ -35,17 +35,17 @@ class LabelledImages:
     """N images of one size, a table of named labels, and splits as lists of rows.
 
     Attributes:
-        name: where they come from, for reports: "faces", "folder:photos".
-        images: (N, C, H, W) uint8; where they are too many for memory, a tensor that gathers what is asked
-            for (sfumato.data.readers.stored): take rows of it, and leave the whole alone.
-        labels: label name -> Label; "class" where there is only one. A label "original" says which images are
-            copies of one another, turned for example: guarantees count copies as one image.
+        name: of their source, for reports: "faces", "folder:photos".
+        images: (N, C, H, W) uint8; if they do not fit memory, a tensor that reads rows from a file
+            (sfumato.data.readers.stored): take rows of it, never the whole.
+        labels: label name -> Label; "class" for a single one. Images with equal values of a label "original"
+            are copies of one another, for example turned: guarantees count copies as one image.
         splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test"; a table may
-            name "distractors", people whom an adversary must tell from those of the test.
-        split_by: the label of which whole classes were given to splits, since nobody named any: a task may
-            ask for others, see data.splitting. None where the source or the user did.
-        files: the name of each image's file, below the folder that all lie in; () where they have none.
-        skipped: what is wrong with each file that was left out, since it cannot be read.
+            name "distractors", people whom an adversary must distinguish from those of the test.
+        split_by: the label whose whole classes were given to splits, since nobody named any: a task may
+            ask for others, see data.splitting. None if the source or the user named splits.
+        files: the name of each image's file, below the folder that all lie in; () without files.
+        skipped: the problem of each file that was left out, since it cannot be read.
     """
 
     name: str
@@ -86,7 +86,7 @@ class LabelledImages:
 
     @property
     def skipped_in_words(self) -> str:
-        """How many files were left out since they cannot be read, and which; "" where none was."""
+        """The number of files that could not be read, and some names; "" if there are none."""
         if not self.skipped:
             return ""
         named = "; ".join(printable(each) for each in self.skipped[:_NAMED])
@@ -96,7 +96,7 @@ class LabelledImages:
 
     @cached_property
     def are_grey(self) -> bool:
-        """Whether the images have three equal channels: of many, those that are looked at."""
+        """Whether the images have three equal channels; of many images it checks some."""
         looked = self.images[torch.linspace(0, len(self) - 1, min(len(self), _LOOKED)).long()]
         return len(looked) > 0 and looked.shape[1] == 3 and bool((looked == looked[:, :1]).all())
 
@@ -122,7 +122,7 @@ class LabelledImages:
 
 
 def without_pixels(count: int, channels: int, size: int) -> Tensor:
-    """(count, channels, size, size) uint8 images that take no memory, of which only the shape is known."""
+    """(count, channels, size, size) uint8 images with a shape and no pixels, which take no memory."""
     return torch.empty(count, channels, size, size, dtype=torch.uint8, device="meta")
 
 
@@ -138,14 +138,14 @@ def contact_sheet(data: LabelledImages, label: str, *, rows: int, columns: int) 
 
 
 def label_of(values: Sequence[str]) -> Label:
-    """The label whose value on each row is given; names in alphabetical order."""
+    """The label with these values on its rows; names in alphabetical order."""
     names = sorted(set(values))
     code = {name: i for i, name in enumerate(names)}
     return Label(torch.tensor([code[value] for value in values], dtype=torch.int64), tuple(names))
 
 
 def rows_by_split(split_of: Sequence[str]) -> dict[str, Tensor]:
-    """Split name -> rows, from the split of each row; "" names none, and a split without rows is left out."""
+    """Split name -> rows, from the split of each row; "" means no split, and empty splits are left out."""
     rows: dict[str, list[int]] = {"train": [], "validation": [], "test": [], "distractors": [], "": []}
     for row, split in enumerate(split_of):
         rows[split].append(row)
@@ -153,7 +153,7 @@ def rows_by_split(split_of: Sequence[str]) -> dict[str, Tensor]:
 
 
 def split_by_class(codes: Tensor, *, shares: tuple[float, float, float], seed: int) -> dict[str, Tensor]:
-    """Give whole classes to train, validation and test. (N,) codes -> split name -> rows.
+    """Gives whole classes to train, validation and test. (N,) codes -> split name -> rows.
 
     Few-shot learning is tested on classes that were never trained on, so a class is in one split only.
 
@@ -164,7 +164,7 @@ def split_by_class(codes: Tensor, *, shares: tuple[float, float, float], seed: i
     """
     classes = codes.unique()
     order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
-    # An episode needs two classes: a share that is not 0 gets them, as long as there are two for each.
+    # An episode needs two classes: a share above 0 gets two, if there are two for each.
     least = [2 * (share > 0) for share in shares]
     spare = len(order) - sum(least)
     if spare < 0:

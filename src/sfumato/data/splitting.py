@@ -1,4 +1,4 @@
-"""Splits of a source that names none: what a task and its secret ask for."""
+"""Splits for a task and its secret, if the source names none."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,10 +14,10 @@ SHARES = (0.6, 0.15, 0.25)  # of classes, people or images, for training, valida
 
 _FEWEST = 2  # people of a split
 _FEWEST_CLASSES = 6  # of which each of three splits gets two, so that there are episodes
-_TRIES = 50  # ways to give people to splits, of which the one is taken that spreads the classes best
+_TRIES = 50  # ways to give people to splits; the one that spreads the classes best is taken
 
 
-def suited(
+def split_for_task(
     data: LabelledImages,
     *,
     target: str,
@@ -25,24 +25,24 @@ def suited(
     episodic: bool,
     split_by: str | None = None,
 ) -> tuple[LabelledImages, str]:
-    """The data with splits that suit a task, and what was done in a sentence.
+    """The data with splits that suit a task, and a sentence about them.
 
-    A secret beside the task: whoever it is, they are in one split only, so that adversaries train on others.
-    Otherwise: whole classes for few-shot learning, which is tested on classes that are new, if each split
+    With a secret other than the task: people are in one split only, so that adversaries train on others.
+    Otherwise: whole classes for few-shot learning, which is tested on new classes, if each split
     gets two of them; else, and for a classifier, some images of each class.
 
     Args:
         data: of any source.
         target: the label to classify.
-        sensitive: the label that must stay hidden; None for none.
+        sensitive: the label that must stay hidden, or None.
         episodic: whether the task is learned in episodes.
-        split_by: a label whose values are each in one split only, whatever the task; None for the above.
+        split_by: a label whose values are each in one split only, for any task; None for the above.
 
     Returns:
-        the data as it is, and "", where the source names its splits.
+        the data unchanged, and "", if the source names its splits.
 
     Raises:
-        DataError: no such label; or splits are asked for where the source names its own.
+        DataError: no such label; or `split_by` is given and the source names its splits.
     """
     if data.split_by is None:
         if split_by is not None:
@@ -60,7 +60,7 @@ def suited(
     if by is None and episodic and not few:
         by = target
     if by is None:
-        splits = stratified(codes, seed=0)
+        splits = stratify(codes, seed=0)
         how = f"each class of {target!r} is in all of them"
         how += f", since {classes} classes are too few for a test of new ones" * few
     elif by == target:
@@ -84,23 +84,23 @@ def suited(
 def in_turns(
     data: LabelledImages, *, target: str, sensitive: str | None, folds: int
 ) -> tuple[list[LabelledImages], str]:
-    """The data once for each fold: everybody is a test person in one of them, and in no two splits of any.
+    """The data once for each fold: everybody is a test person in one of them, and in one split of each fold.
 
-    The people who are not in the test of a fold are for its training and validation, so that the training
-    images of two folds are in part the same: what differs from fold to fold is less than what would differ
-    between studies of other people. The first fold has the fewest test people.
+    The other people of a fold are for its training and validation, so the training images of two folds are in
+    part the same: results differ less from fold to fold than between studies of other people. The first fold
+    has the fewest test people.
 
     Args:
         data: of a source that names no splits.
-        target: the label to classify, whose classes are as even in all folds as it goes.
-        sensitive: the label that says who is on an image.
+        target: the label to classify, whose classes are as even in all folds as possible.
+        sensitive: the label of the person on an image.
         folds: K; the test people of each are a K-th of all.
 
     Returns:
-        the data with the splits of each fold, and what was done in a sentence.
+        the data with the splits of each fold, and a sentence about them.
 
     Raises:
-        DataError: the source names its splits, no secret beside the task, or too few people.
+        DataError: the source names its splits, no secret other than the task, or too few people.
     """
     if data.split_by is None:
         raise DataError(
@@ -137,14 +137,14 @@ def in_turns(
 
 
 def _turns(people: Tensor, folds: int, seed: int) -> list[Tensor]:
-    """The rows of each fold, to which whole people are dealt."""
+    """The rows of each fold, with whole people."""
     who = people.unique()
     order = who[torch.randperm(len(who), generator=torch.Generator().manual_seed(seed))]
     return [torch.isin(people, order[number::folds]).nonzero().flatten() for number in reversed(range(folds))]
 
 
 def _missing(label: Label, splits: dict[str, Tensor]) -> str:
-    """Which class is missing in training or test, in words; "" where none is."""
+    """The class that is missing in training or test, in words, or ""."""
     for code in label.codes.unique().tolist():
         for split in ("train", "test"):
             if not bool((label.codes[splits[split]] == code).any()):
@@ -152,8 +152,8 @@ def _missing(label: Label, splits: dict[str, Tensor]) -> str:
     return ""
 
 
-def stratified(codes: Tensor, *, seed: int) -> dict[str, Tensor]:
-    """Give some images of each class to every split: of two one to the test, of four one to validation.
+def stratify(codes: Tensor, *, seed: int) -> dict[str, Tensor]:
+    """Gives some images of each class to every split: of two one to the test, of four one to validation.
 
     Args:
         codes: (N,) int64 class of each image.
@@ -175,7 +175,7 @@ def stratified(codes: Tensor, *, seed: int) -> dict[str, Tensor]:
 def _of_people(
     people: Tensor, classes: Tensor, shares: tuple[float, float, float] = SHARES
 ) -> dict[str, Tensor]:
-    """Give whole people to splits, so that all have the classes of the task as evenly as it goes."""
+    """Gives whole people to splits, so that all have the classes of the task as evenly as possible."""
     ways = [split_by_class(people, shares=shares, seed=seed) for seed in range(_TRIES)]
     return min(ways, key=lambda splits: _unevenness(splits, classes))
 

@@ -267,7 +267,7 @@ class _Before(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         encoder = self.network.encoder
         assert isinstance(encoder, PretrainedEncoder)
-        return encoder.encoder.seen(self.network.shrunk(to_float(images)))
+        return encoder.encoder.prepare(self.network.shrink(to_float(images)))
 
 
 class _After(nn.Module):
@@ -281,7 +281,7 @@ class _After(nn.Module):
     def forward(self, raw: Tensor) -> Tensor:
         assert isinstance(self.encoder, PretrainedEncoder)
         outputs = raw.mean((2, 3)) if raw.ndim == 4 else raw
-        return self.network.code(self.encoder.whitened(self.encoder.encoder.standardised(outputs)))
+        return self.network.code(self.encoder.whitened(self.encoder.encoder.scale(outputs)))
 
 
 class _Reading(nn.Module):

@@ -332,8 +332,8 @@ def _fit_head(
         if config.flips:
             outputs.append(raw(released.flip(3)))
     encoder.standardise(torch.cat(outputs))
-    features = [encoder.standardised(each) for each in outputs]
-    held = None if judge is None else (encoder.standardised(raw(judge[0])), judge[1])
+    features = [encoder.scale(each) for each in outputs]
+    held = None if judge is None else (encoder.scale(raw(judge[0])), judge[1])
     classes = network.head.out_features
     weights, biases, accuracy = logistic_regression(features, codes, classes, held, seed=seed)
     with torch.no_grad():

@@ -36,7 +36,7 @@ from sfumato.learn.private_feature import reversed_gradient
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
 from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import ENCODERS, check_network
-from sfumato.networks.code import CodeNetwork, untrained_code_network
+from sfumato.networks.code import CodeNetwork, make_code_network
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, on_card
 from sfumato.networks.weights import initial_weights
 from sfumato.protect.code import KIND, Code, CodeCard, check_noise, signs
@@ -391,11 +391,11 @@ def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor, *, fl
 
     @torch.no_grad()
     def raw(images: Tensor) -> Tensor:
-        return torch.cat([encoder.raw(network.shrunk(to_float(x))) for x in images.split(_BATCH)])
+        return torch.cat([encoder.raw(network.shrink(to_float(x))) for x in images.split(_BATCH)])
 
     outputs = [raw(data.images), raw(data.images.flip(3))] if flips else [raw(data.images)]
     network.encoder.fit(torch.cat(outputs), class_of.repeat(len(outputs)))
-    return None if encoder.rate else torch.stack([whitened(encoder.standardised(each)) for each in outputs])
+    return None if encoder.rate else torch.stack([whitened(encoder.scale(each)) for each in outputs])
 
 
 def coded(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
@@ -458,7 +458,7 @@ def untrained(
         "privacy_spent": None,  # of the TRAINING images: a code protects those of users, not these
     }
     try:
-        network = untrained_code_network(
+        network = make_code_network(
             config.encoder,
             (channels, height, width),
             dimension=config.dimension,

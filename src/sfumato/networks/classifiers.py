@@ -1,4 +1,4 @@
-"""Networks from images to classes, by the names that settings and cards have for them."""
+"""Networks from images to classes, by their names in settings and cards."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -46,7 +46,7 @@ ENCODERS: dict[str, Callable[..., nn.Module]] = {"conv4": Conv4, "resnet12": Res
 
 
 def check_network(name: str, known: Iterable[str], *, what: str) -> None:
-    """Raise ConfigError unless a name is among those known, or of an encoder that was trained before."""
+    """Raises ConfigError unless a name is among those known, or of an encoder that was trained before."""
     if is_pretrained(name):
         parse_pretrained(name)
     elif name not in known:
@@ -58,12 +58,12 @@ def check_network(name: str, known: Iterable[str], *, what: str) -> None:
 
 
 def check_widths(name: str, widths: Sequence[int] | None) -> None:
-    """Raise ConfigError unless an encoder can have these widths; None, for its own, is for every one."""
+    """Raises ConfigError unless an encoder can have these widths; None, for its own, suits every one."""
     if widths is None:
         return
     if name != "resnet12":
         raise ConfigError(
-            f"widths={list(widths)}: they are of resnet12, and the encoder is {name}: leave them out"
+            f"widths={list(widths)}: only resnet12 has widths, and the encoder is {name}: leave them out"
         )
     if len(widths) != 4 or min(widths) < 1:
         raise ConfigError(f"widths={list(widths)}: four numbers of at least 1, such as 32, 64, 128, 256")
@@ -72,12 +72,12 @@ def check_widths(name: str, widths: Sequence[int] | None) -> None:
 def make_encoder(
     name: str, channels: int, *, pools: int = 4, widths: Sequence[int] | None = None
 ) -> nn.Module:
-    """The encoder of ENCODERS, or of networks.pretrained: (N, C, H, W) float images -> (N, D).
+    """Makes the encoder of ENCODERS, or of networks.pretrained: (N, C, H, W) float images -> (N, D).
 
     Args:
         name: see check_network.
         channels: C.
-        pools: how often maps are halved, of ENCODERS.
+        pools: how often ENCODERS halve maps.
         widths: see check_widths.
 
     Raises:
@@ -91,7 +91,7 @@ def make_encoder(
 
 
 def make_classifier(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """The classifier of CLASSIFIERS, or a linear layer on an encoder of networks.pretrained.
+    """Makes the classifier of CLASSIFIERS, or a linear layer on an encoder of networks.pretrained.
 
     (N, C, H, W) float images -> (N, classes) logits. Raises as make_encoder does.
     """

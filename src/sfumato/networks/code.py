@@ -14,17 +14,17 @@ class CodeNetwork(nn.Module):
     """An encoder, a linear layer, batch norm without scale and shift, and tanh.
 
     Source: ours. Batch norm without scale and shift keeps each number's mean over training images at 0, so
-    that its sign is a bit that says as much as it can.
+    its sign is the most informative bit.
 
     (N, C, H, W) float32 -> (N, d) float32. State: its weights.
 
     Attributes:
         encoder: any module from images to (N, D).
-        side: images are shrunk to this height and width before they are encoded; None for not.
+        side: images are shrunk to this height and width before they are encoded, or None.
     """
 
     def __init__(self, encoder: nn.Module, size: int, *, dimension: int, side: int | None = None) -> None:
-        """`size`: D, of what the encoder gives; `dimension`: d."""
+        """`size`: D, the length of the encoder's output; `dimension`: d."""
         super().__init__()
         self.encoder = encoder
         self.project = nn.Linear(size, dimension)
@@ -32,12 +32,12 @@ class CodeNetwork(nn.Module):
         self.side = side
 
     def encode(self, images: Tensor) -> Tensor:
-        """(N, D) float32 of float images: what the encoder gives, before the code."""
-        outputs: Tensor = self.encoder(self.shrunk(images)).float()
+        """(N, D) float32 of float images: the encoder's output, before the code."""
+        outputs: Tensor = self.encoder(self.shrink(images)).float()
         return outputs
 
-    def shrunk(self, images: Tensor) -> Tensor:
-        """(N, C, h, w) of float images: as the encoder is given them."""
+    def shrink(self, images: Tensor) -> Tensor:
+        """(N, C, h, w) of float images: the encoder's input."""
         if self.side is None:
             return images
         return functional.interpolate(
@@ -45,16 +45,16 @@ class CodeNetwork(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The numbers of float images, from -1 to 1. What follows the encoder is computed in float32."""
+        """The numbers of float images, from -1 to 1. All layers after the encoder compute in float32."""
         return self.code(self.encode(images))
 
     def code(self, outputs: Tensor) -> Tensor:
-        """The numbers of what `encode` gives."""
+        """The numbers for the result of `encode`."""
         with float32(outputs.device):
             return torch.tanh(self.norm(self.project(outputs)))
 
 
-def untrained_code_network(
+def make_code_network(
     encoder: str,
     shape: tuple[int, int, int],
     *,
@@ -62,14 +62,14 @@ def untrained_code_network(
     side: int | None = None,
     seed: int | None = None,
 ) -> CodeNetwork:
-    """The network of these settings, with initial weights that the seed decides.
+    """Makes the network of these settings, with initial weights that the seed decides.
 
     Args:
         encoder: a name for `classifiers.make_encoder`.
         shape: (C, H, W) of the images.
         dimension: d.
         side: see CodeNetwork.
-        seed: None where other weights take the place of these at once.
+        seed: None if other weights replace these at once.
 
     Raises:
         DataError: images that are too small for the encoder.

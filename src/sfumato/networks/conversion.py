@@ -1,4 +1,4 @@
-"""Weights as other projects publish them, written as the files that are read here.
+"""Conversion of weights that other projects publish to the files that are read here.
 
 | kind | from |
 |---|---|
@@ -10,8 +10,8 @@
 | lpips-heads | its heads |
 
 A checkpoint may hold the state dict below a key such as state_dict, and its names may begin with `module.`,
-as DataParallel leaves them. Files are opened by PyTorch's reader of tensors alone, which runs no code of
-theirs. What is written has been read as the network that it is for, but for heads, which need their backbone.
+as DataParallel leaves them. Files are opened by PyTorch's reader of tensors alone, which runs none of their
+code. Each written file has been read as its network, except heads, which need their backbone.
 """
 
 import re
@@ -34,7 +34,7 @@ from sfumato.networks.faces import inception_resnet_v1, mobile_face_net, mtcnn
 _WRAPPERS = ("state_dict", "model_state_dict", "net_state_dict", "model", "net")
 _PICKLES = (".pt", ".pth", ".ckpt", ".bin")
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of torchvision, RGB, of images in [0, 1]
-# Where torchvision's `features` and `classifier` are among the stages of SqueezeNet 1.0.
+# The indices of torchvision's `features` and `classifier` among the stages of SqueezeNet 1.0.
 _STAGES = {
     **{"features.0": "conv1", "features.3": "fire2", "features.4": "fire3", "features.5": "fire4"},
     **{"features.7": "fire5", "features.8": "fire6", "features.9": "fire7", "features.10": "fire8"},
@@ -47,7 +47,7 @@ _Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class _Kind:
-    """How files become the tensors of a network, which reads them; `note`: what differs."""
+    """The conversion of files to the tensors of a network, and its reader; `note`: any difference."""
 
     convert: Callable[[Sequence[tuple[str, _Tensors]]], _Tensors]
     load: Callable[[Path], nn.Module] | None
@@ -56,7 +56,7 @@ class _Kind:
 
 
 def convert(kind: str, files: Sequence[Path], destination: Path) -> str:
-    """Write weights of others as a .safetensors file that is read here, whole or not at all.
+    """Writes weights of others as a .safetensors file that is read here, whole or not at all.
 
     Args:
         kind: see the module.
@@ -64,11 +64,11 @@ def convert(kind: str, files: Sequence[Path], destination: Path) -> str:
         destination: a .safetensors file.
 
     Returns:
-        what differs from the network that they are from, in a sentence; "" where nothing does.
+        the difference to the network that they are from, in a sentence, or "".
 
     Raises:
         ConfigError: no such kind, another suffix, or another number of files.
-        ArtefactError: a file is missing, damaged, could run code, or is of another network.
+        ArtefactError: a file is missing, damaged, could run code, or belongs to another network.
     """
     if kind not in KINDS:
         raise ConfigError(
@@ -104,7 +104,7 @@ def _check(load: Callable[[Path], nn.Module], written: Path, original: Path) -> 
 
 
 def _read(path: Path, source: str) -> _Tensors:
-    """The state dict of a file, without what is around it and before its names."""
+    """The state dict of a file, without its wrapping and the prefix of its names."""
     if path.suffix not in _PICKLES:
         return weights.read(path, source=source)
     try:
@@ -114,9 +114,9 @@ def _read(path: Path, source: str) -> _Tensors:
     except Exception as error:  # of pickle, zipfile and torch, whose kinds differ by version
         raise ArtefactError(
             f"{path}: not a checkpoint of tensors, numbers and text alone, and anything else could run code: "
-            "where you trust it, open it once yourself, and save its state_dict() by torch.save"
+            "if you trust it, open it once yourself, and save its state_dict() by torch.save"
         ) from error
-    while isinstance(content, Mapping) and (inner := _wrapped(content)) is not None:
+    while isinstance(content, Mapping) and (inner := _unwrap(content)) is not None:
         content = inner
     tensors = {
         str(name).removeprefix("module."): value
@@ -128,7 +128,7 @@ def _read(path: Path, source: str) -> _Tensors:
     return tensors
 
 
-def _wrapped(content: Mapping[Any, Any]) -> Mapping[Any, Any] | None:
+def _unwrap(content: Mapping[Any, Any]) -> Mapping[Any, Any] | None:
     return next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), None)
 
 
@@ -137,14 +137,12 @@ def _as_they_are(files: Sequence[tuple[str, _Tensors]]) -> _Tensors:
 
 
 def _mtcnn(files: Sequence[tuple[str, _Tensors]]) -> _Tensors:
-    """Three files become one, in which names begin with that of the network; one has such names already."""
+    """Joins three files, with the name of the network before each name; a single file is joined already."""
     if len(files) == 1:
         return files[0][1]
     names = {stem: stem.lower()[:4] for stem, _ in files}
     if sorted(names.values()) != ["onet", "pnet", "rnet"]:
-        raise ConfigError(
-            f"mtcnn: the three files are named pnet, rnet and onet, to be told apart, got {', '.join(names)}"
-        )
+        raise ConfigError(f"mtcnn: name the three files pnet, rnet and onet, got {', '.join(names)}")
     return {f"{names[stem]}.{name}": tensor for stem, tensors in files for name, tensor in tensors.items()}
 
 
@@ -153,17 +151,17 @@ def _facenet(files: Sequence[tuple[str, _Tensors]]) -> _Tensors:
 
 
 def _squeeze_net(files: Sequence[tuple[str, _Tensors]]) -> _Tensors:
-    """torchvision's names and scaling become those of Caffe, which sfumato.networks.SqueezeNet has.
+    """Converts torchvision's names and scaling to those of Caffe, which sfumato.networks.SqueezeNet has.
 
     torchvision's first convolution sees (x - m) / s of RGB in [0, 1], Caffe's 255 x - mean of BGR: the
-    weights of a channel are divided by 255 s, and what the shift adds goes into the bias. It has no padding,
+    weights of a channel are divided by 255 s, and the shift is added to the bias. It has no padding,
     so both compute the same.
     """
     tensors: _Tensors = {}
     for name, tensor in files[0][1].items():
         stage = next((each for each in _STAGES if name.startswith(f"{each}.")), None)
         if stage is None:
-            return files[0][1]  # of another network, or converted already: its reader says which
+            return files[0][1]  # of another network, or converted already: its reader reports it
         tensors[_STAGES[stage] + name.removeprefix(stage)] = tensor
     if {"conv1.weight", "conv1.bias"} <= tensors.keys() and tensors["conv1.weight"].shape[1:2] == (3,):
         weight = tensors["conv1.weight"].double()

@@ -15,22 +15,22 @@ from sfumato.networks.encoders.conv4 import check_size
 
 
 def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
-    """The part of a network up to the output of a layer, and the part after it.
+    """Cuts a network into the part up to the output of a layer, and the part after it.
 
-    Promises: analyser(extractor(x)) computes what module(x) does, by the same operations in the same order,
+    Promises: analyser(extractor(x)) equals module(x), by the same operations in the same order,
     for modules whose forward neither asks `self.training` nor changes the layer's output in place; and both
     halves hold the parameters and buffers of `module` itself, under the same names: training them trains it.
 
     Args:
         module: with one input, and a forward that torch.fx can trace.
-        at: the path of a layer, as `named_modules` has it, such as "conv7" or "blocks.1".
+        at: the path of a layer in `named_modules`, such as "conv7" or "blocks.1".
 
     Returns:
         extractor and analyser.
 
     Raises:
-        ConfigError: no such layer; the forward cannot be traced, or calls the layer other than once; or what
-            comes after the layer needs more than its output, as inside of a residual block.
+        ConfigError: no such layer; the forward cannot be traced, or does not call the layer exactly once; or
+            later layers need more than its output, as inside a residual block.
     """
     names = [name for name, _ in module.named_modules() if name]
     if at not in names:
@@ -39,7 +39,7 @@ def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
         with _TensorsAsTheyAre():
             graph = _Tracer(at).trace(module)
     except Exception as error:
-        # Tracing runs the forward of whoever wrote it, which may fail in any way on a stand-in for a tensor.
+        # Tracing runs a forward of unknown code, which may fail in any way on a stand-in for a tensor.
         raise ConfigError(
             f"{type(module).__name__} cannot be cut: torch.fx cannot trace its forward ({error}): write it "
             "without branches on values"
@@ -47,17 +47,17 @@ def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
     calls = [node for node in graph.nodes if node.op == "call_module" and node.target == at]
     if len(calls) != 1:
         raise ConfigError(
-            f"the forward of {type(module).__name__} calls layer {at!r} {len(calls)} times, and it is cut "
-            "where it is called once: choose another layer"
+            f"the forward of {type(module).__name__} calls layer {at!r} {len(calls)} times, and a cut needs "
+            "one call: choose another layer"
         )
     return _extractor(module, graph, calls[0]), _analyser(module, graph, calls[0])
 
 
 class _Tracer(fx.Tracer):
-    """Looks into all modules but one, so that its output is there to be cut at."""
+    """Looks into all modules but one, so that its output is a node to cut at."""
 
     def __init__(self, at: str) -> None:
-        # The encoders' check of the size of images looks at numbers, which there are none of yet.
+        # The encoders' check of the size of images needs numbers, which do not exist yet.
         super().__init__(autowrap_functions=(check_size,))
         self._at = at
 
@@ -67,7 +67,7 @@ class _Tracer(fx.Tracer):
 
 
 class _TensorsAsTheyAre(TorchFunctionMode):
-    """Lets torch.as_tensor pass on the stand-in for a tensor, which it would try to read numbers from."""
+    """Lets torch.as_tensor pass on the stand-in for a tensor, whose numbers it would try to read."""
 
     def __torch_function__(
         self,
@@ -82,7 +82,7 @@ class _TensorsAsTheyAre(TorchFunctionMode):
 
 
 def _before(layer: fx.Node) -> set[fx.Node]:
-    """All that the output of a layer is computed from, and the layer."""
+    """The layer, and all nodes that its output is computed from."""
     found, open_ = {layer}, [layer]
     while open_:
         new = [node for node in open_.pop().all_input_nodes if node not in found]
@@ -92,7 +92,7 @@ def _before(layer: fx.Node) -> set[fx.Node]:
 
 
 def _is_first(node: fx.Node, before: set[fx.Node]) -> bool:
-    """Whether a node belongs to the extractor: also a check, which nothing is computed from."""
+    """Whether a node belongs to the extractor: also a check, from which nothing is computed."""
     if node in before or node.op == "placeholder":
         return True
     return node.op != "output" and not node.users and set(node.all_input_nodes) <= before
@@ -112,15 +112,15 @@ def _analyser(module: nn.Module, graph: fx.Graph, layer: fx.Node) -> nn.Module:
     before, second = _before(layer), fx.Graph()
     copies = {layer: second.placeholder("features")}
     for node in graph.nodes:
-        # Parameters and constants that both halves use are no crossing.
+        # Parameters and constants that both halves use do not cross the cut.
         if _is_first(node, before) and node.op != "get_attr":
             continue
         crossing = [each for each in node.all_input_nodes if each not in copies]
         if crossing:
             raise ConfigError(
-                f"layer {layer.target!r} does not cut {type(module).__name__} in two: what comes after it "
-                f"needs {crossing[0].name!r} too: choose a layer that all passes through, such as the end of "
-                "a block"
+                f"layer {layer.target!r} does not cut {type(module).__name__} in two: the layers after it "
+                f"need {crossing[0].name!r} too: choose a layer that all data pass through, such as the end "
+                "of a block"
             )
         copies[node] = second.node_copy(node, lambda each: copies[each])
     for node in second.nodes:

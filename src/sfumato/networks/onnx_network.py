@@ -1,4 +1,4 @@
-"""A graph of ONNX as a module of PyTorch, run by ONNX Runtime: no gradients, and nothing but its bytes."""
+"""A graph of ONNX as a module of PyTorch, run by ONNX Runtime: no gradients, and no weights but its bytes."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class OnnxNetwork(nn.Module):
     file: Tensor
 
     def __init__(self, content: bytes | int) -> None:
-        """The bytes of a file, or their number, where a state dict will bring them."""
+        """The bytes of a file, or their number, for a state dict to fill."""
         super().__init__()
         values = (
             torch.zeros(content, dtype=torch.uint8)
@@ -35,7 +35,7 @@ class OnnxNetwork(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        """Run the graph on float images; one at a time, where it takes one."""
+        """Runs the graph on float images; one at a time, if it takes one."""
         if self._session is None:
             self._session = onnx_session(self.content)
         name = self._session.get_inputs()[0].name

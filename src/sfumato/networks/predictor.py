@@ -1,4 +1,4 @@
-"""The classifier of the mask paper: predictor of what is revealed, obfuscator of what is hidden."""
+"""The classifier of the mask paper, as predictor for shown pixels and as obfuscator for hidden ones."""
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +9,10 @@ from sfumato.networks.encoders.conv4 import Conv4, check_size
 class Predictor(nn.Module):
     """Conv-4, a dense layer with batch norm and ReLU, and a dense layer.
 
-    Source: the mask paper (docs/papers.md, "Mask"), Sec. III-B. It does not say how wide its layers are:
+    Source: the mask paper (docs/papers.md, "Mask"), Sec. III-B. It does not give the widths of its layers:
     the convolutions have the 64 filters of Conv-4, the dense layer twice as many.
 
-    (N, C, H, W) -> (N, classes) logits. Raises DataError for images below 16x16, before there is one.
+    (N, C, H, W) -> (N, classes) logits. Raises DataError for images below 16x16, before it is made.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class Predictor(nn.Module):
         check_size(torch.empty(0, *shape), 4)
         self.encoder = Conv4(channels, width=width)
         self.head = nn.Sequential(
-            # A bias would be undone by the batch norm.
+            # The batch norm would undo a bias.
             nn.Linear(width * (height // 16) * (side // 16), hidden, bias=False),
             nn.BatchNorm1d(hidden),
             nn.ReLU(),
@@ -31,5 +31,5 @@ class Predictor(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify float images."""
+        """Classifies float images."""
         return torch.as_tensor(self.head(self.encoder(images)))

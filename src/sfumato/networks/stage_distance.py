@@ -1,17 +1,17 @@
-"""A distance over the stages of a perceptual network, with weights that are learned: a sum of few numbers.
+"""A distance over the stages of a perceptual network, with learned weights: a sum of few numbers.
 
-Two kinds of terms, of each of the last stages of SqueezeNet 1.0, which has nine:
+Two kinds of terms, for each of the last stages of SqueezeNet 1.0, which has nine:
 
-"placed": how far apart the unit vectors of channels at each place are, squared and averaged over places. With
+"placed": the squared distance of the unit vectors of channels at each pixel, averaged over pixels. With
 weights of 1, over all nine, this is `assess.perceptual.Perceptual.of_squeezenet`; it has the form of LPIPS
-(Zhang et al. 2018, Sec. 3.1, Eq. (1)). The published LPIPS heads fit none of it: "squeeze" is SqueezeNet 1.1,
+(Zhang et al. 2018, Sec. 3.1, Eq. (1)). The published LPIPS heads do not fit: "squeeze" is SqueezeNet 1.1,
 whose stages differ.
 
-"relative": how far apart what a stage has on average over places is, wherever it lies (as DISTS, Ding et al.
-2020, Sec. III-B), divided by how far it lies from OTHER images on average. 0 for what is equal, and 1 for
-what is no more like its original than like anything else: to recognise is to tell from others. A disturbance
-that moves all images the same way, as noise does in a network that never saw any, counts for little,
-and so does turning.
+"relative": the distance of the averages of a stage over pixels, for any position (as DISTS, Ding et al.
+2020, Sec. III-B), divided by the average distance to OTHER images. 0 for equal images, and 1 for an image
+that is no more like its original than like any other: to recognise is to distinguish from others. A
+disturbance that moves all images the same way, as noise does in a network that never saw any, counts for
+little, and so does turning.
 """
 
 from collections.abc import Sequence
@@ -23,41 +23,41 @@ from torch.nn import functional
 from sfumato.networks.encoders.embedding import to_squares
 from sfumato.networks.encoders.squeeze_net import WIDTHS, SqueezeNet
 
-LEAST_SIZE = 32  # of images: the last stages of smaller ones are a place or two
+LEAST_SIZE = 32  # of images: the last stages of smaller ones have a pixel or two
 KINDS = ("relative", "placed")
 
 _PIXELS = 1 << 18  # of images together in one step
 _TINY = 1e-10
-_EQUAL = 1e-9  # squared distance of all averages, below which another image is the original itself
+_EQUAL = 1e-9  # a squared distance of all averages below this: another image is the original itself
 
 
 class StageDistance(nn.Module):
     """d(a, b) = sum over k of w_k t_k(a, b), with weights w_k of 0 or more. (N, C, H, W) pairs -> (N,).
 
-    Images are brought to one size, see `embedding.to_squares`: distances of another size are other distances.
+    Images are resized to one size, see `embedding.to_squares`: another size gives other distances.
 
-    State: weights of the network, which is frozen; those of the terms; what the stages have of other
+    State: weights of the network, which is frozen; those of the terms; the averages of other
         images; and the calibration.
 
     Attributes:
         kinds: of KINDS, in the order of the terms.
-        weights: (K,) of the terms, as many of each kind as stages count.
-        others: (G, 2656) averages of other images, which relative terms are relative to; see `averages`.
+        weights: (K,) of the terms, one for each counted stage of each kind.
+        others: (G, 2656) averages of other images, for relative terms; see `averages`.
         calibration: (2,) a and b of `probability`.
-        size: H and W that images are brought to.
+        size: H and W to which images are resized.
     """
 
     calibration: Tensor
     others: Tensor
 
     def __init__(self, *, size: int, kinds: Sequence[str], stages: int, others: int) -> None:
-        """A network without weights, and terms that weigh alike.
+        """Makes a network without weights, and equal terms.
 
         Args:
             size: see the attribute; LEAST_SIZE or more.
             kinds: see the attribute.
             stages: how many of the last stages count, 1 to 9.
-            others: how many other images there are; they are blank until they are set.
+            others: how many other images; they are blank until they are set.
         """
         super().__init__()
         self.size, self.kinds = size, tuple(kinds)
@@ -68,24 +68,24 @@ class StageDistance(nn.Module):
         self.register_buffer("calibration", torch.tensor([0.0, 1.0]))
 
     def train(self, mode: bool = True) -> "StageDistance":
-        """As nn.Module has it; the frozen network stays in evaluation mode."""
+        """As in nn.Module; the frozen network stays in evaluation mode."""
         super().train(mode)
         self.backbone.eval()
         return self
 
     @torch.no_grad()
     def stages(self, images: Tensor) -> list[Tensor]:
-        """Maps behind each stage of (N, 1 or 3, H, W) float images in [0, 1], (N, C_l, H_l, W_l)."""
+        """Maps after each stage of (N, 1 or 3, H, W) float images in [0, 1], (N, C_l, H_l, W_l)."""
         return self.backbone.features(to_squares(images, self.size))
 
     @torch.no_grad()
     def averages(self, images: Tensor) -> Tensor:
-        """What all stages have of float images, see `averaged`. -> (N, 2656)."""
-        return torch.cat([averaged(self.stages(part)) for part in images.split(self._together)])
+        """The averages of all stages for float images, see `average`. -> (N, 2656)."""
+        return torch.cat([average(self.stages(part)) for part in images.split(self._together)])
 
     @torch.no_grad()
     def terms(self, originals: Tensor, others: Tensor) -> Tensor:
-        """(N, 1 or 3, H, W) float pairs in [0, 1] -> (N, K), of 0 or more; 0 where images are equal."""
+        """(N, 1 or 3, H, W) float pairs in [0, 1] -> (N, K), of 0 or more; 0 for equal images."""
         pairs = zip(originals.split(self._together), others.split(self._together), strict=True)
         return torch.cat([self._terms(self.stages(first), self.stages(second)) for first, second in pairs])
 
@@ -93,9 +93,9 @@ class StageDistance(nn.Module):
         made = []
         for kind in self.kinds:
             if kind == "placed":
-                made.append(placed_terms(first, second))
+                made.append(terms_by_pixel(first, second))
             else:
-                made.append(relative_terms(averaged(first), averaged(second), self.others))
+                made.append(relative_terms(average(first), average(second), self.others))
         return torch.cat([terms[:, -self._last :] for terms in made], dim=1)
 
     @property
@@ -107,28 +107,28 @@ class StageDistance(nn.Module):
         return self.terms(originals, others) @ self.weights
 
     def probability(self, distances: Tensor) -> Tensor:
-        """With which a person recognises each, by what people said of others: 1 / (1 + exp(b d - a))."""
+        """The probability that a person recognises each, fitted to answers: 1 / (1 + exp(b d - a))."""
         intercept, slope = self.calibration
         return torch.sigmoid(intercept - slope * distances)
 
 
-def averaged(stages: list[Tensor]) -> Tensor:
-    """The average of each stage's maps over places, of unit length, side by side. -> (N, 2656)."""
+def average(stages: list[Tensor]) -> Tensor:
+    """The average of each stage's maps over pixels, of unit length, side by side. -> (N, 2656)."""
     return torch.cat([_unit(maps.mean((2, 3))) for maps in stages], dim=1)
 
 
-def placed_terms(first: list[Tensor], second: list[Tensor]) -> Tensor:
-    """Squared distances of unit vectors, averaged over places. Maps of nine stages -> (N, 9)."""
+def terms_by_pixel(first: list[Tensor], second: list[Tensor]) -> Tensor:
+    """Squared distances of unit vectors, averaged over pixels. Maps of nine stages -> (N, 9)."""
     pairs = zip(first, second, strict=True)
     return torch.stack([(_unit(a) - _unit(b)).square().sum(1).mean((1, 2)) for a, b in pairs], dim=1)
 
 
 def relative_terms(originals: Tensor, shown: Tensor, others: Tensor) -> Tensor:
-    """How far what is shown lies from its original, in units of how far it lies from other images on average.
+    """The distance of shown images from their originals, relative to the average distance to other images.
 
     Args:
-        originals, shown: (N, 2656), see `averaged`.
-        others: (G, 2656) of other images. Those that equal an original are left out for it.
+        originals, shown: (N, 2656), see `average`.
+        others: (G, 2656) of other images. An original does not count the ones that equal it.
 
     Returns:
         (N, 9), 0 for equal images; about 1, and rarely much above, for unrelated ones.

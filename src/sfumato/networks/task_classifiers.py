@@ -11,11 +11,11 @@ _GROUP = 16  # channels, Wu & He 2018, Table 3
 
 
 def with_group_norm(network: nn.Module) -> nn.Module:
-    """The same network, in place, with group norm (Wu & He 2018) for each batch norm of maps.
+    """Replaces each batch norm of maps in a network, in place, by group norm (Wu & He 2018).
 
-    Weights keep their names, shapes and values. Every image is normalised by itself, so that what one is
-    called does not depend on the others. A group has 16 channels or more, or all: where maps have become one
-    value, a group of two would say only which is larger.
+    Weights keep their names, shapes and values. Every image is normalised by itself: its class does not
+    depend on the others. A group has 16 channels or more, or all: once maps are single values, a group of two
+    would only say which is larger.
     """
     for name, module in network.named_children():
         if isinstance(module, nn.BatchNorm2d):
@@ -30,7 +30,7 @@ def with_group_norm(network: nn.Module) -> nn.Module:
 class Linear(nn.Sequential):
     """One linear layer without a bias: softmax regression on pixels.
 
-    It learns little. Audits take it, since what each task adds to its update is known in closed form.
+    It learns little. Audits use it, since each task's part of its update is known in closed form.
 
     (N, C, H, W) -> (N, way).
     """
@@ -45,7 +45,7 @@ class FullyConnected(nn.Sequential):
 
     Source: Finn, Abbeel & Levine 2017, Sec. 5.2 and App. A.1, for Omniglot.
 
-    (N, C, H, W) -> (N, way). Images are normalised together: what one is called depends on the others.
+    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
     """
 
     def __init__(self, shape: tuple[int, int, int], way: int) -> None:
@@ -54,7 +54,7 @@ class FullyConnected(nn.Sequential):
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
             layers += [
-                nn.Linear(inputs, outputs, bias=False),  # a bias would be undone by the batch norm
+                nn.Linear(inputs, outputs, bias=False),  # the batch norm would undo a bias
                 nn.BatchNorm1d(outputs, track_running_stats=False),
                 nn.ReLU(),
             ]
@@ -66,8 +66,8 @@ class Convolutional(nn.Module):
 
     Source: Finn, Abbeel & Levine 2017, App. A.1, for MiniImageNet.
 
-    (N, C, H, W) -> (N, way). Images are normalised together: what one is called depends on the others.
-    Raises DataError for images below 16x16, before there is one.
+    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
+    Raises DataError for images below 16x16, before it is made.
     """
 
     def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:
@@ -78,16 +78,16 @@ class Convolutional(nn.Module):
         self.head = nn.Linear(width * (height // 16) * (side // 16), way)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify float images."""
+        """Classifies float images."""
         return torch.as_tensor(self.head(self.encoder(images)))
 
 
 class Strided(nn.Module):
-    """Four 3x3 convolutions of stride 2 with batch norm and ReLU, the mean of all places, and a linear layer.
+    """Four 3x3 convolutions of stride 2 with batch norm and ReLU, the mean of all pixels, and a linear layer.
 
     Source: Finn, Abbeel & Levine 2017, App. A.1, for Omniglot.
 
-    (N, C, H, W) -> (N, way). Images are normalised together: what one is called depends on the others.
+    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
     """
 
     def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:
@@ -103,5 +103,5 @@ class Strided(nn.Module):
         self.head = nn.Linear(width, way)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify float images."""
+        """Classifies float images."""
         return torch.as_tensor(self.head(self.encoder(images).mean((2, 3))))

@@ -1,4 +1,4 @@
-"""Weights of networks: initial ones that a seed decides, and public ones from a file that the user names.
+"""Weights of networks: initial ones from a seed, and public ones from a file that the user names.
 
 Nothing is downloaded here. Artefacts of our own, which carry a card, are read by sfumato.artefacts.
 """
@@ -22,8 +22,8 @@ from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import ArtefactError
 
-_NAMED = 3  # how many wrong names an error lists
-_COUNTER = "num_batches_tracked"  # of a batch norm: used by no network at rest, and not always published
+_NAMED = 3  # wrong names that an error lists
+_COUNTER = "num_batches_tracked"  # of a batch norm: no network uses it at rest, and not all files have it
 
 
 _Network = TypeVar("_Network", bound=nn.Module)
@@ -32,12 +32,12 @@ _one_at_a_time = threading.RLock()
 
 @contextmanager
 def initial_weights(seed: int | None = None) -> Iterator[None]:
-    """Make a network in this block: PyTorch draws its weights from a generator that all threads share.
+    """Wraps making a network: PyTorch draws its weights from a generator that all threads share.
 
-    Only one thread is in such a block at a time, and the generator is put back after it.
+    Only one thread is in such a block at a time, and the generator is restored after it.
 
     Args:
-        seed: decides what is drawn; None where the weights take others' place at once.
+        seed: decides the weights; None if others replace them at once.
     """
     with _one_at_a_time, torch.random.fork_rng():
         if seed is not None:
@@ -47,10 +47,10 @@ def initial_weights(seed: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Make a network in this block, for these weights: one that is evidently larger is not made to its end.
+    """Wraps making a network for these weights: it stops one that is evidently larger.
 
     A card may ask for a million layers, or for layers of a million filters. Memory thus stays within about
-    twice that of the weights, whatever the card says.
+    twice that of the weights, for any card.
 
     Raises:
         ArtefactError: the network asks for more numbers, or more tensors, than there are.
@@ -60,9 +60,9 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 class _Measured(TorchFunctionMode):
-    """Counts what layers are made of, before it is made. State: how many numbers and tensors are left."""
+    """Counts the parts of layers before they are made. State: the numbers and tensors that are left."""
 
-    # Beside weights, a network may be made with a blank image to see what its layers put out.
+    # Besides weights, a network may need a blank image to see the outputs of its layers.
     _SPARE_NUMBERS = 1 << 22
     _SPARE_TENSORS = 256
 
@@ -83,7 +83,7 @@ class _Measured(TorchFunctionMode):
             self._take(math.prod(sizes), 1)
         elif func is torch.eye:
             self._take(args[0] ** 2, 0)
-        # Nothing else may fail here: what ends a block of torch.no_grad comes this way, too.
+        # Nothing else may fail here: the end of a block of torch.no_grad comes this way, too.
         return func(*args, **(kwargs or {}))
 
     def _take(self, numbers: int, tensors: int) -> None:
@@ -96,10 +96,10 @@ class _Measured(TorchFunctionMode):
 def take_weights(
     network: nn.Module, tensors: Mapping[str, Tensor], path: str | os.PathLike[str], *, cure: str = ""
 ) -> None:
-    """Give a network the weights of an artefact: all of its own, and no others.
+    """Gives a network the weights of an artefact: all of its own, and no others.
 
     Raises:
-        ArtefactError: a name, a shape or a type differs; the first few are named.
+        ArtefactError: a name, a shape or a type differs; it names the first few.
     """
     if found := _differences(network.state_dict(), tensors):
         raise ArtefactError(
@@ -109,7 +109,7 @@ def take_weights(
 
 
 def _differences(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
-    """In which names, shapes and types tensors are not those that a network has; "" where in none."""
+    """The differences in names, shapes and types between tensors and those of a network, or ""."""
     both = [name for name in wanted if name in tensors]
     problems = {
         "lacks": [name for name in wanted if name not in tensors],
@@ -135,13 +135,13 @@ def load_weights(
     source: str,
     unused: Collection[str] = (),
 ) -> _Network:
-    """Make a network with the weights of a file: every parameter and statistic of the network, and no others.
+    """Makes a network with the weights of a file: all its parameters and statistics, and no others.
 
     Args:
-        make: gives the network, which is put into evaluation mode.
+        make: makes the network, which is put into evaluation mode.
         path: a .safetensors file, an .npz of plain arrays, or a .pt or .pth that is a state dict.
-        source: where such weights are to be had and on what terms: the end of each error.
-        unused: names that the file may have, and this network does without.
+        source: the address of such weights and their terms: the end of each error.
+        unused: names that the file may have, and this network does not need.
 
     Raises:
         ArtefactError: no such file, damaged, of a kind that could run code, or of another network.
@@ -164,7 +164,7 @@ def _first(names: list[str]) -> str:
 
 
 def read(path: Path, *, source: str) -> dict[str, Tensor]:
-    """The tensors of a file by name; see load_weights for the arguments, the formats and the errors."""
+    """Reads the tensors of a file by name; see load_weights for the arguments, the formats and the errors."""
     readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
         ".safetensors": load_file,
         ".npz": _read_npz,
@@ -180,7 +180,7 @@ def read(path: Path, *, source: str) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         raise ArtefactError(
             f"{path}: is not a plain state dict, and a pickle of anything else could run "
-            "code: where you trust "
+            "code: if you trust "
             "it, open it once yourself, and write its tensors with safetensors.torch.save_file"
         ) from error
     except _DAMAGES as error:
@@ -197,7 +197,7 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
 
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Read a .pt file by PyTorch's reader of tensors alone, which runs no code of the file."""
+    """Reads a .pt file by PyTorch's reader of tensors alone, which runs no code of the file."""
     content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
         raise pickle.UnpicklingError("not a mapping from names to tensors")

@@ -1,6 +1,6 @@
 """Files of weights that installed packages carry, each known by its digest.
 
-A package is never imported: none of its code runs, and what it would import need not be there.
+A package is never imported: none of its code runs, and its own imports need not be installed.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ class WheelFile:
     """A file of weights in a package of a registry.
 
     Attributes:
-        what: needs it, in words.
+        what: the work that needs it, in words.
         extra: of sfumato, which installs the package.
         distribution: the package's name.
-        file: its path below the folder that the package is installed in.
+        file: its path below the folder of the installed package.
         sha256: of the file; another one is not read.
-        otherwise: what does without it, in words.
+        otherwise: how to work without it, in words.
     """
 
     what: str
@@ -33,12 +33,12 @@ class WheelFile:
     otherwise: str = ""
 
     def cure(self) -> str:
-        """How to install it, and what does without it, in words."""
+        """How to install it, or work without it, in words."""
         command = f"in the clone of sfumato, run pip install -c constraints.txt -e '.[{self.extra}]'"
         return f"{command}, {self.otherwise}" if self.otherwise else command
 
-    def installed(self) -> bool:
-        """Whether the package is there."""
+    def is_installed(self) -> bool:
+        """Whether the package is installed."""
         try:
             distribution(self.distribution)
         except PackageNotFoundError:
@@ -46,13 +46,13 @@ class WheelFile:
         return True
 
     def path(self) -> Path:
-        """Where the file is.
+        """The path of the file.
 
         Raises:
             MissingExtraError: the package is not installed.
-            ArtefactError: the file is not there, or has other bytes than those that are known.
+            ArtefactError: the file is missing, or has unknown bytes.
         """
-        if not self.installed():
+        if not self.is_installed():
             raise MissingExtraError(f"{self.what} needs {self.distribution}: {self.cure()}")
         path = Path(str(distribution(self.distribution).locate_file(self.file)))
         try:

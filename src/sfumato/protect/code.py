@@ -130,7 +130,7 @@ def load_encoder(path: str) -> Encoder:
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
     """
-    from sfumato.networks.code import untrained_code_network
+    from sfumato.networks.code import make_code_network
     from sfumato.networks.weights import no_larger_than, take_weights
 
     tensors, card = artefacts.load(path, kind=KIND, schema=CodeCard)
@@ -140,7 +140,7 @@ def load_encoder(path: str) -> Encoder:
     dimension = config.get("bits") or config.get("numbers")
     try:
         with no_larger_than(own):
-            network = untrained_code_network(
+            network = make_code_network(
                 config["encoder"], (channels, height, width), dimension=dimension, side=config.get("side")
             )
     except (ValueError, RuntimeError) as error:

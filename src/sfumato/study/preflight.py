@@ -469,7 +469,7 @@ def suggested_encoder(config: "StudyConfig", data: Sequence["LabelledImages"], m
     if not photographs(data[0].images):
         return ""
     wheel = LITES[LITE][2]
-    if wheel.installed():
+    if wheel.is_installed():
         other = replace(machine, encoder=_LITE_SECONDS / machine.speed)
         how = f"it takes {_duration(_minutes(on_encoder(config, LITE), counts, other), machine.processes)}"
     else:

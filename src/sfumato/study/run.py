@@ -19,7 +19,7 @@ from sfumato.base import engines, memory, telemetry
 from sfumato.base.engines import Engine, EngineConfig, explain_lost_workers
 from sfumato.base.files import claim
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.splitting import in_turns, suited
+from sfumato.data.splitting import in_turns, split_for_task
 from sfumato.errors import BusyError, DataError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
@@ -150,7 +150,7 @@ def _split(config: StudyConfig, loaded: LabelledImages) -> tuple[tuple[LabelledI
     if task.folds > 1:
         folds, words = in_turns(loaded, target=task.target, sensitive=task.sensitive, folds=task.folds)
         return tuple(folds), words
-    one, words = suited(
+    one, words = split_for_task(
         loaded,
         target=task.target,
         sensitive=task.sensitive,

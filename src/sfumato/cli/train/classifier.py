@@ -53,7 +53,7 @@ def classifier(
     lines = []
     if model.card["validation_accuracy"] is not None:
         lines.append(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target})")
-    with embedding_cache.kept():
+    with embedding_cache.store():
         tested = learner.evaluate(model, test, target=target, protection=protection, seed=given.seed)
     channels, height, width = test.images.shape[1:]
     proved = str(protection.guarantee((channels, height, width)) or "nothing is proved")

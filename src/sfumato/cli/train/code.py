@@ -88,7 +88,7 @@ def code(
             progress=progress,
         )
         model.save(given.out)
-    with embedding_cache.kept():
+    with embedding_cache.store():
         tested = learner.evaluate(model, test, shape, target=target, episodes=episodes, seed=given.seed)
     protection = Code(str(given.out), norm=config.norm, noise=config.noise, flip=config.flip)
     channels, height, width = test.images.shape[1:]

@@ -76,7 +76,7 @@ def few_shot(
             device=where,
         )
         model.save(given.out)
-    with embedding_cache.kept():
+    with embedding_cache.store():
         tested = learner.evaluate(
             model,
             test,

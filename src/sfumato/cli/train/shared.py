@@ -123,9 +123,9 @@ class Given:
             settings: of the source; see sources.read.
         """
         from sfumato.cli.sources import read
-        from sfumato.data.splitting import suited
+        from sfumato.data.splitting import split_for_task
 
-        source, words = suited(
+        source, words = split_for_task(
             read(self.data, size=self.size, strict=self.strict, **(settings or {})),
             target=target,
             sensitive=sensitive,
@@ -144,7 +144,7 @@ class Given:
         from sfumato.networks.encoders import embedding_cache
 
         checkpoint = self.out.with_suffix(".checkpoint")
-        with bars(console or stderr()) as progress, embedding_cache.kept():
+        with bars(console or stderr()) as progress, embedding_cache.store():
             task = progress.add_task(unit)
             yield checkpoint, lambda done, total: progress.update(task, completed=done, total=total)
         checkpoint.unlink(missing_ok=True)

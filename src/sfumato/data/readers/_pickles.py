@@ -1,8 +1,8 @@
 """Pickles of plain values and bytes, read without running anything that they name.
 
 A pickle is a program: it names Python's functions and calls them. Here it gets none. The few names that an
-array of bytes needs stand for objects of this module, which can only take note of its bytes; any other name
-is refused. So nothing of Python or NumPy is ever called by a file, whatever its arguments.
+array of bytes needs are replaced by objects of this module, which only store its bytes; any other name
+is refused. So a file never calls Python or NumPy, with any arguments.
 """
 
 import io
@@ -30,13 +30,13 @@ _CALLS = frozenset(["TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE", "BUILD"])
 
 
 def read(path: Path, *, cure: str) -> Any:
-    """The value in a pickle: dicts, lists, numbers, text and bytes, and arrays of uint8 as `Array`.
+    """Reads the value in a pickle: dicts, lists, numbers, text and bytes, and arrays of uint8 as `Array`.
 
     Text of Python 2 comes back as bytes.
 
     Args:
         path: the file, of at most 256 MB.
-        cure: what to do about a file that is refused: the tail of the error message.
+        cure: what to do about a refused file: the end of the error message.
 
     Raises:
         DataError: the file is missing, damaged, or names a function that no array of uint8 needs.
@@ -68,7 +68,7 @@ def read(path: Path, *, cure: str) -> Any:
 
 
 class Array:
-    """What a pickled array of uint8 becomes: its bytes and its shape."""
+    """Replaces a pickled array of uint8: its bytes and its shape."""
 
     __slots__ = ("values",)
 
@@ -89,16 +89,16 @@ class _RefusedError(pickle.UnpicklingError):
 
 
 class _UInt8:
-    """What numpy.dtype("u1") becomes. State: none."""
+    """Replaces numpy.dtype("u1"). State: none."""
 
     __slots__ = ()
 
     def __setstate__(self, state: object) -> None:
-        pass  # byte order, fields, alignment: of no meaning for single bytes
+        pass  # byte order, fields, alignment: single bytes do not need them
 
 
 class _Stand:
-    """What a pickle gets instead of a function: it can be called, and not be changed."""
+    """Replaces a function in a pickle: it can be called, and not be changed."""
 
     __slots__ = ("_function",)
 
@@ -113,7 +113,7 @@ class _Stand:
 
 
 class _Reader(pickle.Unpickler):
-    """Unpickles with stand-ins for every global. State: how many bytes may yet be made from text."""
+    """Unpickles with stand-ins for every global. State: the bytes that may still be made from text."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data), encoding="bytes")
@@ -143,7 +143,7 @@ class _Reader(pickle.Unpickler):
 
 
 def _new_array(kind: object, shape: object, dtype: object) -> Array:
-    return Array()  # empty whatever the arguments claim: the state that follows says what it holds
+    return Array()  # empty, whatever the arguments claim: the following state has the content
 
 
 def _dtype(name: str | bytes, *_: object) -> _UInt8:
@@ -157,10 +157,10 @@ def _not_callable(*_: object) -> NoReturn:
 
 
 def _check(data: bytes) -> None:
-    """Raise _RefusedError for opcodes that plain values do not need, or that could exhaust the machine.
+    """Raises _RefusedError for opcodes that plain values do not need, or that could exhaust the machine.
 
-    The C unpickler makes room for a memo of any number that is named, and hashes tuples however deep they
-    lie: a few bytes could take gigabytes, or the stack.
+    The C unpickler allocates a memo for any given number, and hashes tuples of any depth: a few bytes
+    could take gigabytes, or the stack.
     """
     calls = 0
     for opcode, argument, position in pickletools.genops(data):

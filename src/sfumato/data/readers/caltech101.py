@@ -11,7 +11,7 @@ from sfumato.errors import ImageError
 
 _WHAT = "the content of 101_ObjectCategories.tar.gz"
 
-_BACKGROUND = "BACKGROUND_Google"  # what is none of the 101 classes
+_BACKGROUND = "BACKGROUND_Google"  # not one of the 101 classes
 
 
 def caltech101(
@@ -22,10 +22,10 @@ def caltech101(
     background: bool = False,
     skip_unreadable: Callable[[ImageError], None] | None = None,
 ) -> LabelledImages:
-    """Read Caltech-101 (Fei-Fei, Fergus & Perona 2004), with whole classes in train, validation and test.
+    """Reads Caltech-101 (Fei-Fei, Fergus & Perona 2004), with whole classes in train, validation and test.
 
-    No split is official. Classes are drawn by seed 0, 60, 15 and 25 in 100; Faces_easy shows the photographs
-    of Faces once more, and goes where Faces goes.
+    There is no official split. Classes are drawn by seed 0, 60, 15 and 25 in 100; Faces_easy shows the
+    photographs of Faces once more, and gets the split of Faces.
 
     Args:
         root: the folder with 101_ObjectCategories.

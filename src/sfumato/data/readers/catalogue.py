@@ -1,6 +1,6 @@
-"""What every data source holds, where it is had, on what terms, and how it lies on disk.
+"""The data sources: content, address, terms, and layout on disk.
 
-Facts about the data sets stand here and nowhere else: `sfumato data list` prints them, and the readers quote
+Facts about the data sets are here and nowhere else: `sfumato data list` prints them, and the readers quote
 the address when a part is missing. Terms are a hint, not advice: the site has the last word.
 """
 
@@ -14,11 +14,11 @@ class Source:
     """One data source.
 
     Attributes:
-        name: what `load` calls it.
-        write: what to write on the command line and in a study.
+        name: its name for `load`.
+        write: its form on the command line and in a study.
         holds: how many images, of how many classes.
-        url: where it is had; "" where nothing has to be fetched.
-        terms: its licence, or what its authors say instead of one.
+        url: its address; "" if nothing has to be downloaded.
+        terms: its licence, or the words of its authors instead.
         layout: the files that are read, relative to DIR; one a line.
     """
 

@@ -21,7 +21,7 @@ from sfumato.data.readers.layout import (
 )
 from sfumato.errors import ConfigError, DataError, ImageError
 
-# Parnami et al. 2022, Sec. IV: how many people are in train, validation and test.
+# Parnami et al. 2022, Sec. IV: the numbers of people in train, validation and test.
 PEOPLE = (1510, 378, 427)
 SHARES = (PEOPLE[0] / sum(PEOPLE), PEOPLE[1] / sum(PEOPLE), PEOPLE[2] / sum(PEOPLE))
 
@@ -44,7 +44,7 @@ def celeba(
     limit: int | None = None,
     skip_unreadable: Callable[[ImageError], None] | None = None,
 ) -> LabelledImages:
-    """Read CelebA (Liu et al. 2015).
+    """Reads CelebA (Liu et al. 2015).
 
     Args:
         root: the folder with img_align_celeba (or img_celeba), list_attr_celeba, list_eval_partition and
@@ -54,15 +54,15 @@ def celeba(
             is the choice of Parnami et al. 2022, Sec. IV. None keeps the largest, for img_celeba.
         split: "identities" gives whole people to train, validation and test, for few-shot tasks. Parnami
             et al. name no people, only counts: 1510, 378 and 427 (which make 2,315; they write 2,360), so
-            that people are drawn by seed 0 in these proportions. "attributes" is the official partition.
+            people are drawn by seed 0 in these proportions. "attributes" is the official partition.
         least_images: with split="identities", people with fewer images are left out.
-        limit: read at most this many images, so that there is something to try in seconds: all 202,599
-            take 4.3 GB at 84 x 84. Each split keeps its share of it, and each image its split; they are
-            drawn by seed 0, one by one, or as whole people with split="identities".
+        limit: read at most this many images, to try something in seconds: all 202,599 take 4.3 GB at
+            84 x 84. Each split keeps its share of it, and each image its split; they are drawn by seed 0,
+            one by one, or as whole people with split="identities".
 
     Returns:
-        Labels `identity` (where its list is there), the 40 attributes as "yes" or "no" by their names in
-        lower case (`wearing_hat`), and `hair_color`: black, blond, brown or gray where exactly one of these
+        Labels `identity` (if its list exists), the 40 attributes as "yes" or "no" by their names in
+        lower case (`wearing_hat`), and `hair_color`: black, blond, brown or gray if exactly one of these
         four attributes is set, otherwise "other" (none of them, as for a bald head, or several).
 
     Raises:
@@ -124,7 +124,7 @@ def celeba(
 
 
 def _list(root: Path, name: str, what: str) -> Path:
-    """One of the lists. Raises DataError where it is not there."""
+    """The path of a list. Raises DataError if it is missing."""
     return _optional_list(root, name) or part("celeba", root, f"{name}.txt", f"{name}.csv", what=what)
 
 
@@ -156,7 +156,7 @@ def _attributes(path: Path) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _values(path: Path, files: Sequence[str], meaning: Mapping[str, str] | None = None) -> dict[str, str]:
-    """File -> value of a list with two columns, for the files that are wanted."""
+    """File -> value in a list with two columns, for the wanted files."""
     values = {}
     rows = lines(path)
     if path.suffix == ".csv":
@@ -173,7 +173,7 @@ def _values(path: Path, files: Sequence[str], meaning: Mapping[str, str] | None 
 
 
 def _draw(units: Sequence[str], splits: Sequence[str], limit: int) -> list[int]:
-    """Rows, ascending, of at most `limit` images: whole units, and of each split its share."""
+    """Rows, ascending, of at most `limit` images: whole units, and a share of each split."""
     rows_of: dict[tuple[str, str], list[int]] = {}
     for row, key in enumerate(zip(splits, units, strict=True)):
         rows_of.setdefault(key, []).append(row)

@@ -21,7 +21,7 @@ _SHAPE = (3, 32, 32)
 def cifar10(
     root: str | os.PathLike[str], *, split: Literal["classes", "images"] = "classes"
 ) -> LabelledImages:
-    """Read CIFAR-10 (Krizhevsky 2009), the Python version.
+    """Reads CIFAR-10 (Krizhevsky 2009), the Python version.
 
     Args:
         root: the folder with cifar-10-batches-py.
@@ -30,7 +30,7 @@ def cifar10(
             is no validation.
 
     Returns:
-        32 x 32 images with label `class`; the files are pickles, and nothing that they name is run.
+        32 x 32 images with label `class`; the files are pickles, and none of their code runs.
 
     Raises:
         DataError: a part of the layout is missing, damaged, or asks for more than arrays of bytes.
@@ -48,7 +48,7 @@ def cifar10(
 def cifar100(
     root: str | os.PathLike[str], *, split: Literal["classes", "superclasses", "images"] = "classes"
 ) -> LabelledImages:
-    """Read CIFAR-100 (Krizhevsky 2009), the Python version.
+    """Reads CIFAR-100 (Krizhevsky 2009), the Python version.
 
     Args:
         root: the folder with cifar-100-python.
@@ -59,8 +59,8 @@ def cifar100(
             class is in both parts and there is no validation.
 
     Returns:
-        32 x 32 images with labels `class` and `superclass`; the files are pickles, and nothing that they
-        name is run.
+        32 x 32 images with labels `class` and `superclass`; the files are pickles, and none of their code
+        runs.
 
     Raises:
         DataError: a part of the layout is missing, damaged, or asks for more than arrays of bytes.
@@ -85,7 +85,7 @@ _Batch = tuple[np.ndarray, dict[str, list[int]]]  # (n, 3, 32, 32) uint8, and th
 
 _Known = Mapping[str, tuple[str, tuple[str, ...]]]  # label -> the key of its codes, and their names
 
-_Shares = tuple[str, tuple[float, float, float]]  # the label whose values are given to splits, and how many
+_Shares = tuple[str, tuple[float, float, float]]  # the label whose values go to splits, and the shares
 
 
 def _assemble(

@@ -1,4 +1,4 @@
-"""FER2013 as its CSV, with the votes of FER+ where they lie beside it."""
+"""FER2013 as its CSV, with the votes of FER+ if they are in the same folder."""
 
 import os
 from collections.abc import Sequence
@@ -21,21 +21,20 @@ _LEVELS = {str(level): level for level in range(256)}  # quicker than int, on 83
 
 
 def fer(root: str | os.PathLike[str], *, emotions: Sequence[str] | None = None) -> LabelledImages:
-    """Read FER2013 (Goodfellow et al. 2013), and FER+ (Barsoum et al. 2016) where fer2013new.csv is there.
+    """Reads FER2013 (Goodfellow et al. 2013), and FER+ (Barsoum et al. 2016) if fer2013new.csv exists.
 
-    The people are unknown, so that nothing keeps one person out of two splits.
+    The people are unknown: one person may be in two splits.
 
-    The majority of FER+ is taken at its word: an emotion that got more than half of a face's ten votes.
-    Faces without one, and those whose majority is "unknown" or "not a face", are left out where
-    fer2013new.csv is there. On the published votes, neutral, happiness and surprise then have 17,320, 2,288
-    and 2,149 faces. The paper of the learned masks (Sec. IV-A) has 15,616, 1,943 and 1,930 by "the majority
-    vote", which no rule that we tried gives: neither more or fewer votes, nor the first or only the sole
-    maximum, nor leaving out single votes.
+    With FER+, a face has an emotion if it got more than half of the face's ten votes. Faces without one, and
+    those whose majority is "unknown" or "not a face", are left out. On the published votes, neutral,
+    happiness and surprise then have 17,320, 2,288 and 2,149 faces. The paper of the learned masks (Sec. IV-A)
+    has 15,616, 1,943 and 1,930 by "the majority vote", which no rule that we tried gives: neither more or
+    fewer votes, nor the first or only the sole maximum, nor leaving out single votes.
 
     Args:
         root: the folder with fer2013.csv, and fer2013new.csv if FER+ is wanted.
-        emotions: only faces with these are kept: values of `emotion_plus` with FER+, else of `emotion`.
-            None keeps all.
+        emotions: keep only faces with these: values of `emotion_plus` with FER+, else of `emotion`. None
+            keeps all.
 
     Returns:
         48 x 48 grey faces with label `emotion`, and `emotion_plus` with FER+. Training, PublicTest and
@@ -74,14 +73,14 @@ def fer(root: str | os.PathLike[str], *, emotions: Sequence[str] | None = None) 
     if votes is not None and len(votes) != row + 1:
         raise _strangers(votes_path)
     if not faces:
-        raise DataError(f"{path}: no face has one of the emotions that are wanted")
+        raise DataError(f"{path}: no face has one of the wanted emotions")
     labels = {"emotion": label_of(first)} | ({} if votes is None else {"emotion_plus": label_of(plus)})
     images = np.frombuffer(bytearray().join(faces), np.uint8).reshape(-1, 1, _SIDE, _SIDE)
     return LabelledImages("fer", torch.from_numpy(images), labels, rows_by_split(splits))
 
 
 def majority(votes: Sequence[int]) -> str:
-    """The emotion with more than half of a face's ten votes; "" where no emotion has."""
+    """The emotion with more than half of a face's ten votes, or ""."""
     most = max(votes)
     place = votes.index(most)
     return _VOTES[place] if 2 * most > sum(votes) and place < len(EMOTIONS_PLUS) else ""

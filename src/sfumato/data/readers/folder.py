@@ -36,13 +36,13 @@ def folder(
     channels: int = 3,
     skip_unreadable: Callable[[ImageError], None] | None = None,
 ) -> LabelledImages:
-    """Read a folder of images, a sub-folder per class.
+    """Reads a folder of images, a sub-folder per class.
 
     Images of more than SFUMATO_MEMORY bytes together, 2 GiB by default, are not held in memory, but decoded
     once into a file of the user's cache (sfumato.data.readers.stored): a private copy, until it is cleared.
     The same holds for every source whose images are files.
 
-    Files that have no image suffix, and hidden ones, are passed over. A link that leads out of the folder is
+    Files without an image suffix, and hidden ones, are ignored. A link that leads out of the folder is
     a file that cannot be read, unless it leads to a folder of SFUMATO_OUTSIDE. Without split folders, whole
     classes are given to train, validation and test (60, 15 and 25 in 100, by seed 0).
 
@@ -54,7 +54,7 @@ def folder(
             None raises the first such error.
 
     Raises:
-        DataError: no such folder, no images in it, or splits beside classes.
+        DataError: no such folder, no images in it, or splits next to classes.
         ImageError: a file that has an image suffix and is not an image.
     """
     root = Path(root)
@@ -87,22 +87,22 @@ def folder(
 
 
 def _check_tops(root: Path, tops: list[Path]) -> None:
-    """Raise DataError where folders of splits lie beside folders of classes."""
+    """Raises DataError if folders of splits lie next to folders of classes."""
     splits = [top for top in tops if top.name in SPLITS]
     others = [top for top in tops if top.name not in SPLITS]
     for top in splits if others else []:
-        if files_by_class(top):  # the images of a class that is called "train" lie in it, not in sub-folders
+        if files_by_class(top):  # a class that is called "train" has images, not sub-folders
             raise DataError(
                 f"{root}: {top.name}/ holds a sub-folder per class, as a split does, and {others[0].name}/ "
-                f"lies beside it: move the classes into {' and '.join(split.name for split in splits)}, or "
+                f"lies next to it: move the classes into {' and '.join(split.name for split in splits)}, or "
                 f"{top.name}/ elsewhere"
             )
 
 
 def files_by_class(directory: Path) -> list[tuple[Path, str]]:
-    """Each image in the sub-folders of a folder, however deep, and the name of its sub-folder; in order.
+    """Each image in the sub-folders of a folder, at any depth, and the name of its sub-folder; in order.
 
-    Files that have no image suffix, and hidden ones, are passed over.
+    Files without an image suffix, and hidden ones, are ignored.
     """
     return [
         (path, top.name)
@@ -127,20 +127,20 @@ def assemble(
     root: Path | None = None,
     skip_unreadable: Callable[[ImageError], None] | None,
 ) -> LabelledImages:
-    """Read files into LabelledImages.
+    """Reads files into LabelledImages.
 
     Args:
-        name: where they come from.
+        name: of their source.
         files: one a row.
         columns: label name -> the value of each row; without splits, the first one decides them.
-        splits: the split of each row, "" for none; None to give whole classes to splits.
+        splits: the split of each row, or ""; None to give whole classes to splits.
         size, channels, skip_unreadable: see `folder`.
         crop: the side of the centre square that is kept before resizing, in pixels; None keeps the largest.
-        root: the folder out of which no link may lead; None where that was looked at.
+        root: the folder that no link may leave; None if that was checked.
 
     Raises:
         ConfigError, ImageError: see `folder`.
-        DataError: no file can be read, or two values of a label are one to a reader.
+        DataError: no file can be read, or two values of a label look alike.
     """
     if size < 1:
         raise ConfigError(f"{name}: size={size}: at least 1 pixel")
@@ -158,8 +158,8 @@ def assemble(
         skip_unreadable(error)
 
     def fill(take: Callable[[Tensor], object]) -> dict[int, ImageError]:
-        """Hand over the image of one file after the other, and tell of those that have none."""
-        for row, image in enumerate(_decoded(files, outside, size=size, channels=channels, crop=crop)):
+        """Passes on the image of each file in order, and returns the errors of the others."""
+        for row, image in enumerate(_decode(files, outside, size=size, channels=channels, crop=crop)):
             if isinstance(image, ImageError):
                 failed[row] = image
                 tell(image)
@@ -183,7 +183,7 @@ def assemble(
         settings = {"crop": crop} | ({"outside": sorted(map(str, outside))} if outside else {})
         pixels, known = fetch(name, files, shape, settings, fill)
         for row, error in known.items():
-            if row not in failed:  # it was told when the images were put there
+            if row not in failed:  # it failed already when the images were stored
                 tell(error)
         failed = known
     kept = [row for row in range(len(files)) if row not in failed]
@@ -197,16 +197,16 @@ def assemble(
 
 
 def _names(files: Sequence[Path]) -> tuple[str, ...]:
-    """Where files lie below the folder that all lie in."""
+    """The names of files below the folder that all lie in."""
     paths = [Path(os.path.normpath(path.absolute())) for path in files]  # links are not followed
     root = os.path.commonpath([path.parent for path in paths])
     return tuple(path.relative_to(root).as_posix() for path in paths)
 
 
-def _decoded(
+def _decode(
     files: Sequence[Path], outside: Collection[Path], *, size: int, channels: int, crop: int | None
 ) -> Iterator[Tensor | ImageError]:
-    """The image of each file, in order, or what is wrong with it; on all of torch's threads."""
+    """The image of each file, in order, or its error; on all of torch's threads."""
 
     def read(path: Path) -> Tensor | ImageError:
         if path in outside:
@@ -221,7 +221,7 @@ def _decoded(
             return error
 
     threads = torch.get_num_threads()
-    # Not all at once: what waits to be taken is held in memory.
+    # Not all at once: decoded images wait in memory.
     step = max(threads, at_once() // (channels * size**2))
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(files), step):
@@ -231,7 +231,7 @@ def _decoded(
 def _read(path: Path, *, size: int, channels: int, crop: int | None) -> Tensor:
     if crop is None:
         return images.read(path, channels=channels, size=size)
-    # Cropped before it is resized: resizing a region would blend in the pixels around it.
+        # Cropped before it is resized: resizing a region would blend in the pixels around it.
     pixels = images.read(path, channels=channels)  # (C, H, W)
     height, width = pixels.shape[1:]
     side = min(crop, height, width)

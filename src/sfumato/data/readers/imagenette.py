@@ -32,7 +32,7 @@ def imagenette(
     channels: int = 3,
     skip_unreadable: Callable[[ImageError], None] | None = None,
 ) -> LabelledImages:
-    """Read Imagenette (Howard 2019), full size or the copies of 320 and 160 pixels.
+    """Reads Imagenette (Howard 2019), full size or the copies of 320 and 160 pixels.
 
     The official split is by image: all ten classes are in both parts. `val`, on which results are reported,
     is the split "test"; there is no "validation". The CSV of noisy labels is not read.
@@ -45,7 +45,7 @@ def imagenette(
         Label `class`, by English names ("tench", ...).
 
     Raises:
-        DataError: a part of the layout is missing, or a class is none of the ten.
+        DataError: a part of the layout is missing, or an unknown class.
         ImageError: a file that is not an image.
     """
     copies = ("imagenette2", "imagenette2-320", "imagenette2-160")

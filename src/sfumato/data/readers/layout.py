@@ -1,4 +1,4 @@
-"""Reading an official layout: where its parts lie, and what the lines of its lists say."""
+"""Reading an official layout: its parts, and the lines of its lists."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +12,12 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 
 
 def part(source: str, root: Path, *names: str, what: str) -> Path:
-    """The first of ROOT/name that is there, or ROOT itself where it has such a name.
+    """The first ROOT/name that exists, or ROOT itself if it has such a name.
 
     An archive unpacked into a folder of its own name lies one deeper, and is found there too.
 
     Raises:
-        DataError: none is there; what is there instead is named, and where `what` is had.
+        DataError: none exists; it names the existing files, and the source of `what`.
     """
     places = [root / name for name in names] + [root] * (root.resolve().name in names)
     for place in places:
@@ -31,7 +31,7 @@ def part(source: str, root: Path, *names: str, what: str) -> Path:
 
 
 def optional(root: Path, *names: str) -> Path | None:
-    """The first of ROOT/name that is there, if any."""
+    """The first ROOT/name that exists, if any."""
     return next((root / name for name in names if (root / name).exists()), None)
 
 
@@ -44,7 +44,7 @@ def classes_in(source: str, directory: Path, *, what: str) -> list[tuple[Path, s
 
 
 def check_files(source: str, files: Iterable[Path], *, what: str) -> None:
-    """Raise DataError unless every file that a list names is there."""
+    """Raises DataError unless every file that a list names exists."""
     missing = [path for path in files if not path.is_file()]
     if missing:
         others = f", like {len(missing) - 1} others that the list names" if missing[1:] else ""
@@ -52,12 +52,12 @@ def check_files(source: str, files: Iterable[Path], *, what: str) -> None:
 
 
 def cure_of(source: str, what: str) -> str:
-    """What to do about a missing part: the tail of an error message."""
+    """What to do about a missing part: the end of an error message."""
     return f"put {what} there, from {SOURCES[source].url}"
 
 
 def check_positive(source: str, **settings: int | None) -> None:
-    """Raise ConfigError for a setting below 1; None is the default."""
+    """Raises ConfigError for a setting below 1; None is the default."""
     for name, value in settings.items():
         if value is not None and value < 1:
             raise ConfigError(f"{source}: {name}={value}: at least 1")
@@ -106,7 +106,7 @@ def bad_line(path: Path, number: int, found: str, expected: str) -> DataError:
 
 
 def class_splits(values: Sequence[str], *, shares: tuple[float, float, float] = SHARES) -> list[str]:
-    """The split of each row, where whole values are given to splits by seed 0; see `split_by_class`."""
+    """The split of each row, with whole values given to splits by seed 0; see `split_by_class`."""
     split_of = [""] * len(values)
     for split, rows in split_by_class(label_of(values).codes, shares=shares, seed=0).items():
         for row in rows.tolist():

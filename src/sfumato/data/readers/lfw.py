@@ -41,20 +41,20 @@ def lfw(
     least_images: int = 1,
     skip_unreadable: Callable[[ImageError], None] | None = None,
 ) -> LabelledImages:
-    """Read LFW (Huang et al. 2007): as published, funneled, or deep-funneled.
+    """Reads LFW (Huang et al. 2007): as published, funneled, or deep-funneled.
 
-    Splits are by person. Where peopleDevTrain.txt and peopleDevTest.txt lie in the folder they are those of
+    Splits are by person. If the folder has peopleDevTrain.txt and peopleDevTest.txt, they are those of
     View 1, train and test, without a validation; otherwise people are drawn by seed 0, 60, 15 and 25 in 100
     for train, validation and test.
 
     Args:
         root: the folder with lfw, lfw-deepfunneled or lfw_funneled, each as Name/Name_0001.jpg.
         size, channels, skip_unreadable: see `folder`.
-        least_images: people with fewer images are left out. Of the 5,749 people 1,680 have two or more, and
+        least_images: people with fewer images are left out. 1,680 of the 5,749 people have two or more, and
             158 have ten, which 5-shot episodes with 5 queries need.
 
     Returns:
-        Label `identity`, by names as they are written on disk ("Aaron_Eckhart").
+        Label `identity`, by names as on disk ("Aaron_Eckhart").
 
     Raises:
         DataError: a part of the layout is missing, a list is malformed, or nobody has enough images.

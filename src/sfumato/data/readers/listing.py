@@ -1,4 +1,4 @@
-"""A CSV that lists images: its rows, each with the line that an error can name."""
+"""A CSV that lists images: its rows, each with its line for errors."""
 
 import os
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from sfumato.errors import DataError, did_you_mean
 def read_rows(
     path: str | os.PathLike[str], *, columns: Sequence[str], of: str
 ) -> tuple[list[str], list[Line]]:
-    """Read a CSV with a header; see parse_table, which says in what forms.
+    """Reads a CSV with a header; see parse_table for its forms.
 
     Args:
         path: the CSV.
-        columns: which it must have, with a value in every row.
-        of: what a row is, for the error of a CSV without any.
+        columns: the required ones, with a value in every row.
+        of: the word for a row, in the error of a CSV without rows.
 
     Returns:
-        the header, and for each row where it is ("list.csv, line 3") and its values by column.
+        the header, and for each row its position ("list.csv, line 3") and its values by column.
 
     Raises:
-        DataError: no such file, one that is not a CSV file, a missing column, no rows, or a value that is
-            missing; or see parse_table.
+        DataError: no such file, one that is not a CSV file, a missing column, no rows, or a missing value;
+            or see parse_table.
     """
     try:
         header, rows = read_table(path)
@@ -39,7 +39,7 @@ def read_rows(
 
 
 def check_filled(line: str, row: dict[str, str], columns: Sequence[str]) -> None:
-    """Raise DataError where a row has no value in one of these columns."""
+    """Raises DataError if a row has no value in one of these columns."""
     for column in columns:
         if not row[column]:
             raise DataError(f"{line}: no value for {column!r}: fill it in or remove the row")

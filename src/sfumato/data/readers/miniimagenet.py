@@ -19,13 +19,13 @@ def miniimagenet(
     channels: int = 3,
     skip_unreadable: Callable[[ImageError], None] | None = None,
 ) -> LabelledImages:
-    """Read MiniImageNet (Vinyals et al. 2016) with the split of Ravi & Larochelle 2017.
+    """Reads MiniImageNet (Vinyals et al. 2016) with the split of Ravi & Larochelle 2017.
 
-    There are 64, 16 and 20 classes of 600 images each; fewer are read as they are.
+    There are 64, 16 and 20 classes of 600 images each; fewer are accepted.
 
     Args:
         root: the folder with train.csv, val.csv and test.csv (columns filename and label) and the images in
-            images; where there is no train.csv, with the folders train, val and test, each with a folder
+            images; without train.csv, with the folders train, val and test, each with a folder
             per class.
         size, channels, skip_unreadable: see `folder`.
 
@@ -40,7 +40,7 @@ def miniimagenet(
     by_list = part("miniimagenet", root, "train.csv", "train", what=_WHAT).suffix == ".csv"
     found = []
     for name in ("train", "val", "test"):
-        rows = _listed(root, name) if by_list else _in_folders(root, name)
+        rows = _read_list(root, name) if by_list else _in_folders(root, name)
         found += [(path, wordnet, SPLITS[name]) for path, wordnet in rows]
     _check_classes(root, [(wordnet, split) for _, wordnet, split in found])
     files, classes, splits = zip(*found, strict=True)
@@ -55,7 +55,7 @@ def miniimagenet(
     )
 
 
-def _listed(root: Path, name: str) -> list[tuple[Path, str]]:
+def _read_list(root: Path, name: str) -> list[tuple[Path, str]]:
     path = part("miniimagenet", root, f"{name}.csv", what=_WHAT)
     directory = part("miniimagenet", root, "images", what=_WHAT)
     rows = [(directory / filename, label) for _, (filename, label) in columns(path, "filename", "label")]

@@ -14,7 +14,7 @@ from sfumato.data.labelled import LabelledImages, label_of
 from sfumato.errors import DataError
 
 # Vinyals et al. 2016 split the 1,623 characters 1,028 / 172 / 423; Snell et al. 2017 published the list.
-# It goes by whole alphabets, but for the last four characters of Gurmukhi.
+# Whole alphabets, except the last four characters of Gurmukhi.
 _VALIDATION = frozenset({"Armenian", "Bengali", "Early_Aramaic", "Hebrew", "Mkhedruli_(Georgian)"})
 _TEST = frozenset(
     {"Kannada", "Keble", "Malayalam", "Manipuri", "Mongolian", "Old_Church_Slavonic_(Cyrillic)", "Oriya"}
@@ -32,20 +32,20 @@ def omniglot(
     rotations: bool = True,
     split: Literal["vinyals", "lake"] = "vinyals",
 ) -> LabelledImages:
-    """Read Omniglot (Lake, Salakhutdinov & Tenenbaum 2015), ink 255 on 0.
+    """Reads Omniglot (Lake, Salakhutdinov & Tenenbaum 2015), ink 255 on 0.
 
     Args:
         root: the folder with images_background and images_evaluation, each as ALPHABET/characterNN/*.png.
-        size: side in pixels; 28 by nearest neighbour is what prototypical networks are compared on.
+        size: side in pixels; 28 by nearest neighbour, as in comparisons of prototypical networks.
         rotations: each character turned by 90, 180 and 270 degrees is a class of its own, in the same split.
-        split: "vinyals", 1028, 172 and 423 characters, as prototypical networks are compared on; some of its
-            training alphabets are evaluation alphabets of the release. "lake": 25 and 5 of the background
+        split: "vinyals", 1028, 172 and 423 characters, as in comparisons of prototypical networks; some of
+            its training alphabets are evaluation alphabets of the release. "lake": 25 and 5 of the background
             alphabets, and the 20 evaluation alphabets for the test, as the authors of Omniglot have it.
 
     Returns:
-        Labels `class` ("Greek/character01/rot090"), `alphabet`, `drawer`, and `original`, the drawing that an
-        image is, turned or not. Each alphabet was drawn by 20 people of its own: with "lake" drawers have
-        its name ("Greek/05"), and nobody is in two splits; with "vinyals" their number alone ("05").
+        Labels `class` ("Greek/character01/rot090"), `alphabet`, `drawer`, and `original`, the drawing of an
+        image, turned or not. Each alphabet has its own 20 drawers: with "lake" drawers have its name
+        ("Greek/05"), and nobody is in two splits; with "vinyals" only their number ("05").
 
     Raises:
         DataError: a part of the layout is missing.

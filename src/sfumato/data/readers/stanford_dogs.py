@@ -22,7 +22,7 @@ def stanford_dogs(
     split: Literal["classes", "images"] = "classes",
     skip_unreadable: Callable[[ImageError], None] | None = None,
 ) -> LabelledImages:
-    """Read Stanford Dogs (Khosla et al. 2011).
+    """Reads Stanford Dogs (Khosla et al. 2011).
 
     Args:
         root: the folder with Images, and for split="images" with train_list.mat and test_list.mat, in it or
@@ -30,8 +30,8 @@ def stanford_dogs(
         size, channels, skip_unreadable: see `folder`.
         split: "classes" gives whole breeds to train, validation and test (60, 15 and 25 in 100, by seed 0),
             for few-shot tasks; "images" is the official split of 12,000 and 8,580 images, in which every
-            breed is in both parts and there is no validation. Its lists are MATLAB files, and SciPy reads
-            them, which comes with the extra `study`.
+            breed is in both parts and there is no validation. Its lists are MATLAB files, which SciPy reads;
+            it comes with the extra `study`.
 
     Returns:
         Label `class`: the breed ("Chihuahua", "golden retriever").
@@ -69,7 +69,7 @@ def _official_splits(root: Path, files: list[Path]) -> list[str]:
     if strays:
         raise DataError(
             f"{root}: {len(strays)} images are in neither list ({strays[0]}): "
-            "remove what is not of the official release, or pass split='classes'"
+            "remove files that are not of the official release, or pass split='classes'"
         )
     return [split_of[name] for name in names]
 

@@ -1,10 +1,10 @@
 """Images that do not fit memory: decoded once into a file of the user's cache, and read from there by rows.
 
 The file holds bare pixels, mapped into memory: the operating system keeps the parts that are in use, drops
-them when it needs the room, and shares them between processes. Whoever indexes images sees a tensor.
+them when it needs the room, and shares them between processes. Indexing the images gives tensors.
 
 The file is a copy of private images, without protection. It lies in the cache folder of the user, below
-`place()`, can be read by its owner alone, and stays until it is cleared: `sfumato data cache --clear`.
+`place()`; only its owner can read it; and it stays until it is cleared: `sfumato data cache --clear`.
 
     SFUMATO_MEMORY  bytes up to which the images of a source are held in memory: 2147483648 (2 GiB)
     SFUMATO_CACHE   a folder for the file: never one that others read
@@ -41,7 +41,7 @@ _BATCHES = 32  # to the memory
 _FORMAT = 1  # of the file, and of how pixels are made
 _FILE = "pixels"
 _LENGTH = struct.Struct("<Q")  # of the JSON before it, at the end of the file
-_WAIT = 0.2  # seconds between two looks at what another process is making
+_WAIT = 0.2  # seconds between two looks for a file of another process
 # Python 3.11 has no name for it.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 _TENSOR: Any = Tensor  # whose properties have types of their own in the stubs
@@ -59,7 +59,7 @@ _CHEAP = {
 
 
 def memory() -> int:
-    """Bytes up to which a source holds its images in memory. Raises ConfigError for what is not a number."""
+    """Bytes up to which a source holds its images in memory. Raises ConfigError for another value."""
     value = os.environ.get("SFUMATO_MEMORY", str(MEMORY))
     if not value.isdecimal():
         raise ConfigError(f"SFUMATO_MEMORY={value}: a whole number of bytes, such as {MEMORY}")
@@ -67,24 +67,23 @@ def memory() -> int:
 
 
 def at_once() -> int:
-    """Bytes of a batch: what is decoded ahead, and up to which a selection is gathered when it is made."""
+    """Bytes of a batch: decoded ahead, and the most that a selection reads when it is made."""
     return memory() // _BATCHES
 
 
 def place() -> Path:
-    """Where the files lie: below SFUMATO_CACHE, or the cache folder of this user."""
+    """The folder of the files: below SFUMATO_CACHE, or the cache folder of this user."""
     return cache_folder("images")
 
 
 class Stored(Tensor):
-    """(n, C, H, W) uint8 images in a mapped file: what is asked for is gathered, the rest stays there.
+    """(n, C, H, W) uint8 images in a mapped file: only selected images are read.
 
-    A large selection of rows is again Stored, whatever their order, and takes 8 bytes an image. Everything
-    else that a tensor can do is done on a plain one that is gathered for it; rows that follow each other need
-    no copy.
+    A large selection of rows is again Stored, in any order, and takes 8 bytes an image. Everything
+    else that a tensor can do is done on a plain one that is read for it; consecutive rows need no copy.
 
     Raises:
-        DataError: a write into it, which would be lost: clone what is to be changed.
+        DataError: a write into it, which would be lost: clone the part to change.
     """
 
     _source: Tensor
@@ -93,34 +92,34 @@ class Stored(Tensor):
 
     @staticmethod
     def __new__(cls, source: Tensor, rows: Tensor, batch: int) -> "Stored":
-        """Rows of a source.
+        """Makes a tensor of rows of a source.
 
         Args:
             source: (N, C, H, W) uint8.
             rows: (n,) int64.
-            batch: selections of up to so many bytes come as plain tensors.
+            batch: selections of up to that many bytes are plain tensors.
         """
         shape = (len(rows), *source.shape[1:])
         made: Stored = Tensor._make_wrapper_subclass(cls, shape, dtype=source.dtype)
         made._source, made._rows, made._batch = source, rows, batch
         return made
 
-    def gathered(self) -> Tensor:
-        """All of them as a plain tensor: a view where the rows follow each other, otherwise a copy."""
+    def read_all(self) -> Tensor:
+        """All images as a plain tensor: a view if the rows are consecutive, otherwise a copy."""
         rows = self._rows
         if len(rows) and bool((rows.diff() == 1).all()):
             return self._source[int(rows[0]) : int(rows[-1]) + 1]
         return self._source[rows]
 
     def __getitem__(self, index: Any) -> Tensor:
-        """Images by number, slice, rows or mask; as of any tensor for another index."""
+        """Images by number, slice, rows or mask; another index works as for any tensor."""
         if not isinstance(index, int | slice | list | Tensor):
-            return self.gathered()[index]
+            return self.read_all()[index]
         rows = self._rows[index]
         if rows.ndim == 1 and len(rows) * math.prod(self._source.shape[1:]) > self._batch:
             return Stored(self._source, rows, self._batch)
         if isinstance(index, slice):
-            return Stored(self._source, rows, self._batch).gathered()
+            return Stored(self._source, rows, self._batch).read_all()
         return self._source[rows]
 
     def __iter__(self) -> Any:
@@ -128,40 +127,40 @@ class Stored(Tensor):
         return (self[row] for row in range(len(self)))
 
     def split(self, split_size: Any, dim: int = 0) -> Any:
-        """Parts of so many images, none of them gathered yet."""
+        """Parts of that many images, not read yet."""
         if dim != 0:
-            return self.gathered().split(split_size, dim)
+            return self.read_all().split(split_size, dim)
         return tuple(Stored(self._source, rows, self._batch) for rows in self._rows.split(split_size))
 
     def tensor_split(self, sections: Any, dim: int = 0) -> Any:
-        """So many parts, none of them gathered yet."""
+        """That many parts, not read yet."""
         if dim != 0:
-            return self.gathered().tensor_split(sections, dim)
+            return self.read_all().tensor_split(sections, dim)
         return tuple(Stored(self._source, rows, self._batch) for rows in self._rows.tensor_split(sections))
 
     def __repr__(self) -> str:  # type: ignore[override]
-        """The shape alone: a tensor's own would gather them all."""
+        """The shape alone: a tensor's own representation would read all images."""
         return f"Stored(shape={tuple(self.shape)})"
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run a function of torch: on plain tensors, but where the shape alone is asked for."""
+        """Runs a function of torch: on plain tensors, unless it needs only the shape."""
         if func in _CHEAP:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
         name = func.__name__
         writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
         if writes and isinstance(args[0], Stored):
-            raise DataError(f"{name} on images in a file, which are read-only: clone what is to be changed")
-        args, kwargs = tree_map_only(Stored, Stored.gathered, (args, kwargs or {}))
+            raise DataError(f"{name} on images in a file, which are read-only: clone the part to change")
+        args, kwargs = tree_map_only(Stored, Stored.read_all, (args, kwargs or {}))
         return func(*args, **kwargs)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """The same for what code that is not Python calls."""
-        args, kwargs = tree_map_only(Stored, Stored.gathered, (args, kwargs or {}))
+        """Does the same for calls by code that is not Python."""
+        args, kwargs = tree_map_only(Stored, Stored.read_all, (args, kwargs or {}))
         return func(*args, **kwargs)
 
 
@@ -172,21 +171,21 @@ def fetch(
     settings: object,
     fill: Callable[[Callable[[Tensor], object]], dict[int, ImageError]],
 ) -> tuple[Tensor, dict[int, ImageError]]:
-    """The images of files from the cache, where they are put first if they are not there.
+    """The images of files from the cache; missing ones are stored there first.
 
-    They are known again by the paths, lengths and modification times of the files, their shape, the settings,
-    and the versions of what decodes them. Of two processes one decodes, and the other waits.
+    They are identified by the paths, lengths and modification times of the files, their shape, the settings,
+    and the versions of their decoders. If two processes need them, one decodes, and the other waits.
 
     Args:
-        name: of the source, for the list of what is there.
+        name: of the source, for the list of the cache.
         files: one an image.
         shape: C, H, W.
         settings: whatever else decides the pixels.
         fill: called with a function that takes the (C, H, W) image of one file after the other; returns the
-            errors of files that have none, by their number.
+            errors of the other files, by their number.
 
     Returns:
-        (n, C, H, W) images as `Stored`, and the errors that `fill` returned, now or when they were put there.
+        (n, C, H, W) images as `Stored`, and the errors that `fill` returned, now or when they were stored.
 
     Raises:
         DataError: the file cannot be written or read: a full disk, a folder that is not one's own.
@@ -195,17 +194,17 @@ def fetch(
     folder = place()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)  # also where it was there: fails where it belongs to somebody else
+        folder.chmod(0o700)  # also for an existing one: fails if it belongs to somebody else
         path = folder / _key(files, shape, settings) / _FILE
-        while (found := _found(path)) is None:
+        while (found := _read_description(path)) is None:
             try:
                 with claim(path):
-                    if _found(path) is None:
+                    if _read_description(path) is None:
                         _write(path, name, shape, size, fill)
             except BusyError:
                 time.sleep(_WAIT)
         count, failures = found["shape"][0], found["failures"]
-        pixels = _mapped(path, (count, *shape))
+        pixels = _map(path, (count, *shape))
     except OSError as error:
         raise DataError(
             f"{folder}: {size:,} bytes of images of {name} cannot be kept there ({error.strerror}): make "
@@ -221,8 +220,8 @@ class Entry:
     """One file of images in the cache.
 
     Attributes:
-        folder: that holds it, and nothing else.
-        name: of the source; None where a process was stopped before all was written, or is still writing.
+        folder: with this file, and nothing else.
+        name: of the source; None if a process was stopped before the end, or is still writing.
         shape: N, C, H, W.
         bytes: on the disk.
     """
@@ -234,12 +233,12 @@ class Entry:
 
 
 def entries() -> list[Entry]:
-    """What is in the cache."""
+    """All files of the cache."""
     return [_entry(folder) for folder in sorted(place().glob("*/"))]
 
 
 def clear() -> list[Entry]:
-    """Delete what is in the cache, and say what it was. Processes that read it keep what they have.
+    """Deletes the files of the cache, and returns them. Processes that read them keep their data.
 
     Raises:
         BusyError: a process is writing there.
@@ -256,7 +255,7 @@ def clear() -> list[Entry]:
 
 
 def _entry(folder: Path) -> Entry:
-    found = _found(folder / _FILE) or {"name": None, "shape": ()}
+    found = _read_description(folder / _FILE) or {"name": None, "shape": ()}
     taken = sum(each.stat().st_size for each in folder.iterdir())
     return Entry(folder, found["name"], tuple(found["shape"]), taken)
 
@@ -268,7 +267,7 @@ def _key(files: Sequence[Path], shape: tuple[int, int, int], settings: object) -
             found = path.stat()
             stamp = found.st_size, found.st_mtime_ns
         except OSError:
-            stamp = -1, -1  # `fill` says what is wrong with it
+            stamp = -1, -1  # `fill` reports its error
         sha.update(repr((os.fspath(path.absolute()), *stamp)).encode())
     return sha.hexdigest()
 
@@ -298,8 +297,8 @@ def _write(
             os.fsync(out.fileno())  # or a power cut could leave the name of a file without all its pixels
 
 
-def _found(path: Path) -> dict[str, Any] | None:
-    """What the end of a file says of it; None where it is not there, or damaged."""
+def _read_description(path: Path) -> dict[str, Any] | None:
+    """The description at the end of a file; None if the file is missing or damaged."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -317,7 +316,7 @@ def _found(path: Path) -> dict[str, Any] | None:
     return about if math.prod(about["shape"]) == start else None
 
 
-def _mapped(path: Path, shape: tuple[int, ...]) -> Tensor:
+def _map(path: Path, shape: tuple[int, ...]) -> Tensor:
     with path.open("rb") as file:
         # Private and writable: a write into a part stays in this process; on a read-only map it would end the
         # process. Not reserved: Linux counts it as memory otherwise, and refuses more than the machine has.

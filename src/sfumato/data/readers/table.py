@@ -21,12 +21,12 @@ def table(
     split_by: str | None = None,
     skip_unreadable: Callable[[ImageError], None] | None = None,
 ) -> LabelledImages:
-    """Read the images that a CSV lists, with every other column as a label.
+    """Reads the images that a CSV lists, with every other column as a label.
 
     Args:
         path: the CSV, with a header (forms: sfumato.base.files.parse_table); its `file` column names files
-            below the folder of the CSV, or in folders of SFUMATO_OUTSIDE. A row whose `split` is empty
-            belongs to none.
+            below the folder of the CSV, or in folders of SFUMATO_OUTSIDE. A row with an empty `split`
+            belongs to no split.
         size, channels, skip_unreadable: see `folder`.
         split_by: without a `split` column, whole classes of this label are given to train, validation
             and test; None takes the first label column.
@@ -42,7 +42,7 @@ def table(
     header, rows = read_rows(path, columns=("file",), of="image")
     labels = [name for name in header if name not in ("file", "split")]
     if not labels:
-        raise DataError(f"{path}: no label column beside {', '.join(header)}: add one, such as 'class'")
+        raise DataError(f"{path}: no label column besides {', '.join(header)}: add one, such as 'class'")
     if split_by is not None and split_by not in labels:
         raise DataError(f"{path}: no column {split_by!r} to split by: {did_you_mean(split_by, labels)}")
     for line, row in rows:
@@ -60,14 +60,14 @@ def table(
         channels=channels,
         skip_unreadable=skip_unreadable,
     )
-    return data if split_by is None else replace(data, split_by=None)  # these splits were asked for
+    return data if split_by is None else replace(data, split_by=None)  # the user named these splits
 
 
 def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
-    """Write images as PNG and their labels and splits as table.csv, which `table` reads back.
+    """Writes images as PNG and their labels and splits as table.csv, which `table` reads back.
 
-    Images of files keep their names, but for the suffix; others are numbered. Splits that nobody named are
-    not written: whoever reads the table makes those that its task asks for.
+    Images of files keep their names without the suffix; others are numbered. Splits that nobody named are
+    not written: a reader of the table makes those of its task.
 
     Raises:
         DataError: the folder exists already; nothing in it is touched.

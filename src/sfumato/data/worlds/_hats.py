@@ -1,7 +1,7 @@
 """Hats: shapes, patterns and colours of the headwear that people in `faces` wear.
 
-A kind of hat is a row of numbers, fixed by the world's seed and the kind, and has nothing to do with who
-wears it. Each family is a small function from a plane to the coverage of two layers: the body, which
+A kind of hat is a row of numbers, fixed by the world's seed and the kind, and independent of its wearer.
+Each family is a small function from a plane to the coverage of two layers: the body, which
 carries the pattern, and the trim (brim, band, pompom), of one colour. The plane has its origin on the
 forehead, at the middle of the hat's rim; y points up, and a head is 2 wide.
 """
@@ -39,14 +39,14 @@ _COS, _SIN = _ANGLES.cos(), _ANGLES.sin()
 
 @dataclass(frozen=True)
 class Hats:
-    """What hats look like, one row a hat.
+    """The looks of hats, one row a hat.
 
     Attributes:
         family: (N,) int64 index into FAMILIES.
         pattern: (N, 6) row of PATTERNS.
         frame: (N, 4) cosine and sine of the pattern's direction, and its waves per unit along p and q.
         colours: (N, 3, 3) body, body's second colour, trim; RGB in [0, 1].
-        shape: (N, 4) height, width, extra and decoration in [0, 1): what a family makes of them.
+        shape: (N, 4) height, width, extra and decoration in [0, 1), for the family to use.
     """
 
     family: Tensor
@@ -83,13 +83,13 @@ def kinds(count: int, *, seed: int) -> Hats:
 
 @dataclass(frozen=True)
 class Worn:
-    """Hats on heads: two layers, the trim over the body, and what they are painted with.
+    """Hats on heads: two layers, the trim over the body, and their colours.
 
     Attributes:
         body, trim: (B, h, W) coverage.
         cloth: (B, 3, h, W) colour of the body.
         ribbon: (B, 3, 1, 1) colour of the trim.
-        shade: (B, h, W), by which both colours are multiplied: hats are round.
+        shade: (B, h, W), a factor of both colours: hats are round.
     """
 
     body: Tensor
@@ -123,7 +123,7 @@ def shape(hats: Hats, x: Tensor, y: Tensor, pixel: Tensor) -> tuple[Tensor, Tens
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers in [0, 1) with which hats of a family differ, (B, 1, 1) each."""
+    """The numbers in [0, 1) that distinguish hats of a family, (B, 1, 1) each."""
 
     height: Tensor
     width: Tensor
@@ -136,14 +136,14 @@ def _dome(x: Tensor, y: Tensor, width: Tensor | float, height: Tensor) -> Tensor
 
 
 def _block(x: Tensor, y: Tensor, bottom: Tensor, top: Tensor, height: Tensor) -> Tensor:
-    """A trapezium that stands on the rim, of half-widths `bottom` and `top`."""
+    """A trapezium on the rim, of half-widths `bottom` and `top`."""
     return torch.minimum(
         box(x, y - height / 2, 9.0, height / 2), bottom + (top - bottom) * (y / height) - x.abs()
     )
 
 
 def _ball(x: Tensor, y: Tensor, radius: Tensor, shown: Tensor) -> Tensor:
-    """A disc at the origin, where it is shown."""
+    """A disc at the origin, if it is shown."""
     return torch.where(shown, radius, -9.0) - (x.square() + y.square()).sqrt()
 
 

@@ -1,4 +1,4 @@
-"""People: the table of what the images of `faces` show, and the words and ranges of its columns."""
+"""People: the table of the people in images of `faces`, and the words and ranges of its columns."""
 
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,7 @@ PARTS = (
     "headwear",
 )
 
-# What makes a person: numbers spread evenly over these ranges; lengths are in units of half a face.
+# The looks of a person: numbers spread evenly over these ranges; lengths are in units of half a face.
 LOOKS = {
     "width": (0.66, 0.84),
     "jaw": (-0.22, 0.10),
@@ -64,7 +64,7 @@ LOOKS = {
     "mole_y": (0.25, 0.7),
     "blush": (0.0, 1.0),
 }
-# What changes from image to image, in the same way.
+# The changes from image to image, in the same way.
 SCENE = {
     "x": (-0.10, 0.10),
     "y": (0.18, 0.33),
@@ -107,12 +107,12 @@ SCENE = {
 
 @dataclass(frozen=True)
 class People:
-    """What the images of a world show, one row an image; with `dataclasses.replace`, what they might.
+    """The content of the images of a world, one row an image; `dataclasses.replace` varies it.
 
     Attributes:
-        seed: which world: it fixes how each person and each kind of hat looks.
-        identity: (N,) int64, who.
-        headwear: (N,) int64, which kind of hat.
+        seed: of the world: it fixes the looks of each person and each kind of hat.
+        identity: (N,) int64, the person.
+        headwear: (N,) int64, the kind of hat.
         hair_color: (N,) int64 index into HAIR_COLORS; the same in all images of a person.
         expression: (N,) int64 index into EXPRESSIONS.
         glasses: (N,) int64 index into GLASSES.

@@ -1,6 +1,6 @@
-"""Portraits: how one chunk of people is painted, from back to front, with a map of what is where.
+"""Portraits: painting one chunk of people, from back to front, with a map of their parts.
 
-`_people` says what there is to paint, `_hats` what is worn, and `faces` is the public side of all three.
+`_people` has the content, `_hats` the hats, and `faces` is the public side of all three.
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ _SKIN = torch.tensor(
     ]
 )
 _IRIS = torch.tensor([[0.34, 0.19, 0.08], [0.20, 0.45, 0.75], [0.25, 0.52, 0.28], [0.13, 0.10, 0.10]])
-# Of each expression: smile (corners up), opening, width, how high the brows are, their inner ends up.
+# For each expression: smile (corners up), opening, width, height of the brows, their inner ends up.
 _EXPRESSION = torch.tensor(
     [
         [0.02, 0.00, 1.00, 0.00, 0.00],
@@ -58,7 +58,7 @@ class _Band:
         self.x, self.y = painter.x[:, rows], painter.y[:, rows]
 
     def paint(self, cover: Tensor, colour: Tensor, part: str, *, shade: Tensor | None = None) -> None:
-        """Lay a colour (B, 3, 1, 1), times a shade (B, h, W), over what is there, where it covers."""
+        """Paints a colour (B, 3, 1, 1), times a shade (B, h, W), over the image, by its cover."""
         over = colour if shade is None else colour * shade[:, None]
         self.image += (over - self.image).mul_(cover[:, None])
         # As masked_fill_, which takes thirty times as long.
@@ -68,7 +68,7 @@ class _Band:
 
 @dataclass(frozen=True)
 class _Layer:
-    """What is to be painted later: the arguments of _Band.paint."""
+    """A layer to paint later: the arguments of _Band.paint."""
 
     band: _Band
     cover: Tensor
@@ -95,7 +95,7 @@ class Painter:
         self.senior = (world.age == 2)[:, None, None]
 
         turn = scene["turn"]
-        # In double: in float32 the last bit of a cosine depends on the place in the batch.
+        # In double: in float32 the last bit of a cosine depends on the position in the batch.
         self.cos, self.sin = turn.double().cos().float(), turn.double().sin().float()
         self.scale = scene["size"]
         self.left, self.top = scene["x"], scene["y"]
@@ -124,8 +124,8 @@ class Painter:
         self._body()
         self._head()
         self._beard_and_nose()
-        # What will lie over glasses, eyes, brows and mouth cuts them off sharply: a pixel shows one of
-        # them or what hides it, never both, so that no smile shines through the soft edge of a hat.
+        # Layers that will cover glasses, eyes, brows and mouth cut them off sharply: a pixel shows one of
+        # them or its cover, never both, so that no smile shines through the soft edge of a hat.
         hat = self._hat()
         over = [self._hair_before(), *self._spectacles(self._free_of(hat)), *hat]
         free = self._free_of(over)
@@ -136,9 +136,9 @@ class Painter:
         return self._photograph(), self.parts
 
     def band(self, low: float, high: float, *, wide: float = 1.1) -> _Band:
-        """The rows that can show y from low to high within |x| < wide, however the heads are turned.
+        """The rows that can show y from low to high within |x| < wide, for any turn of the heads.
 
-        What is painted in a band must end within it: the band depends on the chunk, the image must not.
+        Paint in a band must end within it: the band depends on the chunk, the image must not.
         """
         reach = wide * self.sin.abs()
         first = float((self.top + self.scale * (low * self.cos - reach)).min())
@@ -152,7 +152,7 @@ class Painter:
         return coverage(distance, self.pixel)
 
     def _free_of(self, layers: Iterable[_Layer]) -> Tensor:
-        """(B, H, W), 1 where none of the layers will touch the image and 0 where one will."""
+        """(B, H, W), 1 for pixels that no layer will touch, and 0 for the others."""
         free = torch.ones_like(self.x)
         for layer in layers:
             free[:, layer.band.rows].mul_(layer.cover <= 0)
@@ -165,7 +165,7 @@ class Painter:
         s = self.scene
         phase = (2 * s["wave_x"] - 1) * self.u + (2 * s["wave_y"] - 1) * self.v
         mix = (0.5 + 0.8 * triangle_wave(s["waves"] * phase)).clamp_(0, 1)[:, None]
-        # Paler than hats, so that the hat is the loudest thing in the picture as often as not.
+        # Paler than hats, so that the hat is often the loudest thing in the picture.
         ground = self.rgb("ground_r", "ground_g", "ground_b")
         other = self.rgb("other_r", "other_g", "other_b")
         colour = ground + mix * (0.5 * (other - ground))
@@ -317,7 +317,7 @@ class Painter:
         return smile, opening * self.scene["open"], broad, raised, worried
 
     def _hair_before(self) -> _Layer:
-        """The hair on top of the head and beside the face."""
+        """The hair on top of the head and at the sides of the face."""
         look, band = self.look, self.band(-1.5, 0.95, wide=1.4)
         x, y = band.x, band.y
         curl = 0.07 * look["curl"].square() * triangle_wave(1.8 * x) * triangle_wave(1.8 * y)
@@ -334,7 +334,7 @@ class Painter:
         return _Layer(band, cover, self.hair, "hair", strands)
 
     def _spectacles(self, free: Tensor) -> tuple[_Layer, _Layer]:
-        """Dark lenses, and frames, where no hat will lie over them."""
+        """Dark lenses, and frames, except under a hat."""
         look, s, band = self.look, self.scene, self.band(-0.45, 0.55)
         x, y = band.x - self.yaw, band.y - look["eye_y"] - 0.03
         gap = 0.15 + 0.56 * look["eye_gap"]

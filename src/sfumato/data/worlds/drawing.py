@@ -1,8 +1,8 @@
-"""What the procedural worlds draw with: repeatable numbers, shapes with soft edges, sensor noise.
+"""The tools of the procedural worlds: repeatable numbers, shapes with soft edges, sensor noise.
 
-A shape is a signed distance to its outline, positive inside, in the units of the coordinates it is given;
-`coverage` turns it into the share of a pixel that the shape covers. Pixels are made by +, -, *, /, sqrt,
-floor, min and max alone, which IEEE 754 rounds alike everywhere, and angles turned in double precision:
+A shape is a signed distance to its outline, positive inside, in the units of its coordinates;
+`coverage` turns it into the share of a pixel that the shape covers. Pixels are made only by +, -, *, /, sqrt,
+floor, min and max, which IEEE 754 rounds alike everywhere, and angles turned in double precision:
 an image is the same in any batch, and the same seed gives the same bytes.
 """
 
@@ -33,11 +33,11 @@ _NOISE_LENGTH = 1 << 21  # of the tape of sensor noise; ten images of 256x256 in
 def uniforms(seed: int, stream: str, rows: int, columns: int) -> Tensor:
     """(rows, columns) float32 in [0, 1), fixed by the seed and the stream's name.
 
-    Row i does not depend on how many rows are asked for: a larger world begins with the smaller one.
+    Row i does not depend on the number of rows: a larger world begins with the smaller one.
     """
     key = np.random.SeedSequence([seed, *stream.encode()]).generate_state(2, np.uint64)
     numbers = np.random.Generator(np.random.Philox(key=key)).random((rows, columns))
-    # Rounding up to float32 could give 1.0, which would be a row past the end of a table.
+    # Rounding up to float32 could give 1.0, a row past the end of a table.
     return torch.from_numpy(np.minimum(numbers, 1 - 2**-24).astype(np.float32))
 
 
@@ -47,7 +47,7 @@ def permutation(seed: int, stream: str, count: int) -> Tensor:
 
 
 def between(low: float, high: float, u: Tensor) -> Tensor:
-    """Spread numbers in [0, 1) evenly over [low, high)."""
+    """Spreads numbers in [0, 1) evenly over [low, high)."""
     return low + (high - low) * u
 
 
@@ -62,7 +62,7 @@ def coverage(distance: Tensor, pixel: Tensor | float) -> Tensor:
 
 
 def choose(first: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """`a` in the images where `first`, a bool (B, 1, 1), holds, and `b` in the others."""
+    """`a` in the images for which `first`, a bool (B, 1, 1), holds, and `b` in the others."""
     # torch.where on a broadcast mask takes fifty times as long.
     share = first.float()
     return a * share + b * (1 - share)
@@ -102,14 +102,14 @@ def pattern(
     q = triangle_wave((y * cos - x * sin) * across)
     p = triangle_wave((x * cos + y * sin) * along + phase + f * q)
     field = a + b * p + c * q + d * p * q + e * (p.square() + q.square())
-    # A wave climbs 4 in its length: so many levels does one pixel span.
+    # A wave climbs 4 in its length: one pixel spans that many levels.
     return coverage(field, 4.0 * along * pixel)
 
 
 def sensor_noise(starts: Tensor, length: int) -> Tensor:
     """(N,) numbers in [0, 1) -> (N, length) of a near-normal noise with standard deviation 1.
 
-    Every row is a window of one long tape: the number says where the window begins.
+    Every row is a window of one long tape: the number sets the window's beginning.
     """
     tape = _noise_tape()
     at = (starts.double() * (_NOISE_LENGTH - length)).long()

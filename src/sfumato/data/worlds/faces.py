@@ -1,10 +1,10 @@
 """Faces: a world of drawn people in patterned hats, for tasks that are NOT identity. No download.
 
-Every image shows one person (`identity`) in one of hundreds of hats (`headwear`), which anybody may wear:
-to tell the hat is the task, to tell the person is the risk. Who people are is fixed by the seed; light,
+Every image shows one person (`identity`) in one of hundreds of hats (`headwear`), which anybody may wear: the
+task is to recognise the hat, the risk is to recognise the person. The seed fixes the people's looks; light,
 pose, background, expression and glasses change from image to image.
 
-`draw` also says which pixels show what, so that a protection can be checked against the truth:
+`draw` also gives the part that each pixel shows, to check a protection against the truth:
 
     world = people(identities=50)
     images, parts = draw(world.rows(torch.arange(8)))
@@ -50,7 +50,7 @@ __all__ = [
     "people",
 ]
 
-# Which parts change when an attribute does. A pixel that two parts share belongs to the one in front.
+# The parts that change with an attribute. A pixel that two parts share belongs to the one in front.
 CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "identity": ("hair", "skin", "beard", "nose", "eyes", "brows", "mouth"),
@@ -65,7 +65,7 @@ CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 SHARES = (0.60, 0.15, 0.25)  # of the people, and of the hats: train, validation, test
 
-_CHUNK_PIXELS = 48 * 64 * 64  # drawn at a time: what a core's cache holds
+_CHUNK_PIXELS = 48 * 64 * 64  # drawn at a time: they fit a core's cache
 
 
 def faces(
@@ -79,16 +79,17 @@ def faces(
 ) -> LabelledImages:
     """People in hats. Splits share neither people nor hats: both are new at test time.
 
-    Inside a split hats are dealt in random order, each as often as any other (up to one), whoever
-    wears them: neither label tells the other. Each is at least twice in its split where that has twice
-    as many images as hats. How a person or a hat looks is fixed by the seed and its number alone.
+    Inside a split hats are dealt to images in random order, each as often as any other (up to one),
+    independently of the wearer: neither label reveals the other. Each occurs at least twice in its split if
+    that has twice as many images as hats. The looks of a person or a hat depend only on the seed and its
+    number.
 
     Args:
         identities: how many people.
         images_per_identity: how many images of each.
         headwear: how many kinds of hat, over all splits.
         size: the side of the images in pixels, 16 to 256.
-        seed: which world.
+        seed: of the world.
         drawn: False for labels and splits alone: the images have a shape, and no pixels.
 
     Returns:
@@ -166,14 +167,14 @@ def people(
 
 
 def part_codes(attribute: str) -> Tensor:
-    """The codes in a part map of the parts that carry an attribute; raises ConfigError for another word."""
+    """The codes in a part map of the parts of an attribute; raises ConfigError for an unknown one."""
     if attribute not in CARRIERS:
         raise ConfigError(f"faces: no attribute {attribute!r}: {did_you_mean(attribute, CARRIERS)}")
     return torch.tensor([PARTS.index(part) for part in CARRIERS[attribute]], dtype=torch.uint8)
 
 
 def _deal(count: int, *, seed: int, stream: str) -> dict[str, Tensor]:
-    """Give each of `count` things to one split, by SHARES, and at least one to each."""
+    """Gives each of `count` things to one split, by SHARES, and at least one to each."""
     order = permutation(seed, stream, count)
     validation, test = max(1, round(SHARES[1] * count)), max(1, round(SHARES[2] * count))
     train = count - validation - test
@@ -182,13 +183,13 @@ def _deal(count: int, *, seed: int, stream: str) -> dict[str, Tensor]:
 
 
 def draw(world: People, *, size: int = 64) -> tuple[Tensor, Tensor]:
-    """Draw people. Where only one attribute differs, only pixels of parts that carry it do.
+    """Draws people. If only one attribute differs, only pixels of its parts differ.
 
     That holds to the pixel for headwear, glasses and expression; hair and skin also show through the
-    soft edge, one pixel wide, of what lies over them.
+    soft edge, one pixel wide, of the parts over them.
 
     Args:
-        world: N rows of what to draw.
+        world: N rows to draw.
         size: the side of the images in pixels, 16 to 256.
 
     Returns:
@@ -204,8 +205,8 @@ def draw(world: People, *, size: int = 64) -> tuple[Tensor, Tensor]:
     looks = uniforms(world.seed, "looks", int(world.identity.max()) + 1, len(LOOKS))[world.identity]
     hats = _hats.kinds(int(world.headwear.max()) + 1, seed=world.seed).rows(world.headwear)
     step = max(1, _CHUNK_PIXELS // size**2)
-    # Hats of one family share their code: draw them together, and those of faces at one height, since
-    # the rows in which to look for a nose are then fewer.
+    # Hats of one family share their code: draw them together, and among them those of faces at one height,
+    # since fewer rows can then show a nose.
     heights = world.scene[:, list(SCENE).index("y")].argsort(stable=True)
     for family in torch.unique(hats.family):
         for rows in torch.split(heights[hats.family[heights] == family], step):

@@ -1,7 +1,7 @@
 """Glyphs: a world of invented letters, drawn by strokes, in the manner of Omniglot (Lake et al. 2015).
 
-A class is a character: one to four strokes, each a line, a corner, a curve or an arc, often joined to one
-before. A drawer writes all characters with one hand: its own pen, slant, size and care. No download.
+A class is a character: one to four strokes, each a line, a corner, a curve or an arc, often joined to an
+earlier one. A drawer writes all characters with one hand: its own pen, slant, size and care. No download.
 """
 
 import math
@@ -18,7 +18,7 @@ SHARES = (0.64, 0.16, 0.20)  # of the characters: train, validation, test
 _STROKES = 4  # at most
 _KNOTS = 5  # control points of a stroke
 _PIECES = 4  # straight pieces between two control points
-_CHUNK_PIXELS = 16 * 64 * 64  # drawn at a time: what a core's cache holds
+_CHUNK_PIXELS = 16 * 64 * 64  # drawn at a time: they fit a core's cache
 
 
 def glyphs(
@@ -33,7 +33,7 @@ def glyphs(
         classes: how many characters.
         drawers: how many hands, which is the number of images of a character.
         size: the side of the images in pixels, 16 to 256.
-        seed: which world.
+        seed: of the world.
         drawn: False for labels and splits alone: the images have a shape, and no pixels.
 
     Returns:
@@ -53,7 +53,7 @@ def glyphs(
         raise ConfigError(f"glyphs: seed is at least 0, got {seed}: a world is named by a whole number")
     codes = torch.arange(classes).repeat_interleave(drawers)
     hands = torch.arange(drawers).repeat(classes)
-    images = _drawn(codes, hands, size, seed) if drawn else without_pixels(len(codes), 1, size)
+    images = _draw(codes, hands, size, seed) if drawn else without_pixels(len(codes), 1, size)
     labels = {
         "class": Label(codes, tuple(f"character-{i:04d}" for i in range(classes))),
         "drawer": Label(hands, tuple(f"drawer-{i:02d}" for i in range(drawers))),
@@ -62,7 +62,7 @@ def glyphs(
     return LabelledImages("glyphs", images, labels, splits)
 
 
-def _drawn(codes: Tensor, hands: Tensor, size: int, seed: int) -> Tensor:
+def _draw(codes: Tensor, hands: Tensor, size: int, seed: int) -> Tensor:
     """(N, 1, size, size) uint8: each of the first characters by each of the first drawers, (N,) each."""
     classes, drawers = int(codes[-1]) + 1, int(hands[-1]) + 1
     knots, smoothness, present = characters(classes, seed=seed)
@@ -90,17 +90,17 @@ def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     present = torch.arange(_STROKES) < count[:, None]
     strokes = u[:, 1:].view(classes, _STROKES, 24)
 
-    # A walk over a lattice of 4 by 4 places: letters keep to a few heights and columns.
+    # A walk over a lattice of 4 by 4 points: letters keep to a few heights and columns.
     lattice = (strokes[..., : 2 * _KNOTS].view(classes, _STROKES, _KNOTS, 2) * 4).floor() / 1.5 - 1.0
     start, end = lattice[:, :, :1], lattice[:, :, 1:2]
     t = torch.linspace(0, 1, _KNOTS)[:, None]
     line = start + (end - start) * t
-    # A corner or a curve passes through three places, and the points halfway.
+    # A corner or a curve passes through three points, and the points halfway.
     third = lattice[:, :, 2:3]
     bent = torch.cat([start, (start + end) / 2, end, (end + third) / 2, third], 2)
     winding = torch.cat([start, end, third, lattice[:, :, 3:4], lattice[:, :, 4:5]], 2)
     turn = (strokes[..., 10, None] + between(0.35, 1.0, strokes[..., 11, None]) * t[:, 0]) * math.tau
-    # In double: in float32 the last bit of a cosine depends on the place in the table.
+    # In double: in float32 the last bit of a cosine depends on the position in the table.
     circle = torch.stack([turn.double().cos(), turn.double().sin()], -1).float()
     radius = between(0.25, 0.75, strokes[..., 12, None, None])
     squash = torch.stack(
@@ -109,12 +109,12 @@ def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     arc = start * 0.5 + radius * squash * circle
 
     kind = torch.bucketize(strokes[..., 14].contiguous(), torch.tensor([0.30, 0.48, 0.64, 0.70]), right=True)
-    # A lone bar would be told from its neighbours by its slant alone, which is the hand's.
+    # A lone bar would differ from its neighbours only by its slant, which is the hand's.
     kind[:, 0] = torch.where((count == 1) & (kind[:, 0] == 0), 4, kind[:, 0])
     shapes = torch.stack([line, bent, bent, winding, arc])  # line, corner, curve, winding, arc
     knots = shapes[kind, torch.arange(classes)[:, None], torch.arange(_STROKES)]
     smoothness = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0])[kind]
-    # A line from a place to itself would be a dot among letters; make it a diagonal dash.
+    # A line from a point to itself would be a dot among letters; make it a diagonal dash.
     dot = (kind == 0) & (start == end).all(-1)[..., 0]
     knots = torch.where(dot[..., None, None], knots + (t - 0.5) * 0.7, knots)
 

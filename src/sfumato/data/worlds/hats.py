@@ -1,9 +1,9 @@
 """Hats on photographs: the drawn hats of `faces` on the faces of any table or folder of photographs.
 
-Real people, and a task of hundreds of classes that has nothing to do with who they are: `headwear`. What a
-release tells of the person is then a matter of the release, and not of the task.
+Real people, and a task of hundreds of classes that is independent of who they are: `headwear`. Whatever a
+release reveals about the person is then due to the release, and not to the task.
 
-The photographs are crops in which faces lie alike, as in LFW and CelebA: a hat is placed by the crop.
+The photographs are crops in which faces lie alike, as in LFW and CelebA: the crop positions the hat.
 """
 
 import math
@@ -29,10 +29,10 @@ from sfumato.errors import ConfigError, DataError, ImageError
 # In shares of the image, measured on LFW's crops of 84 pixels, whose eyes are 22 apart at row 38.
 EDGE = 24 / 84
 WIDTH = 27 / 84
-JITTER = 3 / 84  # of the place, up and down and to the sides
+JITTER = 3 / 84  # of the position, up and down and to the sides
 
 _SPLITS = ("train", "validation", "test")
-_CHUNK_PIXELS = 48 * 64 * 64  # drawn at a time: what a core's cache holds
+_CHUNK_PIXELS = 48 * 64 * 64  # drawn at a time: they fit a core's cache
 
 
 def hats(
@@ -50,27 +50,27 @@ def hats(
 ) -> LabelledImages:
     """Photographs of faces, each in one or more drawn hats. Splits share neither people nor hats.
 
-    People are in the splits that the table has, or are dealt to them where it has none; photographs in no
-    split are left out. Inside a split hats are dealt in random order, whoever is shown, and those of one
-    photograph all differ. Distractors wear hats of the test split, so that no adversary tells them by their
-    hats. How a hat looks is fixed by the seed and its number, as in `faces`.
+    People have the splits of the table, or are dealt to splits if it has no split; photographs in no
+    split are left out. Inside a split hats are dealt in random order, independently of the person, and those
+    of one photograph all differ. Distractors wear hats of the test split, so that no adversary distinguishes
+    them by their hats. The looks of a hat depend on the seed and its number, as in `faces`.
 
     Args:
-        path: a CSV as `table` reads it, or a folder as `folder` does.
+        path: a CSV as for `table`, or a folder as for `folder`.
         size: see `folder`.
         headwear: how many kinds of hat, over all splits; each split gets two or more.
         per_photo: how many hats each training photograph gets, one an image.
         per_test_photo: the same for all other photographs. Above 1 an adversary who knows one image of a
             person has to name another of the same photograph.
-        identity: the label that says who is shown; None takes `identity`, or else the first label.
+        identity: the label of the person; None takes `identity`, or else the first label.
         edge: the row of a hat's lower edge in the middle of the image, from 0 (top) to 1, give or take 3/84.
         width: half the width of a head, as a share of the image; hats fit it, give or take a tenth.
-        seed: decides how hats look, who wears which, and how.
+        seed: decides the looks of hats, who wears which, and how.
         skip_unreadable: see `folder`.
 
     Returns:
-        images by photograph, in the order of the source, with the labels of the source and `headwear`. Where
-        photographs have several hats, `original` says which images show the same one.
+        images by photograph, in the order of the source, with the labels of the source and `headwear`. If
+        photographs have several hats, `original` names the photograph of an image.
 
     Raises:
         ConfigError: a number that cannot work; more images than SFUMATO_MEMORY bytes.
@@ -87,7 +87,7 @@ def hats(
         raise DataError(f"{name}: has a label 'headwear' already: rename that column")
 
     each = {split: per_photo if split == "train" else per_test_photo for split in source.splits}
-    dealt = _dealt(name, each, headwear, seed)
+    dealt = _deal(name, each, headwear, seed)
     copies = torch.zeros(len(source), dtype=torch.int64)  # of each photograph
     for split, rows in source.splits.items():
         copies[rows] = each[split]
@@ -122,12 +122,13 @@ def hats(
 def put_on(
     photographs: Tensor, worn: _hats.Hats, scene: Tensor, *, edge: float = EDGE, width: float = WIDTH
 ) -> tuple[Tensor, Tensor]:
-    """Draw one hat on each photograph. What the hat does not cover stays as it is, to the byte.
+    """Draws one hat on each photograph. All other pixels keep their bytes.
 
     Args:
         photographs: (B, 3, H, W) uint8.
         worn: B hats of ONE family.
-        scene: (B, len(SCENE)) numbers in [0, 1): place, size, tilt and light of each, as in the drawn world.
+        scene: (B, len(SCENE)) numbers in [0, 1): position, size, tilt and light of each, as in the drawn
+            world.
         edge, width: see `hats`.
 
     Returns:
@@ -142,11 +143,11 @@ def put_on(
     x = (torch.arange(wide) + 0.5 - wide / 2 - sideways) / unit  # (B, 1, W)
 
     def drawn(columns: slice, above: Tensor) -> _hats.Worn:
-        """In some columns, and in rows of which is said how many pixels they lie above the rim."""
+        """Hats in some columns, and in rows at a given height, in pixels, above the rim."""
         across, up = torch.broadcast_tensors(x[:, :, columns], above / unit)
         return _hats.wear(worn, across, up, 1 / unit, tilt=s["tilt"], fade=s["fade"], phase=s["yaw"] * 4)
 
-    # Where the rim has to be for the lowest pixel in the middle of the image to lie above `lower`: brims and
+    # The height of the rim for which the lowest pixel in the middle of the image is above `lower`: brims and
     # peaks reach below it, headbands do not reach down to it.
     rows = torch.arange(-height, height)[None, :, None] + 0.5
     middle = drawn(slice(wide // 2 - 1, wide // 2 + 1), rows)
@@ -162,7 +163,7 @@ def put_on(
     grain = noise * s["grain"][:, None]
     image = photographs.float()
     for colour, cover in ((hat.cloth, hat.body), (hat.ribbon, hat.trim)):
-        # Not a step from one to the other, whose rounding would depend on what the hat hides.
+        # Not a step from one to the other: its rounding would depend on the pixels under the hat.
         image = image * (1 - cover[:, None]) + (colour * light + grain) * cover[:, None]
     whole = 1 - (1 - hat.body) * (1 - hat.trim)
     return image.round_().clamp_(0, 255).to(torch.uint8), whole
@@ -198,7 +199,7 @@ def _check_crop(*, edge: float, width: float) -> None:
 def _photographs(
     path: Path, size: int, identity: str | None, skip_unreadable: Callable[[ImageError], None] | None
 ) -> tuple[LabelledImages, str]:
-    """The photographs, and the label that says who is on them."""
+    """The photographs, and the label of the person on them."""
     if path.is_dir():
         source = folder(path, size=size, skip_unreadable=skip_unreadable)
         who = identity or "class"
@@ -217,7 +218,7 @@ def _photographs(
 
 
 def _check_people(name: str, source: LabelledImages, who: str) -> None:
-    """Raise DataError for photographs in no split, a split without any, or somebody in two splits."""
+    """Raises DataError for photographs in no split, a split without any, or somebody in two splits."""
     if not source.splits:
         raise DataError(f"{name}: no photograph is in a split: fill in the column 'split', or remove it")
     label, seen = source.label(who), dict[int, str]()
@@ -237,7 +238,7 @@ def _check_people(name: str, source: LabelledImages, who: str) -> None:
 
 
 def _check_colour(name: str, images: Tensor) -> None:
-    """Raise DataError where all photographs are grey."""
+    """Raises DataError if all photographs are grey."""
     for part in images.split(256):
         if (part[:, 0] != part[:, 1]).any() or (part[:, 1] != part[:, 2]).any():
             return
@@ -247,10 +248,10 @@ def _check_colour(name: str, images: Tensor) -> None:
     )
 
 
-def _dealt(name: str, each: Mapping[str, int], headwear: int, seed: int) -> dict[str, Tensor]:
-    """The hats of each split: shared by none, but distractors wear those of the test split.
+def _deal(name: str, each: Mapping[str, int], headwear: int, seed: int) -> dict[str, Tensor]:
+    """The hats of each split: no two share hats, but distractors wear those of the test split.
 
-    Raises ConfigError where there are too few of them, or fewer than each photograph of a split is to have.
+    Raises ConfigError if there are too few, or fewer than the hats of each photograph of a split.
     """
     wearing = {"test" if split == "distractors" else split for split in each}
     shares = [share * (split in wearing) for split, share in zip(_SPLITS, SHARES, strict=True)]
@@ -273,13 +274,13 @@ def _dealt(name: str, each: Mapping[str, int], headwear: int, seed: int) -> dict
 
 
 def _hands(kinds: Tensor, photographs: int, each: int, seed: int, split: str) -> Tensor:
-    """(photographs, each) hats: all different on one photograph, and as many of one kind as of another.
+    """(photographs, each) hats: all different on one photograph, and all kinds equally often.
 
-    Decks of all kinds are shuffled, and hands are dealt from each as long as it lasts.
+    It shuffles decks of all kinds, and deals hands from each as long as it lasts.
     """
     hands = len(kinds) // each  # of one deck
     decks = math.ceil(photographs / hands)
     shuffled = uniforms(seed, f"decks of hats of {split}", decks, len(kinds)).argsort(dim=1, stable=True)
     dealt = kinds[shuffled[:, : hands * each]].reshape(-1, each)[:photographs]
-    # Those of one person follow each other: one deck would give them no hat twice.
+    # Those of one person are consecutive: one deck would give them no hat twice.
     return dealt[permutation(seed, f"hands of {split}", photographs)]

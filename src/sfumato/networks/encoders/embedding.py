@@ -19,13 +19,13 @@ _COLOURS = 3
 
 
 class Embedding(nn.Module):
-    """A network that embeds images after they are brought to its size and to three channels.
+    """A network that embeds images after resizing them and making three channels.
 
     (N, 1 or 3, H, W) float in [0, 1] -> (N, D) float32, of length 1 if `normalised`.
     """
 
     def __init__(self, network: str, *, size: int, normalised: bool) -> None:
-        """Make a network of NETWORKS for images of size x size pixels."""
+        """Makes a network of NETWORKS for images of size x size pixels."""
         super().__init__()
         self.network = NETWORKS[network]((_COLOURS, size, size))
         self._size = size
@@ -33,7 +33,7 @@ class Embedding(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images."""
+        """Embeds float images."""
         squares = to_squares(images, self._size).contiguous(memory_format=torch.channels_last)
         vectors = torch.as_tensor(self.network(squares)).float()
         return functional.normalize(vectors) if self._normalised else vectors
@@ -42,8 +42,8 @@ class Embedding(nn.Module):
 def to_squares(images: Tensor, size: int) -> Tensor:
     """(N, 1 or 3, H, W) float -> (N, 3, size, size): grey repeated, and other sizes resized.
 
-    Bilinear, averaging over all pixels that an output pixel covers (antialiased) where images shrink. What is
-    not square is squeezed, not cropped: nothing of a pair may go unseen.
+    Bilinear; shrinking averages over all pixels that an output pixel covers (antialiased). Other shapes
+    are squeezed to a square, not cropped: every part of a pair must be seen.
     """
     if images.shape[2:] != (size, size):
         images = functional.interpolate(

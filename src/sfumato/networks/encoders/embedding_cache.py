@@ -1,8 +1,8 @@
-"""What frozen encoders make of batches of images, kept on disk, so that it is computed once.
+"""Embeddings of batches of images by frozen encoders, stored on disk, so that each is computed once.
 
-A file is named by the digest of the encoder and of the images. Embeddings tell about the images: files lie in
-the cache folder of the user, can be read by their owner alone, and stay until they are cleared (`sfumato data
-cache --clear`) or make room for newer ones.
+A file is named by the digest of the encoder and of the images. Embeddings reveal the images: files lie in
+the cache folder of the user, only their owner can read them, and they stay until they are cleared (`sfumato
+data cache --clear`) or make room for newer ones.
 
     SFUMATO_CACHE  a folder for the files: never one that others read
 """
@@ -28,8 +28,8 @@ _FOLDER: ContextVar[Path | None] = ContextVar("embeddings", default=None)
 
 
 @contextmanager
-def kept(folder: str | os.PathLike[str] | None = None) -> Iterator[None]:
-    """In this block, embeddings are kept in a folder, by default `folder_of_user()`, and read from there."""
+def store(folder: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """Stores embeddings in a folder during this block, by default `folder_of_user()`, and reads them."""
     token = _FOLDER.set(folder_of_user() if folder is None else Path(folder))
     try:
         yield
@@ -38,14 +38,14 @@ def kept(folder: str | os.PathLike[str] | None = None) -> Iterator[None]:
 
 
 def folder_of_user() -> Path:
-    """Where the files lie."""
+    """The folder of the files."""
     return cache_folder("embeddings")
 
 
-def cached(key: str, images: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-    """What `compute` gives of float images: from the folder of `kept`, or made and kept there.
+def look_up(key: str, images: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """Returns `compute` of float images: from the folder of `store`, or computed and stored there.
 
-    Outside such a block, for a few images, and where gradients are asked for, it is computed.
+    Outside such a block, for a few images, and if gradients are needed, it is computed.
 
     Args:
         key: the digest of all else that decides the result.
@@ -64,7 +64,7 @@ def cached(key: str, images: Tensor, compute: Callable[[Tensor], Tensor]) -> Ten
         os.utime(path)
         return found.to(images.device)
     except (OSError, SafetensorError, KeyError):
-        pass  # not there, or damaged: it is made anew
+        pass  # missing or damaged: it is made again
     with torch.no_grad():
         made = compute(images)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -81,7 +81,7 @@ def size() -> int:
 
 
 def clear() -> int:
-    """Delete all files of the user, and say how many bytes they had."""
+    """Deletes all files of the user, and returns their bytes."""
     files = _files(folder_of_user())
     for _, _, path in files:
         path.unlink(missing_ok=True)
@@ -89,7 +89,7 @@ def clear() -> int:
 
 
 def _make_room(folder: Path) -> None:
-    """Remove the oldest files of a cache that is too large."""
+    """Removes the oldest files of a cache that is too large."""
     files = sorted(_files(folder))
     total = sum(bytes_ for _, bytes_, _ in files)
     for _, bytes_, path in files:
@@ -100,7 +100,7 @@ def _make_room(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:
-    """When each file was last used, its bytes and its path."""
+    """The time of the last use, the bytes and the path of each file."""
     files = []
     for path in folder.glob("*.safetensors"):
         try:

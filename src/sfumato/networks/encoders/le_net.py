@@ -12,16 +12,16 @@ _SPREAD = 0.5
 class LeNet(nn.Module):
     """Three 5x5 convolutions of 12 filters with sigmoids, of strides 2, 2 and 1, and a linear layer.
 
-    Source: Zhu, Liu & Han 2019, Sec. 4.1: sigmoids, not ReLU, since the attack needs second derivatives. What
-    it does not say is of their published code, for 32x32 pixels: strides, filters, and weights and biases
-    that are uniform in [-0.5, 0.5]. Other sizes change the linear layer alone. Weights this large matter:
+    Source: Zhu, Liu & Han 2019, Sec. 4.1: sigmoids, not ReLU, since the attack needs second derivatives. The
+    rest is from their published code, for 32x32 pixels: strides, filters, and weights and biases
+    that are uniform in [-0.5, 0.5]. Other sizes change only the linear layer. Weights this large matter:
     with PyTorch's own, sigmoids hardly pass the image on (from one image of noise to the next, features
     deviate by 0.0006, not 0.05).
 
     (N, C, H, W) float in [0, 1] -> (N, classes) logits, or (N, dimension) embeddings without classes.
 
     Attributes:
-        dimension: D, the length of an embedding: what `head` reads; 768 for 32x32 pixels.
+        dimension: D, the length of an embedding, the input of `head`; 768 for 32x32 pixels.
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int | None) -> None:
@@ -39,6 +39,6 @@ class LeNet(nn.Module):
             nn.init.uniform_(parameter, -_SPREAD, _SPREAD)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify, or embed, float images."""
+        """Classifies, or embeds, float images."""
         result: Tensor = self.head(self.body(images))
         return result

@@ -1,4 +1,4 @@
-"""Encoders that somebody trained before: a file that the user has, and what it wants of images.
+"""Encoders that somebody trained before: a file of the user, and the images that it expects.
 
     onnx:dinov2.onnx,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225
     squeeze-net:squeezenet.npz,size=128
@@ -10,9 +10,9 @@ The last two name no file. The weights of `efficientnet-lite0` and `-lite2` come
 `encoders`, see networks.efficient_net. `drawn` is the small one that the library ships, see networks.drawn;
 `drawn:FILE` is one of your own.
 
-Nothing is downloaded. A graph of ONNX does not say how its images are to be scaled: mean and std must be
-written. An encoder is frozen unless `rate` says how much slower than the rest of a model it learns; a graph
-of ONNX has no gradients, and stays frozen. Artefacts hold the encoder itself, and need the file no longer.
+Nothing is downloaded. A graph of ONNX does not say how its images are scaled: write mean and std. An encoder
+is frozen unless `rate` says how much slower than the rest of a model it learns; a graph of ONNX has no
+gradients, and stays frozen. Artefacts hold the encoder itself, and no longer need the file.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _SIDES = {
     "mobile-face-net": (112, 96),
     **dict.fromkeys(LITES, (224, 224)),
     "drawn": (128, 128),
-}  # where a spec says nothing
+}  # the defaults of a spec
 _DIMENSIONS = {
     "squeeze-net": 512,
     "mobile-face-net": 128,
@@ -53,21 +53,21 @@ _MOST_BYTES = 1 << 29
 _MOST_SIDE = 1024
 _LENGTH = 4.0  # squared distances are then from 0 to 64
 _SHRINKAGE = 0.5
-_SHRINKAGES = {"drawn": 0.7}  # of others, the one before
+_SHRINKAGES = {"drawn": 0.7}  # for others, the one above
 _HELP = "as onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225"
 
 
 @dataclass(frozen=True)
 class PretrainedSpec:
-    """An encoder as settings name it: KIND:FILE,key=value,...
+    """An encoder in settings: KIND:FILE,key=value,...
 
     Attributes:
         kind: of KINDS.
-        file: its path; "" on a card, where the artefact holds the weights, and for those that are installed.
-        size: H and W that images are brought to.
-        mean, std: of each channel of images in [0, 1], which are subtracted and divided by; of onnx alone.
+        file: its path; "" on a card, whose artefact holds the weights, and for installed ones.
+        size: H and W to which images are resized.
+        mean, std: of each channel of images in [0, 1], which are subtracted and divided by; only for onnx.
         rate: its learning rate, as a share of that of the other layers; 0 for a frozen encoder.
-        sha256, bytes, dimension: of the file, and of what it gives; on a card.
+        sha256, bytes, dimension: of the file, and of its output; on a card.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class PretrainedSpec:
 
     @property
     def path(self) -> str:
-        """Of the file that has the weights; "" on a card. Raises as WheelFile.path does."""
+        """The path of the weights; "" on a card. Raises as WheelFile.path does."""
         if self.file or self.sha256:
             return self.file
         if self.kind in LITES:
@@ -94,11 +94,11 @@ class PretrainedSpec:
         for field in fields(self)[2:]:
             value = getattr(self, field.name)
             if value != field.default:
-                parts.append(f"{field.name}={_written(field.name, value)}")
+                parts.append(f"{field.name}={_text_of(field.name, value)}")
         return f"{self.kind}:{','.join(parts)}" if parts else self.kind
 
 
-def _written(name: str, value: Any) -> str:
+def _text_of(name: str, value: Any) -> str:
     if name == "size":
         height, width = value
         return str(height) if height == width else f"{height}x{width}"
@@ -106,16 +106,16 @@ def _written(name: str, value: Any) -> str:
 
 
 def is_pretrained(name: str) -> bool:
-    """Whether an encoder is one of these, by how its name begins."""
+    """Whether an encoder is one of these, by the beginning of its name."""
     return name.partition(":")[0] in KINDS
 
 
 @lru_cache(maxsize=64)
 def parse_pretrained(name: str) -> PretrainedSpec:
-    """Read a spec.
+    """Reads a spec.
 
     Raises:
-        ConfigError: a kind, a key or a value that cannot be meant.
+        ConfigError: an unknown kind or key, or an invalid value.
         MissingExtraError, ArtefactError: see WheelFile.path.
     """
     kind, _, rest = name.partition(":")
@@ -153,10 +153,10 @@ def _check(spec: PretrainedSpec, name: str) -> None:
         if not spec.mean or not spec.std:
             raise ConfigError(
                 f"{name}: an ONNX file does not say how its images are scaled: write mean and std of each "
-                f"channel in [0, 1], {_HELP}; mean=0,std=1 where it takes images in [0, 1] as they are"
+                f"channel in [0, 1], {_HELP}; mean=0,std=1 if it takes images in [0, 1] as they are"
             )
         if not all(each > 0 for each in spec.std):
-            raise ConfigError(f"{name}: std={_written('std', spec.std)}: above 0")
+            raise ConfigError(f"{name}: std={_text_of('std', spec.std)}: above 0")
         if spec.rate:
             raise ConfigError(
                 f"{name}: rate={spec.rate:g}: an ONNX graph has no gradients and cannot be tuned: leave rate "
@@ -187,16 +187,16 @@ def _rate(text: str) -> float:
 
 
 class Pretrained(nn.Module):
-    """An encoder with what it wants of images, and with its outputs standardised.
+    """An encoder that prepares its images, and standardises its outputs.
 
-    (N, 1 or 3, H, W) float in [0, 1] -> (N, D) float32. Grey images are repeated, others are resized as they
-    are, without a crop (bilinear, antialiased). Maps are averaged over their pixels.
+    (N, 1 or 3, H, W) float in [0, 1] -> (N, D) float32. Grey images are repeated; all are resized
+    without a crop (bilinear, antialiased). Maps are averaged over their pixels.
 
     State: its weights, and the mean and the spread of each output over training images (see `standardise`).
 
     Attributes:
         dimension: D.
-        rate: see PretrainedSpec; where it is 0 the network is frozen, and stays in evaluation mode.
+        rate: see PretrainedSpec; at 0 the network is frozen, and stays in evaluation mode.
     """
 
     mean: Tensor
@@ -218,7 +218,7 @@ class Pretrained(nn.Module):
     ) -> None:
         """`network`: (N, 3, h, w) float32 -> (N, D) or (N, D, y, x).
 
-        `shrinkage`: see Whitened. `key`: of its cached outputs; "" for none.
+        `shrinkage`: see Whitened. `key`: of its cached outputs, or "".
         """
         super().__init__()
         self.network = network
@@ -234,13 +234,13 @@ class Pretrained(nn.Module):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> "Pretrained":
-        """As nn.Module has it; a frozen network stays in evaluation mode."""
+        """As in nn.Module; a frozen network stays in evaluation mode."""
         super().train(mode)
         self.network.train(mode and self.rate > 0)
         return self
 
-    def seen(self, images: Tensor) -> Tensor:
-        """(N, 3, h, w) of float images: as the network is given them."""
+    def prepare(self, images: Tensor) -> Tensor:
+        """(N, 3, h, w) of float images: the network's input."""
         if images.shape[1] not in (1, 3):
             raise DataError(f"images of {images.shape[1]} channels: this encoder reads 1 or 3")
         images = images.float()
@@ -252,33 +252,33 @@ class Pretrained(nn.Module):
 
     def _run(self, images: Tensor) -> Tensor:
         with float32(images.device):
-            outputs = torch.as_tensor(self.network(self.seen(images))).to(images.device).float()
+            outputs = torch.as_tensor(self.network(self.prepare(images))).to(images.device).float()
         return outputs.mean((2, 3)) if outputs.ndim == 4 else outputs
 
     def raw(self, images: Tensor) -> Tensor:
-        """(N, D) outputs before they are standardised; of a frozen network, see embedding_cache.kept."""
+        """(N, D) outputs before they are standardised; for a frozen network, see embedding_cache.store."""
         if self.rate or self.training or not self._key:
             return self._run(images)
-        return embedding_cache.cached(self._key, images, self._run)
+        return embedding_cache.look_up(self._key, images, self._run)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images."""
-        return self.standardised(self.raw(images))
+        """Embeds float images."""
+        return self.scale(self.raw(images))
 
-    def standardised(self, raw: Tensor) -> Tensor:
-        """Raw outputs, each less its mean and divided by its spread."""
+    def scale(self, raw: Tensor) -> Tensor:
+        """Raw outputs minus their means, divided by their spreads."""
         return (raw - self.centre) / self.spread
 
     @torch.no_grad()
     def standardise(self, raw: Tensor) -> None:
-        """Give each output a mean of 0 and a variance of 1 over (N, D) raw outputs of training images."""
+        """Fits a mean of 0 and a variance of 1 for each output over (N, D) raw outputs of training images."""
         spread, mean = torch.std_mean(raw, dim=0, correction=0)
         self.centre.copy_(mean)
         self.spread.copy_(spread.clamp(min=1e-6))
 
 
 class Whitened(nn.Module):
-    """Outputs of a Pretrained encoder in which classes are balls of one size, brought to one length.
+    """Scales outputs of a Pretrained encoder so that classes are balls of one size, and to one length.
 
     Source: linear discriminant analysis (Fisher 1936; shrinkage: Ledoit & Wolf 2004, whose target it is), and
     the unit length of SimpleShot (Wang et al. 2019), here a length of 4.
@@ -289,20 +289,20 @@ class Whitened(nn.Module):
     matrix: Tensor
 
     def __init__(self, dimension: int, *, shrinkage: float = _SHRINKAGE) -> None:
-        """`shrinkage`: how much of the covariance is that of independent outputs of equal variance."""
+        """`shrinkage`: the share in the covariance of independent outputs of equal variance."""
         super().__init__()
         self.shrinkage = shrinkage
         self.register_buffer("matrix", torch.eye(dimension))
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Whiten, and bring to one length."""
+        """Whitens, and scales to one length."""
         return _LENGTH * functional.normalize(outputs @ self.matrix)
 
     @torch.no_grad()
     def fit(self, outputs: Tensor, codes: Tensor) -> None:
-        """Whiten by the covariance within classes of (N, D) outputs of training images, (N,) their classes.
+        """Whitens by the covariance within classes of (N, D) outputs of training images, (N,) their classes.
 
-        Half of it or more is that of independent outputs, which few images need and many can bear.
+        Half of it or more is that of independent outputs: few images need it, and many can bear it.
         """
         classes, places = codes.unique(return_inverse=True)
         outputs = outputs.double()
@@ -316,7 +316,7 @@ class Whitened(nn.Module):
 
 
 class PretrainedEncoder(nn.Module):
-    """An encoder that was trained before, and what is fitted to training images: see Pretrained, Whitened.
+    """An encoder that was trained before, with parts that are fitted: see Pretrained, Whitened.
 
     (N, C, H, W) float images -> (N, D) float32. State: theirs.
     """
@@ -327,13 +327,13 @@ class PretrainedEncoder(nn.Module):
         self.whitened = Whitened(encoder.dimension, shrinkage=encoder.shrinkage)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images."""
+        """Embeds float images."""
         return torch.as_tensor(self.whitened(self.encoder(images)))
 
     def fit(self, raw: Tensor, codes: Tensor) -> None:
-        """Standardise and whiten: (N, D) of `Pretrained.raw`, and the (N,) classes of the images."""
+        """Standardises and whitens: (N, D) of `Pretrained.raw`, and the (N,) classes of the images."""
         self.encoder.standardise(raw)
-        self.whitened.fit(self.encoder.standardised(raw), codes)
+        self.whitened.fit(self.encoder.scale(raw), codes)
 
 
 class PretrainedClassifier(nn.Module):
@@ -348,16 +348,16 @@ class PretrainedClassifier(nn.Module):
         self.head = nn.Linear(encoder.dimension, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify float images."""
+        """Classifies float images."""
         return torch.as_tensor(self.head(self.encoder(images)))
 
 
 def open_pretrained(spec: PretrainedSpec) -> Pretrained:
-    """The encoder of a spec, frozen or not; of a card's, with blank weights, which the artefact brings.
+    """Opens the encoder of a spec, frozen or not; of a card, with blank weights for those of the artefact.
 
     Raises:
         ArtefactError: no such file, damaged, of another network, or of images of another size.
-        ConfigError: a size that the graph does not take, or none where it takes any.
+        ConfigError: a size that the graph does not take, or no size for a graph that takes any.
         MissingExtraError: onnx without the extra `edge`; one of LITES without `encoders`.
     """
     settings: dict[str, Any] = {"size": spec.size, "rate": spec.rate}
@@ -387,25 +387,25 @@ def open_pretrained(spec: PretrainedSpec) -> Pretrained:
 
 
 def on_card(name: str) -> str:
-    """An encoder's name as cards and digests have it: by what is in its file, and not by where that lies."""
+    """An encoder's name on cards and in digests: by the content of its file, and not by its path."""
     if not is_pretrained(name):
         return name
     spec = parse_pretrained(name)
     if not spec.path:
         return name
     digest = digest_of_file(spec.path)
-    return str(_described(spec, digest))
+    return str(_describe(spec, digest))
 
 
 def check_card(name: str) -> str:
-    """The name of an encoder on the card of an artefact. Raises ValueError where it names a file."""
+    """Returns an encoder's name on the card of an artefact. Raises ValueError if it names a file."""
     if is_pretrained(name) and parse_pretrained(name).path:
         raise ValueError(f"{name!r}: an artefact holds its encoder, and names no file")
     return name
 
 
 @lru_cache(maxsize=16)
-def _described(spec: PretrainedSpec, digest: str) -> PretrainedSpec:
+def _describe(spec: PretrainedSpec, digest: str) -> PretrainedSpec:
     if spec.kind != "onnx":
         size, dimension, count = spec.size, _DIMENSIONS[spec.kind], Path(spec.path).stat().st_size
     else:
@@ -415,7 +415,7 @@ def _described(spec: PretrainedSpec, digest: str) -> PretrainedSpec:
 
 
 def digest_of_file(path: str) -> str:
-    """The SHA-256 of a file. Raises ArtefactError where it cannot be read."""
+    """The SHA-256 of a file. Raises ArtefactError if it cannot be read."""
     try:
         status = Path(path).stat()
         return _digest(path, status.st_size, status.st_mtime_ns)
@@ -432,8 +432,8 @@ def _digest(path: str, size: int, changed: int) -> str:
 
 
 def _graph(spec: PretrainedSpec) -> tuple[bytes, tuple[int, int]]:
-    """The bytes of an ONNX file, and H and W of the images that it is given."""
-    digest_of_file(spec.file)  # refuses what is too large, or not there
+    """The bytes of an ONNX file, and H and W of its images."""
+    digest_of_file(spec.file)  # refuses a file that is too large, or missing
     content = Path(spec.file).read_bytes()
     try:
         sides = onnx_session(content).get_inputs()[0].shape[2:]
@@ -454,14 +454,14 @@ def _graph(spec: PretrainedSpec) -> tuple[bytes, tuple[int, int]]:
 def _dimension(network: nn.Module, size: tuple[int, int], file: str) -> int:
     try:
         outputs = torch.as_tensor(network(torch.zeros(1, 3, *size)))
-    except Exception as error:  # of onnxruntime, which has its own classes
+    except Exception as error:  # onnxruntime has its own classes
         raise ArtefactError(
             f"{file}: fails on an image of 3x{size[0]}x{size[1]}: {str(error).splitlines()[0]}"
         ) from error
     if outputs.ndim not in (2, 4) or len(outputs) != 1:
         raise ArtefactError(
             f"{file}: gives {tuple(outputs.shape)} for one image: an encoder gives (N, D) or (N, D, y, x): "
-            "export what comes before the classifier, of tokens the first or their mean"
+            "export the layers before the classifier; for tokens, the first or their mean"
         )
     return outputs.shape[1]
 

@@ -7,7 +7,7 @@ from torch.nn import functional
 from sfumato.errors import ConfigError
 from sfumato.networks.encoders.conv4 import check_size
 
-_SMALL = 64  # the longest side, in pixels, for which the stem keeps all places
+_SMALL = 64  # the longest side, in pixels, for which the stem keeps the resolution
 # For each depth: blocks a stage, channels of the first stage, and how much a block widens its output.
 _FORMS = {
     18: ((2, 2, 2, 2), 64, 1),
@@ -20,36 +20,36 @@ _FORMS = {
 class ResNet(nn.Module):
     """Stages of residual blocks, each with twice the channels and half the sides of the one before; the mean.
 
-    Source: He, Zhang, Ren & Sun 2016: depth 20 of Sec. 4.2, for CIFAR; 18, 50 and 152 of Table 1. Where they
-    are departed from:
+    Source: He, Zhang, Ren & Sun 2016: depth 20 of Sec. 4.2, for CIFAR; 18, 50 and 152 of Table 1. The
+    differences:
 
     - Shortcuts that change shape are projections (option B) at every depth. In Sec. 4.2 they are identities
-      padded with zeros (A), which has 2,752 parameters less at depth 20. Those that attacks are published for
-      have projections (Geiping et al. 2020).
-    - Deep blocks have their stride in the 3x3 convolution, not in the first 1x1, as now usual.
+      padded with zeros (A), which has 2,752 parameters less at depth 20. Published attacks use projections
+      (Geiping et al. 2020).
+    - Deep blocks have their stride in the 3x3 convolution, not in the first 1x1, as is usual now.
     - Images of up to 64 pixels, and all at depth 20, see a stem of one 3x3 convolution. Larger ones see that
       of Table 1: 7x7 with stride 2, and 3x3 max-pool with stride 2.
 
     (N, C, H, W) float in [0, 1] -> (N, classes) logits, or (N, dimension) embeddings without classes.
 
     Attributes:
-        dimension: D, the length of an embedding: what `head` reads.
+        dimension: D, the length of an embedding, the input of `head`.
     """
 
     def __init__(
         self, shape: tuple[int, int, int], classes: int | None, *, depth: int, width: int | None = None
     ) -> None:
-        """Make the network for images of one shape.
+        """Makes the network for images of one shape.
 
         Args:
             shape: (C, H, W).
-            classes: how many to tell apart; None for embeddings.
+            classes: how many; None for embeddings.
             depth: 18, 20, 50 or 152.
             width: channels of the first stage; None for those of the paper, 16 at depth 20 and 64 otherwise.
 
         Raises:
             ConfigError: a depth that is not among these.
-            DataError: images that the halvings leave nothing of.
+            DataError: images that the halvings reduce to nothing.
         """
         super().__init__()
         if depth not in _FORMS:
@@ -75,13 +75,13 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify, or embed, float images."""
+        """Classifies, or embeds, float images."""
         result: Tensor = self.head(self.blocks(self.stem(images)).mean((2, 3)))
         return result
 
 
 class _Residual(nn.Module):
-    """A basic block of two 3x3 convolutions where it does not expand, else a bottleneck."""
+    """A basic block of two 3x3 convolutions without expansion, else a bottleneck."""
 
     def __init__(self, inputs: int, width: int, expansion: int, stride: int) -> None:
         super().__init__()
@@ -112,6 +112,6 @@ def _stem(channels: int, width: int, *, large: bool) -> nn.Sequential:
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> tuple[nn.Module, nn.Module]:
-    # A bias would be undone by the batch norm.
+    # The batch norm would undo a bias.
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
     return convolution, nn.BatchNorm2d(outputs)

@@ -35,7 +35,7 @@ class ResNet12(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images. Raises DataError as Conv4 does."""
+        """Embeds float images. Raises DataError as Conv4 does."""
         check_size(images, self.pools)
         return torch.as_tensor(self.blocks(images).mean((2, 3)))
 

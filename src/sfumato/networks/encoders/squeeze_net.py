@@ -21,7 +21,7 @@ STAGES = ("conv1", "fire2", "fire3", "fire4", "fire5", "fire6", "fire7", "fire8"
 
 _BATCH = 64
 MEAN_BGR = (104.0, 117.0, 123.0)
-_SQUEEZED = (16, 16, 32, 32, 48, 48, 64, 64)  # channels of fire2 to fire9; out come eight times as many
+_SQUEEZED = (16, 16, 32, 32, 48, 48, 64, 64)  # channels of fire2 to fire9; their outputs have 8 times as many
 WIDTHS = (96, *(8 * squeezed for squeezed in _SQUEEZED))  # channels of each of STAGES
 _POOLED = ("conv1", "fire4", "fire8")
 
@@ -47,11 +47,11 @@ class SqueezeNet(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SqueezeNet":
-        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        """Makes the network with the weights of a file. Raises ArtefactError as load_weights does."""
         return load_weights(cls, path, source=SOURCE)
 
     def features(self, images: Tensor) -> list[Tensor]:
-        """Maps of float images behind each of STAGES, before any pool. Raises DataError below 21 pixels."""
+        """Maps of float images after each of STAGES, before any pool. Raises DataError below 21 pixels."""
         if images.shape[1] != 3 or min(images.shape[2:]) < 21:
             raise DataError(f"images of {tuple(images.shape[1:])}: SqueezeNet reads (3, H, W) from 21x21")
         mean = torch.tensor(MEAN_BGR, device=images.device)[:, None, None]
@@ -77,7 +77,7 @@ class SqueezeNet(nn.Module):
 
 
 class Fire(nn.Module):
-    """Squeeze by 1x1 convolutions, expand by 1x1 and 3x3 ones to eight times as many channels."""
+    """Squeezes by 1x1 convolutions, expands by 1x1 and 3x3 ones to eight times as many channels."""
 
     def __init__(self, inputs: int, squeezed: int) -> None:
         super().__init__()
@@ -86,6 +86,6 @@ class Fire(nn.Module):
         self.expand3x3 = nn.Conv2d(squeezed, 4 * squeezed, 3, padding=1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Maps of as many places."""
+        """Maps of the same size."""
         small = functional.relu(self.squeeze(features))
         return functional.relu(torch.cat([self.expand1x1(small), self.expand3x3(small)], 1))

@@ -33,7 +33,7 @@ class TinyDarknet(nn.Sequential):
         def convolve(name: str, width: int, *, side: int) -> None:
             nonlocal inputs
             layers[name] = nn.Sequential(
-                # A bias would be undone by the batch norm.
+                # The batch norm would undo a bias.
                 nn.Conv2d(inputs, width, side, padding=side // 2, bias=False),
                 nn.BatchNorm2d(width),
                 nn.LeakyReLU(0.1),
@@ -57,6 +57,6 @@ class TinyDarknet(nn.Sequential):
         super().__init__(layers)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify float images."""
+        """Classifies float images."""
         check_size(images, 4)
         return torch.as_tensor(super().forward(images))  # type: ignore[no-untyped-call]

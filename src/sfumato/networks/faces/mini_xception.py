@@ -27,7 +27,7 @@ class MiniXception(nn.Module):
     """Separable convolutions around strided 1x1 ones.
 
     Source: Arriaga, Valdenegro-Toro & Plöger 2017, "Real-time Convolutional Neural Networks for Emotion and
-    Gender Classification", Fig. 5, in the conventions of Keras: "same" padding puts what is uneven at the
+    Gender Classification", Fig. 5, in the conventions of Keras: "same" padding puts the odd pixel at the
     end.
 
     (N, 1, 64, 64) float in [0, 1] -> (N, 7) logits, in the order of EMOTIONS. State: its weights.
@@ -51,7 +51,7 @@ class MiniXception(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "MiniXception":
-        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        """Makes the network with the weights of a file. Raises ArtefactError as load_weights does."""
         return load_weights(cls, path, source=SOURCE)
 
     def forward(self, faces: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class MiniXception(nn.Module):
             maps = self._of(f"separable_conv2d_{2 * block + 1}", maps)
             maps = functional.relu(self._of(f"batch_normalization_{norm + 1}", maps))
             maps = self._of(f"separable_conv2d_{2 * block + 2}", maps)
-            maps = _pooled(self._of(f"batch_normalization_{norm + 2}", maps)) + beside
+            maps = _pool(self._of(f"batch_normalization_{norm + 2}", maps)) + beside
         logits: Tensor = self.conv2d_7(maps).mean((2, 3))
         return logits
 
@@ -78,13 +78,13 @@ class MiniXception(nn.Module):
         """(N, 1 or 3, H, W) uint8 faces of any size -> (N, 7) probabilities."""
         check_batch(images)
         self.eval()
-        return torch.cat([self(_prepared(to_float(part))).softmax(1) for part in images.split(_BATCH)])
+        return torch.cat([self(_prepare(to_float(part))).softmax(1) for part in images.split(_BATCH)])
 
     def _norm(self, number: int, channels: int) -> None:
         self.add_module(f"batch_normalization_{number}", nn.BatchNorm2d(channels, eps=_EPSILON))
 
     def _of(self, name: str, maps: Tensor) -> Tensor:
-        """What one layer makes of maps."""
+        """The maps of one layer."""
         made: Tensor = self.get_submodule(name)(maps)
         return made
 
@@ -98,19 +98,19 @@ class _Separable(nn.Module):
         self.pointwise = nn.Conv2d(inputs, outputs, 1, bias=False)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps of as many places."""
+        """Maps of the same size."""
         made: Tensor = self.pointwise(self.depthwise(maps))
         return made
 
 
-def _pooled(maps: Tensor) -> Tensor:
-    """The largest of 3x3 places, each second one: odd sides are padded at both ends, even ones at one."""
+def _pool(maps: Tensor) -> Tensor:
+    """Max-pools 3x3 pixels with stride 2: odd sides are padded at both ends, even ones at one."""
     down, right = (side % 2 for side in maps.shape[2:])
     return functional.max_pool2d(functional.pad(maps, (right, 1, down, 1), value=-torch.inf), 3, 2)
 
 
-def _prepared(faces: Tensor) -> Tensor:
-    """Grey, and of the network's size."""
+def _prepare(faces: Tensor) -> Tensor:
+    """Converts to grey, and to the network's size."""
     if faces.shape[1] == 3:
         faces = torch.einsum("nchw,c->nhw", faces, faces.new_tensor(_GREY))[:, None]
     return functional.interpolate(faces, (SIDE, SIDE), mode="bilinear", antialias=True, align_corners=False)

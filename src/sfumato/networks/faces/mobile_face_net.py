@@ -23,7 +23,7 @@ _GROUPS = ((2, 64, 5, 2), (4, 128, 1, 2), (2, 128, 6, 1), (4, 128, 1, 2), (2, 12
 
 
 class MobileFaceNet(nn.Module):
-    """Inverted bottlenecks, then one learned weight for each place of the last map instead of their mean.
+    """Inverted bottlenecks, then one learned weight for each pixel of the last map instead of their mean.
 
     Source: Chen et al. 2018, Table 1, for 112x96 pixels: the last map is 7x6. Layers are named as in the
     public weights (SOURCE), whose bottlenecks expand 2 and 4 times as in the paper.
@@ -48,11 +48,11 @@ class MobileFaceNet(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "MobileFaceNet":
-        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        """Makes the network with the weights of a file. Raises ArtefactError as load_weights does."""
         return load_weights(cls, path, source=SOURCE)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images. Raises DataError for images of another size."""
+        """Embeds float images. Raises DataError for images of another size."""
         if tuple(images.shape[1:]) != (3, *_SIZE):
             raise DataError(
                 f"faces of {tuple(images.shape[1:])}: MobileFaceNet reads (3, 112, 96), of networks.align"

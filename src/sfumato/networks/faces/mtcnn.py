@@ -25,13 +25,13 @@ _OVERLAP_IN_SCALE, _OVERLAP = 0.5, 0.7  # NMS, as published
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorConfig:
-    """What counts as a face.
+    """The limits of a face.
 
     Attributes:
         smallest_face: side in pixels, at least 12: the time grows with the square of its inverse.
         shrink: from one scale of the pyramid to the next.
         thresholds: least score for each of the three networks.
-        least_side: images whose shorter side is below are enlarged to it, for the O-Net to see more
+        least_side: images with a smaller shorter side are enlarged to it, for the O-Net to see more
             than blocks.
     """
 
@@ -65,9 +65,9 @@ class Faces:
     landmarks: Tensor  # (F, 5, 2) x, y of eyes, nose and mouth, as in networks.alignment
 
     def central(self, height: int, width: int) -> int | None:
-        """Which face is the subject of a portrait of that size, or None.
+        """The face that is the subject of a portrait of that size, or None.
 
-        Of the faces whose box holds the centre of the image, the one whose own centre is nearest to it.
+        Among the faces whose box holds the centre of the image, the one with the nearest centre.
         """
         centre = torch.tensor([width, height]) / 2
         holds = ((self.boxes[:, :2] <= centre) & (centre <= self.boxes[:, 2:])).all(1)
@@ -78,10 +78,10 @@ class Faces:
 
 
 class MTCNN(nn.Module):
-    """Proposals from every place and scale (P-Net), refined twice (R-Net, O-Net). State: its weights.
+    """Proposals from every position and scale (P-Net), refined twice (R-Net, O-Net). State: its weights.
 
     Source: Zhang et al. 2016, with the thresholds and overlaps of the authors' code. Here windows are cut by
-    exact averages over fractions of pixels, from one table of sums for each image, where the authors round
+    exact averages over fractions of pixels, from one table of sums for each image; the authors round
     boxes to pixels. As theirs, windows are black outside the image.
     """
 
@@ -93,12 +93,12 @@ class MTCNN(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "MTCNN":
-        """Make the detector with the weights of a file. Raises ArtefactError as load_weights does."""
+        """Makes the detector with the weights of a file. Raises ArtefactError as load_weights does."""
         return load_weights(cls, path, source=SOURCE)
 
     @torch.no_grad()
     def detect(self, images: Tensor, config: DetectorConfig = PUBLISHED) -> list[Faces]:
-        """Find the faces of each image.
+        """Finds the faces of each image.
 
         Args:
             images: (N, 3, H, W) uint8, RGB.
@@ -136,7 +136,7 @@ class MTCNN(nn.Module):
         scores, shifts = self._judge(self.rnet, table, boxes, rows, 24)
         sure = (scores >= second).nonzero().flatten()
         sure = sure[nms(boxes[sure], scores[sure], rows[sure], overlap=_OVERLAP)]
-        boxes, rows = _square(_shifted(boxes[sure], shifts[sure])), rows[sure]
+        boxes, rows = _square(_shift(boxes[sure], shifts[sure])), rows[sure]
 
         scores, shifts, landmarks = self._judge(self.onet, table, boxes, rows, 48)
         sure = (scores >= third).nonzero().flatten()
@@ -144,7 +144,7 @@ class MTCNN(nn.Module):
         # Relative to the window that the O-Net saw, all x before all y.
         landmarks = landmarks[sure].reshape(-1, 2, 5).transpose(1, 2)
         landmarks = boxes[:, None, :2] + landmarks * (boxes[:, None, 2:] - boxes[:, None, :2])
-        boxes = _shifted(boxes, shifts)
+        boxes = _shift(boxes, shifts)
         kept = nms(boxes, scores, rows, overlap=_OVERLAP, of_smaller=True)
         boxes, scores, landmarks, rows = boxes[kept], scores[kept], landmarks[kept], rows[kept]
         back = torch.tensor([images.shape[i] / pixels.shape[i] for i in (3, 2)])
@@ -165,7 +165,7 @@ class MTCNN(nn.Module):
         while min(height, width) * scale >= _WINDOW:
             size = math.ceil(height * scale), math.ceil(width * scale)
             reduced = _averages(table, torch.arange(count), whole, size)
-            scores, shifts = self.pnet(_scaled(reduced))  # (N, h, w), (N, 4, h, w)
+            scores, shifts = self.pnet(_scale(reduced))  # (N, h, w), (N, 4, h, w)
             rows, y, x = (scores >= threshold).nonzero().unbind(1)
             corners = _STRIDE * torch.stack([x, y], 1)
             pixel = torch.tensor([width / size[1], height / size[0]])
@@ -176,16 +176,16 @@ class MTCNN(nn.Module):
             scale *= shrink
         boxes, scores, shifts, rows = (torch.cat(column) for column in zip(*found, strict=True))
         kept = nms(boxes, scores, rows, overlap=_OVERLAP)
-        return _shifted(boxes[kept], shifts[kept]), rows[kept]
+        return _shift(boxes[kept], shifts[kept]), rows[kept]
 
     def _judge(
         self, network: nn.Module, table: Tensor, boxes: Tensor, rows: Tensor, side: int
     ) -> tuple[Tensor, ...]:
-        """What a network says of the contents of boxes, which it sees at side x side pixels."""
+        """The results of a network for the contents of boxes, at side x side pixels."""
         # At least one part, so that no boxes give empty results of the right shapes.
         starts = range(0, max(1, len(boxes)), _CROPS)
         parts = [(rows[i : i + _CROPS], boxes[i : i + _CROPS]) for i in starts]
-        said = [network(_scaled(_averages(table, *part, (side, side)))) for part in parts]
+        said = [network(_scale(_averages(table, *part, (side, side)))) for part in parts]
         return tuple(torch.cat(column) for column in zip(*said, strict=True))
 
 
@@ -242,17 +242,17 @@ class _ONet(nn.Module):
 
 
 def nms(boxes: Tensor, scores: Tensor, groups: Tensor, *, overlap: float, of_smaller: bool = False) -> Tensor:
-    """Non-maximum suppression: of boxes that overlap too much, keep the surest.
+    """Non-maximum suppression: of boxes that overlap too much, it keeps the surest.
 
-    A box is kept unless a surer one that is kept overlaps it; of equal scores the earlier counts as surer.
+    A box is kept unless a surer kept box overlaps it; of equal scores the earlier counts as surer.
     All groups are settled together, one box of each at a time, in memory linear in the boxes.
 
     Args:
         boxes: (n, 4) left, top, right, bottom.
         scores: (n,)
-        groups: (n,) int64: boxes of different groups, here images, let each other be.
-        overlap: the most that is allowed, as a share of the union of both.
-        of_smaller: as a share of the smaller box instead, so that a box within another goes as well.
+        groups: (n,) int64: boxes of different groups, here images, are independent.
+        overlap: the most allowed overlap, as a share of the union of both.
+        of_smaller: as a share of the smaller box instead, which also removes a box within another.
 
     Returns:
         Indices of the boxes kept, by group, and within it the surest first.
@@ -286,7 +286,7 @@ def nms(boxes: Tensor, scores: Tensor, groups: Tensor, *, overlap: float, of_sma
     return order[kept[group, place]]
 
 
-def _scaled(pixels: Tensor) -> Tensor:
+def _scale(pixels: Tensor) -> Tensor:
     return (pixels - 127.5) / 128
 
 
@@ -302,8 +302,8 @@ def _square(boxes: Tensor) -> Tensor:
     return torch.cat([centre - half, centre + half], 1)
 
 
-def _shifted(boxes: Tensor, shifts: Tensor) -> Tensor:
-    """Move each edge by a share of the box's width or height."""
+def _shift(boxes: Tensor, shifts: Tensor) -> Tensor:
+    """Moves each edge by a share of the box's width or height."""
     return boxes + shifts * (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
 
 
@@ -313,7 +313,7 @@ def _sums(pixels: Tensor) -> Tensor:
 
 
 def _averages(table: Tensor, rows: Tensor, boxes: Tensor, size: tuple[int, int]) -> Tensor:
-    """Cut boxes out of images and average each to (h, w) pixels, black outside the image.
+    """Cuts boxes out of images and averages each to (h, w) pixels, black outside the image.
 
     A bilinear reading of the table of sums is the sum over a rectangle that covers parts of pixels.
 

@@ -1,4 +1,4 @@
-"""DnCNN, the denoiser: it predicts what the protection added, and takes it away."""
+"""DnCNN, the denoiser: it predicts the protection's change of an image, and subtracts it."""
 
 from torch import Tensor, nn
 
@@ -9,8 +9,8 @@ class DnCNN(nn.Module):
     Source: Zhang et al. 2017, Sec. III; Parnami et al. 2022, Fig. 9, with 8 layers of 64 filters:
     conv + ReLU, depth - 2 times conv + batch norm + ReLU, conv.
 
-    (N, C + K, H, W) -> (N, C, H, W), K planes of what is known about the noise coming last, as in FFDNet
-    (Zhang, Zuo & Zhang 2018). The result is not clamped: the encoder behind it is trained with it.
+    (N, C + K, H, W) -> (N, C, H, W); the last K planes describe the noise, as in FFDNet
+    (Zhang, Zuo & Zhang 2018). The result is not clamped: the encoder after it is trained with it.
     """
 
     def __init__(self, channels: int, *, depth: int = 8, width: int = 64, planes: int = 0) -> None:
@@ -20,13 +20,13 @@ class DnCNN(nn.Module):
         for _ in range(depth - 2):
             layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
         last = nn.Conv2d(width, channels, 3, padding=1)
-        # It starts by taking nothing away: what is behind it does not have to learn from its first guesses.
+        # It starts by subtracting nothing: the next network does not have to learn from its first guesses.
         for parameter in last.parameters():
             nn.init.zeros_(parameter)
         self.residual = nn.Sequential(*layers, last)
 
     def forward(self, protected: Tensor) -> Tensor:
-        """Estimate the clean float images."""
-        # The difference of nearly equal images is taken in float32 whatever the autocast type.
+        """Estimates the clean float images."""
+        # The difference of nearly equal images is taken in float32 for any autocast type.
         residual: Tensor = self.residual(protected)
         return protected[:, : self.channels] - residual.to(protected.dtype)

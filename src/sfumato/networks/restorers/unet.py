@@ -8,10 +8,10 @@ from sfumato.base.precision import float32
 
 
 class UNet(nn.Module):
-    """U-Net: halve, double the filters, and climb back beside what was seen going down.
+    """U-Net: halve, double the filters, and climb back with the maps of the way down.
 
-    Source: Ronneberger, Fischer & Brox 2015, with padded convolutions and batch norm. Sides need not be
-    multiples of anything: what pooling rounds down, upsampling brings back to the size it came from.
+    Source: Ronneberger, Fischer & Brox 2015, with padded convolutions and batch norm. Sides may be any
+    number: upsampling restores the sizes that pooling rounded down.
 
     (N, C, H, W) -> (N, outputs, H, W); H and W are at least 2^levels. The result is not clamped.
     """
@@ -28,7 +28,7 @@ class UNet(nn.Module):
         self.last = nn.Conv2d(width, channels if outputs is None else outputs, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map float images to float images, or planes."""
+        """Maps float images to float images, or planes."""
         features, passed = images, []
         for level, block in enumerate(self.down):
             if level:
@@ -39,10 +39,10 @@ class UNet(nn.Module):
             larger = functional.interpolate(features, size=beside.shape[2:])
             features = block(torch.cat([larger, beside], 1))
         if self.residual:
-            # The sum of nearly equal images is taken in float32 whatever the autocast type.
+            # The sum of nearly equal images is taken in float32 for any autocast type.
             residual: Tensor = self.last(features)
             return images + residual.to(images.dtype)
-        # Planes may be ranked: of 4096 scores in bfloat16, many would be equal.
+        # Planes may be ranked: among 4096 scores in bfloat16, many would be equal.
         with float32(images.device):
             planes: Tensor = self.last(features.float())
         return planes

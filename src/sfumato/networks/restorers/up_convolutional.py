@@ -18,19 +18,19 @@ _SLOPE = 0.2
 class UpConvolutional(nn.Module):
     """Three dense layers to a small grid, and up-convolutions that double its sides to those of the image.
 
-    Source: Dosovitskiy & Brox 2016, Sec. 3 and Table 1, the network for features without places (AlexNet's
-    FC8): up-convolutions of 5x5 with stride 2, which take 4x4 places to 128x128 pixels, and leaky ReLU after
+    Source: Dosovitskiy & Brox 2016, Sec. 3 and Table 1, the network for features without positions (AlexNet's
+    FC8): up-convolutions of 5x5 with stride 2, which take 4x4 grids to 128x128 pixels, and leaky ReLU after
     all layers but the last (its numbers are from memory, and to be checked against the paper). With `width`
     32 the filters are theirs: 256 on the grid, then 256, 128, 64, 32.
-    Other than there, the hidden dense layers have 16·width outputs in place of 4096, which were for the
-    photographs of a thousand classes; and smaller images have fewer up-convolutions, as many as leave 3 or 4
-    places on the longer side of the grid.
+    Unlike there, the hidden dense layers have 16·width outputs instead of 4096, which were for the
+    photographs of a thousand classes; and smaller images have fewer up-convolutions, so that the longer side
+    of the grid has 3 or 4 cells.
 
     (N, D) -> (N, C, H, W). The result is not clamped.
     """
 
     def __init__(self, dimension: int, shape: tuple[int, int, int], *, width: int = 32) -> None:
-        """`dimension`: D; `shape`: (C, H, W). Raises DataError for sides that check_sides refuses."""
+        """`dimension`: D; `shape`: (C, H, W). Raises DataError as check_sides does."""
         super().__init__()
         channels, *sides = shape
         check_sides(*sides)
@@ -46,19 +46,19 @@ class UpConvolutional(nn.Module):
             for i, o in pairwise((*widths, channels))
         ]
         # PyTorch's own weights have a third of this variance and less, and after eight layers hardly a trace
-        # of the vector would be left. Of a kernel's places, a pixel behind an up-convolution sees a quarter.
+        # of the vector would be left. A pixel after an up-convolution sees a quarter of a kernel's weights.
         gain = nn.init.calculate_gain("leaky_relu", _SLOPE)
         for linear in dense:
             nn.init.normal_(linear.weight, std=gain * linear.in_features**-0.5)
         for layer in up:
             nn.init.normal_(layer.weight, std=gain * (layer.in_channels * _KERNEL**2 / 4) ** -0.5)
         with torch.no_grad():
-            # As pixels vary: much of a short training would go into unlearning larger first guesses.
+            # As pixels vary: a short training would spend long on unlearning larger first guesses.
             up[-1].weight *= 0.1
         self.dense, self.up = nn.ModuleList(dense), nn.ModuleList(up)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Draw float images."""
+        """Draws float images."""
         features = vectors
         for linear in self.dense:
             features = functional.leaky_relu(linear(features), _SLOPE)
@@ -71,7 +71,7 @@ class UpConvolutional(nn.Module):
 
 
 def check_sides(height: int, width: int) -> None:
-    """Raise DataError unless both sides are multiples of 4 from 8 to 128."""
+    """Raises DataError unless both sides are multiples of 4 from 8 to 128."""
     cure = [min(max(round(side / _MULTIPLE) * _MULTIPLE, _LEAST), _MOST) for side in (height, width)]
     if cure != [height, width]:
         raise DataError(

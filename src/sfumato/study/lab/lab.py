@@ -202,7 +202,7 @@ class Lab:
 
     def measure(self, cell: Cell) -> dict[str, Any]:
         """The result of a cell. Raises BusyError where another process is making what it needs."""
-        with embedding_cache.kept():
+        with embedding_cache.store():
             result: dict[str, Any] = kinds.ALL[cell.kind].measure(self, cell)
         return result
 
