@@ -223,9 +223,18 @@ def test_codes_are_enrolled_and_classified_and_it_is_said_once_what_they_prove_o
         said = command("enrol", url, "people", photos, "--with", spec)
         assert (said.code, said.err) == (0, f"{spec}: {words}\n")
         assert said.out.endswith("in all: 3 files: 3 enrolled now, 0 before, 0 failed\n")
-        said = command("classify", url, "people", photos / "ben" / "1.png", "--with", spec)
+        query = photos / "ben" / "1.png"
+        said = command("classify", url, "people", query, "--with", spec)
         assert (said.code, said.err) == (0, "")
         assert re.fullmatch(r"\S+/1.png: (anna|ben) \d+\.\d%\n", said.out)
+        asked = ("classify", url, "people", query, photos / "gone.png", "--with", spec, "--batch")
+        batch = command(*asked, "shuffled")
+        assert (batch.code, batch.out) == (1, said.out)
+        assert re.fullmatch(r"failed: \S+/gone.png: .*\n", batch.err)
+        if bits <= 12:
+            assert command(*asked, "level") == batch
+        else:
+            check_mistake(command(*asked, "level"), "a code of at most 12 bits without noise")
         other = encoder(photos.parent / "other.safetensors", bits=bits, seed=1)
         said = command(
             "classify", url, "people", photos / "ben" / "1.png", "--with", f"code:artefact={other}"

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import random
 import re
 import socket
 import threading
@@ -35,6 +36,7 @@ from sfumato.device.client import (
     Demanded,
     Guess,
     ServiceError,
+    conversation,
     demands,
     exchange,
     sources,
@@ -858,6 +860,63 @@ def test_a_class_that_is_averaged_on_the_device_is_sent_as_one_code_and_charged_
     assert guess.label == "anna"
     first = wire.decode(codes.wire.bodies()[0], most_images=1, most_pixels=12)
     assert tuple(first.values.shape) == (1, 12)
+
+
+def test_a_level_batch_is_the_same_for_any_images_and_answers_as_a_query_does(codes: Cloud):
+    views, charged = [], []
+    with codes.client(own(codes)) as device:
+        for number, label in enumerate(("anna", "ben")):
+            device.enrol(label, codes.photos(number))
+        alone = device.classify_many(codes.photos(2, 3, 4))
+        for people in ((2, 3, 4), (5, 5, 5, 5, 5)):
+            before = len(codes.wire.bodies())
+            answers = device.classify_many(codes.photos(*people), batch="level")
+            views.append(codes.wire.bodies()[before:])
+            with Ledger(codes.ledger) as ledger:
+                charged.append(ledger.summary().releases)
+            if len(people) == 3:
+                assert answers == alone
+    assert views[0] == views[1]  # byte by byte
+    assert len(views[0]) == 2**12 / 32
+    assert charged == [5, 5]
+
+
+def test_a_shuffled_batch_leaves_in_random_order_and_is_answered_in_the_order_of_the_images(
+    codes: Cloud, monkeypatch: pytest.MonkeyPatch
+):
+    photos, lost = codes.photos(*range(5)), codes.folder / "lost.png"
+    failed: list[Any] = []
+    with codes.client(own(codes)) as device:
+        for label, photo in zip("abcde", photos, strict=True):
+            device.enrol(label, [photo])
+        assert isinstance(conversation._SYSTEM, random.SystemRandom)
+        monkeypatch.setattr(conversation._SYSTEM, "sample", lambda places, count: [3, 5, 1, 0, 4, 2])
+        given = [*photos[:2], lost, *photos[2:]]
+        answers = device.classify_many(
+            given, batch="shuffled", failed=lambda source, error: failed.append(source)
+        )
+        with pytest.raises(ImageError, match=r"lost\.png"):
+            device.classify_many(given, batch="shuffled")
+    assert [row[0].label if row else None for row in answers] == ["a", "b", None, "c", "d", "e"]
+    assert failed == [lost]
+    sent = wire.decode(codes.wire.bodies()[5], most_images=5, most_pixels=60)
+    each = [wire.decode(body, most_images=1, most_pixels=12) for body in codes.wire.bodies()[:5]]
+    assert torch.equal(sent.values, torch.cat([each[place].values for place in (2, 4, 1, 0, 3)]))
+
+
+@pytest.mark.parametrize(
+    ("noise", "batch", "message"),
+    [(",flip=0.1", "level", "a code of at most 12 bits without noise"), ("", "levels", "batch='levels'")],
+)
+def test_a_batch_that_cannot_be_is_refused_before_anything_is_charged(
+    codes: Cloud, noise: str, batch: Any, message: str
+):
+    with codes.client(own(codes, noise)) as device:
+        device.enrol("anna", codes.photos(0))
+        with pytest.raises(ConfigError, match=message):
+            device.classify_many(codes.photos(1), batch=batch)
+    with Ledger(codes.ledger) as ledger:
+        assert ledger.summary().releases == 1
 
 
 def test_the_service_cannot_tell_whether_two_classes_classifiers_or_services_have_one_image(

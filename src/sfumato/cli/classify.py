@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -10,9 +10,11 @@ from sfumato.cli.enrol import INSECURE, KEY_FILE, SPEC, URL, connect
 from sfumato.cli.options import LedgerFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from sfumato.device.client.client import Client
     from sfumato.device.client.conversation import Guess
+    from sfumato.errors import SfumatoError
 
 
 def classify(
@@ -32,6 +34,14 @@ def classify(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Ask whether the service has a newer table than the file.")
     ] = False,
+    batch: Annotated[
+        Literal["shuffled", "level"] | None,
+        typer.Option(
+            help="shuffled: send all releases in random order, so that the service sees how often each "
+            "occurs, and not of which image. level: send every code of at most 12 bits once, and look the "
+            "answers up here, so that nothing sent depends on the images; nothing is charged.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON per image, with distances.")
     ] = False,
@@ -52,23 +62,29 @@ def classify(
     from functools import partial
 
     from sfumato.base.files import printable
-    from sfumato.errors import ConfigError, ImageError
+    from sfumato.errors import ConfigError, SfumatoError
 
     if refresh and table is None:
         raise ConfigError("--refresh is about a table: name its file with --table, or leave it out")
+    if batch is not None and table is not None:
+        raise ConfigError("--table sends nothing: leave out --batch, which says how releases are sent")
     with ExitStack() as opened:
         if table is None:
             cloud = opened.enter_context(connect(url, key_file, spec, ledger, insecure=insecure))
-            ask: Callable[[Path], list[Guess]] = partial(cloud.classify, top=top, classifier=classifier)
+            if batch is not None:
+                answers = _in_batch(cloud, classifier, images, top, batch)
+            else:
+                ask: Callable[[Path], list[Guess]] = partial(cloud.classify, top=top, classifier=classifier)
+                answers = _one_by_one(ask, images)
         else:
-            by_table = partial(_by_table, refresh=refresh, insecure=insecure)
-            ask = by_table(url, classifier, table, spec, key_file, ledger)
+            answers = _one_by_one(
+                _by_table(url, classifier, table, spec, key_file, ledger, refresh=refresh, insecure=insecure),
+                images,
+            )
         failed = refused = False
-        for path in images:
-            try:
-                guesses = ask(path)
-            except ImageError as error:
-                print(f"failed: {printable(str(error))}", file=sys.stderr)
+        for path, guesses in answers:
+            if isinstance(guesses, SfumatoError):
+                print(f"failed: {printable(str(guesses))}", file=sys.stderr)
                 failed = True
                 continue
             refused = refused or guesses[0].label is None
@@ -92,6 +108,29 @@ def classify(
                     print(f'"none of these": {printable(model.refusal)}', file=sys.stderr)
     if failed:
         raise typer.Exit(1)
+
+
+def _one_by_one(
+    ask: "Callable[[Path], list[Guess]]", images: list[Path]
+) -> "Iterator[tuple[Path, list[Guess] | SfumatoError]]":
+    """The answer to each image, or why it failed."""
+    from sfumato.errors import ImageError
+
+    for path in images:
+        try:
+            yield path, ask(path)
+        except ImageError as error:
+            yield path, error
+
+
+def _in_batch(
+    cloud: "Client", classifier: str, images: list[Path], top: int, batch: Literal["shuffled", "level"]
+) -> "Iterator[tuple[Path, list[Guess] | SfumatoError]]":
+    """As _one_by_one, once all are answered."""
+    errors: dict[object, SfumatoError] = {}
+    rows = cloud.classify_many(images, top=top, classifier=classifier, batch=batch, failed=errors.__setitem__)
+    for path, guesses in zip(images, rows, strict=True):
+        yield path, guesses or errors[path]
 
 
 def _by_table(

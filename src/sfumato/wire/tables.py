@@ -95,9 +95,8 @@ class AnswerTable:
 
     def look_up(self, bits: np.ndarray) -> list[tuple[str, bool]]:
         """(N, b) bool codes -> for each the nearest class, and whether it belongs to none of these."""
-        words, labels = bits @ (1 << np.arange(self.header.bits - 1, -1, -1)), self.header.labels
-        rows, none = self.rows
-        return [(labels[rows[word]], bool(none[word])) for word in words]
+        labels, (rows, none) = self.header.labels, self.rows
+        return [(labels[rows[word]], bool(none[word])) for word in word_of(bits)]
 
 
 def tag_of(version: int, made_of: str) -> str:
@@ -110,6 +109,12 @@ def codes_of(bits: int) -> np.ndarray:
     shifts = np.arange(bits - 1, -1, -1)
     codes: np.ndarray = (np.arange(1 << bits)[:, None] >> shifts & 1).astype(bool)
     return codes
+
+
+def word_of(bits: np.ndarray) -> np.ndarray:
+    """(N, b) bool codes -> (N,) int, their places in the order of a table."""
+    words: np.ndarray = bits @ (1 << np.arange(bits.shape[1] - 1, -1, -1))
+    return words
 
 
 def sign_table(

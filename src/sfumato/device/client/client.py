@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from sfumato.base.files import printable
 from sfumato.device.client.addresses import quoted_label
-from sfumato.device.client.conversation import Conversation, Enrolled, Guess
+from sfumato.device.client.conversation import Batch, Conversation, Enrolled, Guess
 from sfumato.device.client.demands import Accept, Demanded, Notice, Protecting
 from sfumato.device.client.exchange import (
     NOT_PACKED,
@@ -279,10 +279,27 @@ class _Service(ABC, Generic[_Transport]):
 
     @_Method
     def classify_many(
-        self, sources: Iterable[Source], *, top: int = 5, classifier: str | None = None
+        self,
+        sources: Iterable[Source],
+        *,
+        top: int = 5,
+        classifier: str | None = None,
+        batch: Batch | None = None,
+        failed: Failed | None = None,
     ) -> Steps[list[list[Guess]]]:
-        """As classify, for each of many images, 32 in a request."""
-        return self._conversation.classify(sources, classifier, top)
+        """As classify, for each of many images, 32 in a request.
+
+        Args:
+            sources, top, classifier: see classify.
+            batch: "shuffled" sends the releases in random order, so that the service sees how often each
+                occurs and nothing else: the bounds of dp.naming for "shuffled" hold if this is the only batch
+                of its period. "level" sends every code once, in a fixed order, and looks the answers up on
+                the device: the requests are the same for all people and images, and nothing is charged. It
+                takes a code of at most 12 bits without noise. None sends the images in their order.
+            failed: called with each image that cannot be read or may not leave, and why; its guesses are an
+                empty list. None raises that.
+        """
+        return self._conversation.classify(sources, classifier, top, batch, failed)
 
     @_Method
     def answer_table(

@@ -6,12 +6,14 @@ connection.
 
 import json
 import os
+import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeVar
+from operator import itemgetter
+from typing import Literal, TypeVar, get_args
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
@@ -41,10 +43,12 @@ from sfumato.device.client.outgoing import (
     example_id,
     standing_out,
 )
-from sfumato.device.client.sources import Source, batches, listed
-from sfumato.errors import BudgetExceededError, ConfigError, DataError
+from sfumato.device.client.sources import Source, batches, fitted, listed
+from sfumato.errors import BudgetExceededError, ConfigError, DataError, ImageError, did_you_mean
+from sfumato.protect.code import Code, signs
 from sfumato.protect.release import Trained
 from sfumato.protect.spec import portable
+from sfumato.protect.vectors import BitsRelease
 from sfumato.wire import labelled, tables
 from sfumato.wire.messages import (
     MOST_GUESSES,
@@ -60,6 +64,11 @@ from sfumato.wire.messages import (
 )
 from sfumato.wire.tables import AnswerTable
 
+Batch = Literal["shuffled", "level"]
+
+MOST_LEVEL_BITS = 12  # of a code, whose 4,096 values are 128 requests
+
+_SYSTEM = random.SystemRandom()
 _MOST_SIDE = 2048  # of images that a service may ask for
 _MOST_LISTED = 5  # models in a message
 
@@ -270,22 +279,76 @@ class Conversation:
         return parts.classes
 
     def classify(
-        self, sources: Source | Iterable[Source], classifier: str | None, top: int
+        self,
+        sources: Source | Iterable[Source],
+        classifier: str | None,
+        top: int,
+        batch: Batch | None = None,
+        failed: Failed | None = None,
     ) -> Steps[list[list[Guess]]]:
-        """The guesses for each image."""
+        """The guesses for each image; of an image that `failed` was called with, none."""
         if not 1 <= top <= MOST_GUESSES:
             raise ConfigError(f"top={top}: from 1 to {MOST_GUESSES} classes")
+        if batch not in (None, *get_args(Batch)):
+            raise ConfigError(f"batch={batch!r}: {did_you_mean(str(batch), get_args(Batch))}")
         subject = yield from self._subject(classifier, begin=False)
+        if batch == "level":
+            return (yield from self._classify_level(subject, sources, top, failed))
+        images: Iterable[Image] = map(Image, listed(sources))
+        if batch == "shuffled":
+            images = list(images)
+            order = _SYSTEM.sample(range(len(images)), len(images))
+            images = [images[place] for place in order]
         guesses: list[list[Guess]] = []
-        for batch in batches(listed(sources), subject.shape):
-            images = [Image(source) for source in batch]
-            sent = self._outgoing.released(subject.protection, images, subject.shape)
-            assert sent is not None  # what cannot be read is raised
-            answers = yield from self._send(Answers, f"{subject.path}/classify?top={top}", sent.content)
-            if len(answers.images) != len(batch):
-                raise ServiceError(f"{self.url}: {len(answers.images)} answers for {len(batch)} images")
-            guesses += [_guesses(answer) for answer in answers.images]
+        for part in batches(images, subject.shape):
+            sent = self._outgoing.released(
+                *(subject.protection, part, subject.shape),
+                None if failed is None else lambda image, error: failed(image.source, error),
+            )
+            released = () if sent is None else sent.images
+            answers = [] if sent is None else (yield from self._ask_classes(subject, sent.content, top))
+            if len(answers) != len(released):
+                raise ServiceError(f"{self.url}: {len(answers)} answers for {len(released)} images")
+            answered = dict(zip((id(image.source) for image in released), answers, strict=True))
+            guesses += [answered.get(id(image.source), []) for image in part]
+        if batch != "shuffled":
+            return guesses
+        return [row for _, row in sorted(zip(order, guesses, strict=True), key=itemgetter(0))]
+
+    def _classify_level(
+        self, subject: _Subject, sources: Source | Iterable[Source], top: int, failed: Failed | None
+    ) -> Steps[list[list[Guess]]]:
+        """Asks for every code once, in order, and looks up each image: no request depends on an image."""
+        code = subject.protection
+        bits = code.outputs.bit_length() - 1 if isinstance(code, Code) and code.outputs else None
+        if not isinstance(code, Code) or bits is None or code.draws_noise or bits > MOST_LEVEL_BITS:
+            raise ConfigError(
+                f"{portable(subject.protection.spec)}: batch='level' asks for every code once, which takes a "
+                f"code of at most {MOST_LEVEL_BITS} bits without noise: use such a code, or the answer table"
+            )
+        codes = tables.codes_of(bits)
+        answers: list[list[Guess]] = []
+        for part in batches(range(len(codes)), (1, 1, 1)):
+            content = wire.encode(BitsRelease(codes[part], code.spec), made_of=code.digest())
+            answers += yield from self._ask_classes(subject, content, top)
+        if len(answers) != len(codes):
+            raise ServiceError(f"{self.url}: {len(answers)} answers for {len(codes)} codes")
+        guesses: list[list[Guess]] = []
+        for source in listed(sources):
+            try:
+                own = signs(code.encode(fitted(source, subject.shape)[1][None])).numpy()
+            except ImageError as error:
+                if failed is None:
+                    raise
+                failed(source, error)
+                guesses.append([])
+                continue
+            guesses.append(answers[tables.word_of(own)[0]])
         return guesses
+
+    def _ask_classes(self, subject: _Subject, content: bytes, top: int) -> Steps[list[list[Guess]]]:
+        answers = yield from self._send(Answers, f"{subject.path}/classify?top={top}", content)
+        return [_guesses(answer) for answer in answers.images]
 
     def classes(self, classifier: str | None) -> Steps[list[ClassSummary]]:
         """The classes of a classifier."""
