@@ -315,14 +315,16 @@ def study(seeds: int, folder: Path) -> Work:
     from jobs import STUDY
 
     from sfumato.study import grid, run
-    from sfumato.study.lab.lab import Lab, Progress
+    from sfumato.study.lab.lab import Lab
+    from sfumato.study.lab.progress import Progress
+    from sfumato.study.parts import kinds
 
     config = grid.parse(STUDY | {"seeds": list(range(seeds))}, "benchmark")
     loaded, _ = run._load(config)
     lab = Lab(config, loaded, folder, Progress())
     (folder / "records").mkdir()
-    for cell in grid.cells(config):
-        (folder / "records" / f"{lab.digest(cell)}.json").touch()
+    for cell in kinds.cells(config):
+        (folder / "records" / f"{kinds.digest(lab, cell)}.json").touch()
     return lambda: run.run(config, folder)
 
 

@@ -20,6 +20,7 @@ from sfumato.base.engines import EngineConfig
 from sfumato.device.jobs.folder import FolderConfig, protect_folder
 from sfumato.protect import parse
 from sfumato.study import grid
+from sfumato.study.parts import kinds
 from sfumato.study.run import run
 
 SPEC, FORMAT = "dp-pix:cell=8,epsilon=3", "PNG"
@@ -99,7 +100,7 @@ def study(short: bool) -> Iterator[Line]:
     yield turns.rates(
         "study, 2 workers",
         against="1 worker",
-        count=3600 * len(grid.cells(config)),
+        count=3600 * len(kinds.cells(config)),
         unit="cells an hour",
     )
 

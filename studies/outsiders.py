@@ -41,8 +41,10 @@ from sfumato.base.proportions import wilson
 from sfumato.data import load
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
 from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
+from sfumato.study.parts import kinds
 
 ROOT = Path(__file__).parents[1]
 RECORDS = Rows(RESULTS / "outsiders.jsonl")
@@ -139,7 +141,7 @@ def compared(lab: Lab, cell: Cell) -> dict[str, Any]:
         for way in known
         for name, guess in named(known[way], names, asked[way], learned[way], taught_names, cell.seed)
     }
-    ours = max(lab.measure(cell)["scores"], key=lambda score: score["top1"])
+    ours = max(kinds.measure(lab, cell)["scores"], key=lambda score: score["top1"])
     return {
         "probes": len(truth),
         "people": len(np.unique(names)),
@@ -161,7 +163,7 @@ def studied(path: Path, seed: int, only: list[str]) -> None:
     row = f"{config.name}-{seed}"
     made = RECORDS.get(row, {})
     protections, seconds = made.get("protections", {}), made.get("seconds", 0.0)
-    for cell in grid.cells(config):
+    for cell in kinds.cells(config):
         if cell.seed != seed or cell.coordinates.get("attack") != "reidentify-values":
             continue
         spec = cell.protection

@@ -37,7 +37,8 @@ from sfumato.serve.models import Served
 from sfumato.serve.store import Store
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
 from sfumato.study.lab.streams import NUMBERS_TESTED
 from sfumato.study.parts import kinds
 from sfumato.study.parts.learners import few_shot

@@ -5,9 +5,9 @@ a caller would expect. A message says what was asked, what was found, and what t
 """
 
 import difflib
-import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 _MOST, _END = 2000, 400  # characters of a message, and of its end, which says what to do
@@ -110,7 +110,8 @@ def require(what: str, extra: str, *libraries: str) -> None:
     """
     with needs_extra(what, extra):
         for library in libraries:
-            importlib.import_module(library)
+            if find_spec(library) is None:
+                raise ImportError(name=library)
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

@@ -18,7 +18,8 @@ from sfumato.protect import parse
 from sfumato.protect.outside import Outside
 from sfumato.protect.release import file_digest_of
 from sfumato.study import grid
-from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
 
 NOISE = seeded_noise(0)
 COUNT = 4

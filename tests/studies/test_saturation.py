@@ -4,7 +4,7 @@ import pytest
 import saturation
 
 from sfumato.study import grid
-from sfumato.study.parts.trained import recipe_of
+from sfumato.study.specs import recipe_of
 
 
 @pytest.mark.parametrize("world", saturation.WORLDS)

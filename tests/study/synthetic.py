@@ -15,6 +15,7 @@ from PIL import Image
 from sfumato.learn.meta import MetaConfig
 from sfumato.study import grid
 from sfumato.study.choose import reading
+from sfumato.study.parts import kinds
 from sfumato.study.parts.kinds.proved import CANDIDATES
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import release_kind
@@ -134,7 +135,7 @@ def study(
         meta=MetaConfig(way=5, shot=5),  # those of grid.Task
         **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
     )
-    cells = [cell for cell in grid.cells(config) if today or cell.kind not in ("tells", "proved")]
+    cells = [cell for cell in kinds.cells(config) if today or cell.kind not in ("tells", "proved")]
     return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in cells]}
 
 

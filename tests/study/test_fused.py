@@ -11,9 +11,10 @@ from sfumato.errors import BusyError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.lab.lab import Lab
+from sfumato.study.parts import kinds
 from sfumato.study.parts.attacks import fused, reidentify, values
 from sfumato.study.parts.kinds import attack
-from sfumato.study.parts.kinds.common import attacks_of
+from sfumato.study.selection import attacks_of
 
 SPEC = "pixelize:cell=4"
 QUICK = {"steps": 2, "adaptive_steps": 1, "batch": 8}
@@ -99,8 +100,8 @@ def test_where_nobody_fuses_nothing_is_kept(tmp_path: Path):
 def test_all_that_decides_one_attack_decides_all_together(
     tmp_path: Path, change: dict[str, int], repeated: bool
 ):
-    before = study(tmp_path).digest(cell_of("fused"))
-    assert (before != study(tmp_path, **change).digest(cell_of("fused"))) == repeated
+    before = kinds.digest(study(tmp_path), cell_of("fused"))
+    assert (before != kinds.digest(study(tmp_path, **change), cell_of("fused"))) == repeated
 
 
 @pytest.mark.parametrize(

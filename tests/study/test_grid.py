@@ -383,8 +383,8 @@ def test_another_way_or_shot_than_that_of_the_task_is_refused(name: str, own: in
 
 def test_a_meta_learner_has_accuracy_cells_also_on_clear_images_and_no_others():
     settings: dict[str, Any] = {"seeds": [4, 2], "task": {"sensitive": "identity"}}
-    plain = grid.cells(study("blur:radius=1,3", **settings))
-    cells = grid.cells(
+    plain = kinds.cells(study("blur:radius=1,3", **settings))
+    cells = kinds.cells(
         study("blur:radius=1,3", learners=["clean", "protected", "denoised", "meta"], **settings)
     )
     assert [cell for cell in cells if dict(cell.which).get("learner") != "meta"] == plain
@@ -408,15 +408,15 @@ MASK = "mask:artefact=m.safetensors"
 
 
 def cells_of(config: grid.StudyConfig, kind: str) -> list[tuple[str, str]]:
-    return [(cell.protection, cell.which[0][1]) for cell in grid.cells(config) if cell.kind == kind]
+    return [(cell.protection, cell.which[0][1]) for cell in kinds.cells(config) if cell.kind == kind]
 
 
 def test_classifiers_are_studied_where_they_are_named_and_change_no_other_cell():
     settings: dict[str, Any] = {"task": {"sensitive": "identity"}}
     plain = study("block", **settings)
-    assert not set(plain.learners) & set(vocabulary.CLASSIFIERS)
+    assert not set(plain.learners) & set(vocabulary.classifiers())
     both = study("block", learners=[*plain.learners, "classifier-protected", "classifier-clean"], **settings)
-    added = [cell for cell in grid.cells(both) if cell not in grid.cells(plain)]
+    added = [cell for cell in kinds.cells(both) if cell not in kinds.cells(plain)]
     assert [(cell.kind, cell.protection, cell.which[0][1]) for cell in added] == [
         ("accuracy", "none", "classifier-clean"),
         ("accuracy", "block", "classifier-protected"),
@@ -499,7 +499,7 @@ def test_a_protection_written_twice_in_any_way_counts_once():
 def test_the_cells_of_a_whole_study_are_as_many_as_its_parts():
     """For each of 3 seeds: the clear image, and 2 protections."""
     config = study("blur:radius=1,3", seeds=[0, 1, 2], task={"sensitive": "identity"})
-    counts = Counter((cell.kind, cell.protection == "none") for cell in grid.cells(config))
+    counts = Counter((cell.kind, cell.protection == "none") for cell in kinds.cells(config))
     assert counts == {
         ("accuracy", True): 3 * 1,  # the clean learner
         ("accuracy", False): 3 * 2 * 3,  # clean, protected, denoised
@@ -524,7 +524,7 @@ def test_a_study_of_nothing_but_accuracy_has_one_cell_a_protection_and_learner()
     config = study(
         "blur:radius=1,3", learners=["clean", "protected"], pictures=0, embeddings=False, tells=False
     )
-    found = [(cell.protection, *cell.which) for cell in grid.cells(config) if cell.kind == "accuracy"]
+    found = [(cell.protection, *cell.which) for cell in kinds.cells(config) if cell.kind == "accuracy"]
     assert found == [
         ("none", ("learner", "clean")),
         ("blur:radius=1", ("learner", "clean")),
@@ -532,11 +532,11 @@ def test_a_study_of_nothing_but_accuracy_has_one_cell_a_protection_and_learner()
         ("blur:radius=3", ("learner", "clean")),
         ("blur:radius=3", ("learner", "protected")),
     ]
-    assert {cell.kind for cell in grid.cells(config)} == {"accuracy", "similarity", "proved"}
+    assert {cell.kind for cell in kinds.cells(config)} == {"accuracy", "similarity", "proved"}
 
 
 def test_without_a_sensitive_label_nothing_is_attacked():
-    assert "attack" not in {cell.kind for cell in grid.cells(study("block"))}
+    assert "attack" not in {cell.kind for cell in kinds.cells(study("block"))}
 
 
 @pytest.mark.parametrize(
@@ -556,14 +556,14 @@ def test_the_denoiser_arms_the_static_adversary_where_both_are_studied(
     attacks: list[str], learners: list[str], expected: list[str]
 ):
     config = study("block", attacks=attacks, learners=learners, task={"sensitive": "identity"})
-    protected = [cell for cell in grid.cells(config) if cell.kind == "attack" and cell.protection == "block"]
+    protected = [cell for cell in kinds.cells(config) if cell.kind == "attack" and cell.protection == "block"]
     assert [dict(cell.which)["attack"] for cell in protected] == expected
 
 
 def test_clear_images_are_attacked_by_the_static_adversary_only():
     config = study("block", task={"sensitive": "identity"})
     clear = [
-        dict(c.which)["attack"] for c in grid.cells(config) if c.kind == "attack" and c.protection == "none"
+        dict(c.which)["attack"] for c in kinds.cells(config) if c.kind == "attack" and c.protection == "none"
     ]
     assert clear == ["reidentify-static"]
 
@@ -571,7 +571,7 @@ def test_clear_images_are_attacked_by_the_static_adversary_only():
 def test_what_is_restored_is_measured_where_somebody_restores():
     def views(*attacks: str) -> list[tuple[str, str]]:
         config = study("block", attacks=list(attacks), task={"sensitive": "identity"})
-        cells = [cell for cell in grid.cells(config) if cell.kind == "similarity"]
+        cells = [cell for cell in kinds.cells(config) if cell.kind == "similarity"]
         return [(cell.protection, dict(cell.which)["view"]) for cell in cells]
 
     plain = [("none", "released"), ("block", "released"), ("block", "denoised")]
@@ -581,8 +581,8 @@ def test_what_is_restored_is_measured_where_somebody_restores():
 
 def test_transfer_adds_a_cell_a_setting_and_seed_after_all_others():
     settings: dict[str, Any] = {"seeds": [4, 2], "learners": ["protected"]}
-    plain = grid.cells(study("blur:radius=1,3", **settings))
-    cells = grid.cells(study("blur:radius=1,3", transfer="protected", **settings))
+    plain = kinds.cells(study("blur:radius=1,3", **settings))
+    cells = kinds.cells(study("blur:radius=1,3", transfer="protected", **settings))
     assert cells[: len(plain)] == plain
     assert [(cell.kind, cell.seed, cell.protection, cell.which) for cell in cells[len(plain) :]] == [
         ("transfer", seed, spec, (("learner", "protected"),))
@@ -597,7 +597,7 @@ def test_transfer_needs_a_learner_that_is_studied():
 
 
 def test_every_cell_is_there_once_and_seed_by_seed():
-    cells = grid.cells(study("blur:radius=1,3", "block", seeds=[5, 2], task={"sensitive": "identity"}))
+    cells = kinds.cells(study("blur:radius=1,3", "block", seeds=[5, 2], task={"sensitive": "identity"}))
     assert len(set(cells)) == len(cells)
     seeds = [cell.seed for cell in cells]
     assert seeds == sorted(seeds, key=[5, 2].index)
@@ -605,7 +605,7 @@ def test_every_cell_is_there_once_and_seed_by_seed():
 
 def test_accuracy_comes_before_what_shows_the_same_model():
     """Whoever stops a study early has models that are judged, not pictures of models that are not."""
-    cells = grid.cells(study("blur:radius=1,3", task={"sensitive": "identity"}))
+    cells = kinds.cells(study("blur:radius=1,3", task={"sensitive": "identity"}))
     for spec in ("none", "blur:radius=1", "blur:radius=3"):
         names = list(dict.fromkeys(cell.kind for cell in cells if cell.protection == spec))
         assert names == [kind for kind in kinds.KINDS if kind in names]
@@ -613,7 +613,7 @@ def test_accuracy_comes_before_what_shows_the_same_model():
 
 
 def test_a_cell_reads_as_its_words():
-    cells = grid.cells(study("blur:radius=3", task={"sensitive": "identity"}))
+    cells = kinds.cells(study("blur:radius=3", task={"sensitive": "identity"}))
     words = [str(cell) for cell in cells]
     assert "accuracy denoised blur:radius=3" in words
     assert "attack reidentify-static none" in words

@@ -13,7 +13,9 @@ from tests.study.test_run import SETTINGS, cartoons
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.study import grid, report, run
-from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
+from sfumato.study.parts import kinds
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -38,8 +40,8 @@ def badged() -> LabelledImages:
 
 def inferred(lab: Lab) -> dict[str, Any]:
     """Protection -> the result of the inference."""
-    cells = [cell for cell in grid.cells(lab.config) if cell.kind == "inference"]
-    return {cell.protection: lab.measure(cell) for cell in cells}
+    cells = [cell for cell in kinds.cells(lab.config) if cell.kind == "inference"]
+    return {cell.protection: kinds.measure(lab, cell) for cell in cells}
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def test_what_a_study_of_one_secret_has_measured_is_read_again_with_two(tmp_path
         grid.parse({**BADGE, "task": SETTINGS["task"], "recommend": {}}), badged(), tmp_path, Progress()
     )
     two = Lab(grid.parse(BADGE), badged(), tmp_path, Progress())
-    digests = [{lab.digest(cell) for cell in grid.cells(lab.config)} for lab in (one, two)]
+    digests = [{kinds.digest(lab, cell) for cell in kinds.cells(lab.config)} for lab in (one, two)]
     assert digests[0] < digests[1]
     assert len(digests[1] - digests[0]) == 3  # an inference of each protection
 
@@ -123,14 +125,14 @@ def test_secrets_that_make_no_sense_are_refused(change: dict[str, Any], message:
 def test_a_bound_that_guessing_breaks_is_refused_before_anything_is_measured(tmp_path: Path):
     config = grid.parse({**BADGE, "recommend": {"inference_at_most": {"badge": 0.5}}})
     with pytest.raises(ConfigError, match=r"badge: 0.5: to name the commonest class is right in 0.519"):
-        Lab(config, badged(), tmp_path, Progress())
+        run.check(Lab(config, badged(), tmp_path, Progress()))
 
 
 def test_a_label_whose_classes_nobody_trains_on_is_no_attribute(tmp_path: Path):
     settings = {**BADGE, "task": {**BADGE["task"], "sensitive": ["identity", "headwear"], "target": "age"}}
     config = grid.parse({**settings, "recommend": {"inference_at_most": {"headwear": 0.9}}, "learners": []})
     with pytest.raises(DataError, match="headwear: an attribute has two classes or more"):
-        Lab(config, badged(), tmp_path, Progress())
+        run.check(Lab(config, badged(), tmp_path, Progress()))
 
 
 # What a report shows of them

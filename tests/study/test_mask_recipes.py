@@ -6,9 +6,8 @@ import pytest
 
 from sfumato import artefacts, data
 from sfumato.errors import SpecError
-from sfumato.study import grid
+from sfumato.study import grid, specs
 from sfumato.study.lab import lab
-from sfumato.study.parts import trained
 from sfumato.study.run import Progress
 
 SPEC = "mask:keep=0.1"
@@ -30,7 +29,7 @@ def study(*, sensitive: str | None = "identity", **masks: float) -> grid.StudyCo
 
 
 def settings(config: grid.StudyConfig) -> dict[str, Any]:
-    (recipe,) = trained.expand(SPEC)
+    (recipe,) = specs.expand(SPEC)
     return recipe.settings(config)
 
 
@@ -53,7 +52,7 @@ def test_a_weight_against_nothing_is_refused():
 
 def test_the_mask_is_trained_against_people_whom_nobody_looks_for(tmp_path):
     made = lab.Lab(study(against=3.0), data.load("faces", **SOURCE), tmp_path, Progress())
-    (recipe,) = trained.expand(SPEC)
+    (recipe,) = specs.expand(SPEC)
     recipe.train(made, 0, tmp_path / "m.safetensors")
     _, card = artefacts.load(tmp_path / "m.safetensors", kind="mask")
     assert (card["sensitive"], card["people"]) == ("identity", made.adversaries.others.digest)

@@ -13,8 +13,10 @@ from sfumato.learn import code
 from sfumato.learn.code import CodeConfig
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
 from sfumato.study.lab.streams import GALLERY, PROBES
+from sfumato.study.parts import kinds
 from sfumato.study.parts.attacks import values
 from sfumato.study.parts.kinds import proved
 
@@ -43,7 +45,7 @@ def test_the_exact_table_counts_each_release_of_a_photograph_once(spec: str, tmp
             return super().released(cell, clean, stream, number)
 
     lab = Counted(study_of(spec), cartoons(), tmp_path, Progress())
-    (cell,) = (cell for cell in grid.cells(lab.config) if (cell.kind, cell.protection) == ("attack", spec))
+    (cell,) = (cell for cell in kinds.cells(lab.config) if (cell.kind, cell.protection) == ("attack", spec))
     (table,) = (score for score in values.attack(lab, cell)["scores"] if score["classifier"] == "table")
     assert 0 < table["in_sample"] <= 1
     assert sorted(drawn[GALLERY]) == sorted(drawn[PROBES]) == list(range(8))

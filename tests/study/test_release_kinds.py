@@ -1,9 +1,8 @@
 """A study of everything that leaves a device: pixels, shapes, numbers and answers side by side."""
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,11 +13,15 @@ from sfumato import protect
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, SpecError
 from sfumato.protect import release
-from sfumato.study import grid, records, report, run, vocabulary
+from sfumato.study import grid, protocol, records, report, run, specs, vocabulary
+from sfumato.study.cells import Cell
 from sfumato.study.choose import use
 from sfumato.study.choose.estimates import percent
-from sfumato.study.lab.lab import Lab, Progress
-from sfumato.study.parts import kinds, trained
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
+from sfumato.study.parts import kinds
+
+Registering = Callable[[str, str, Any], None]
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -115,7 +118,7 @@ def test_a_study_names_protections_that_are_yet_to_be_trained_in_its_own_words()
 def test_every_release_has_the_kind_that_the_vocabulary_says():
     assert vocabulary.RELEASES == release.KINDS
     for spec in SPECS:
-        for protection in trained.expand(spec):
+        for protection in specs.expand(spec):
             assert release.kind_of(protection) == vocabulary.release_kind(spec)
 
 
@@ -258,7 +261,7 @@ def test_settings_of_masks_decide_cells_of_masks_and_no_others(tmp_path: Path):
     def digests(**changes: Any) -> dict[str, str]:
         config = grid.parse({**KNOWN, "tells": True, **changes})
         lab = Lab(config, cartoons(), tmp_path, Progress())
-        return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
+        return {str(cell): kinds.digest(lab, cell) for cell in kinds.cells(config)}
 
     before, after = digests(), digests(masks={**QUICK["masks"], "epochs": 2})
     assert {name.split()[-1] for name in before if before[name] != after[name]} == {*SPECS[2:4]}
@@ -353,60 +356,54 @@ def test_clear_images_tell_the_colour_of_hair_and_a_black_block_tells_less(tmp_p
 # Adding to it
 
 
-def test_an_attack_is_a_module_and_a_line_of_the_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    module = ModuleType("tests.study.everybody_is_the_first")
+def _nothing(lab: Lab, cell: Cell) -> dict[str, Any]:
+    return {}
 
-    def attack(lab: Lab, cell: grid.Cell) -> dict[str, Any]:
-        people = lab.adversaries.people
-        share = 1 / len(people.classes("identity"))
-        score = {"classifier": "guess", "top1": share, "low": 0.0, "high": 1.0}
-        return {"scores": [score], "chance": share, "identities": len(people.classes("identity"))}
 
-    module.attack, module.settings = attack, lambda lab, cell: {}  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    line = vocabulary.Attack("always-first", "released", True, "Names the first.", module.__name__)
-    monkeypatch.setitem(vocabulary.ATTACKS, line.name, line)
+def _named_first(lab: Lab, cell: Cell) -> dict[str, Any]:
+    people = lab.adversaries.people
+    share = 1 / len(people.classes("identity"))
+    score = {"classifier": "guess", "top1": share, "low": 0.0, "high": 1.0}
+    return {"scores": [score], "chance": share, "identities": len(people.classes("identity"))}
+
+
+def test_an_attack_is_registered_with_its_words(tmp_path: Path, registering: Registering):
+    method = protocol.Attack(_nothing, _named_first)
+    words = vocabulary.AttackWords("always-first", "released", True, "Names the first.", method)
+    registering("adversaries", words.name, words)
     settings = {**KNOWN, "protections": PROTECTIONS[:1], "attacks": ["always-first"], "reconstructions": []}
     run.run(grid.parse(settings), tmp_path)
     result = results_of(tmp_path)["attack", "pixelize:cell=4", "always-first"]
     assert result.scores[0].top1 == result.chance
 
 
-def test_a_learner_is_a_module_and_a_line_of_the_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    module = ModuleType("tests.study.commonest")
+def _of_the_commonest(lab: Lab, cell: Cell) -> dict[str, Any]:
+    codes = lab.asked.label("expression").codes
+    share = int(codes.bincount().max()) / len(codes)
+    return {"accuracy": share, "low": 0.0, "high": 1.0, "images": len(codes), "chance": share}
 
-    def accuracy(lab: Lab, cell: grid.Cell) -> dict[str, Any]:
-        codes = lab.asked.label("expression").codes
-        share = int(codes.bincount().max()) / len(codes)
-        return {"accuracy": share, "low": 0.0, "high": 1.0, "images": len(codes), "chance": share}
 
-    module.accuracy, module.settings = accuracy, lambda lab, cell: {}  # type: ignore[attr-defined]
-    module.check = lambda lab: None  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    look = vocabulary.Look(vocabulary.GREY, "x")
-    line = vocabulary.Learner(
-        "commonest",
-        "who names the commonest",
-        "Names the commonest class.",
-        look,
-        module.__name__,
-        knows_classes=True,
+def test_a_learner_is_registered_with_its_words(tmp_path: Path, registering: Registering):
+    method = protocol.Learner(lambda lab: None, _nothing, _of_the_commonest)
+    words = vocabulary.LearnerWords(
+        "commonest", "who names the commonest", "Names it.", method=method, knows_classes=True
     )
-    monkeypatch.setitem(vocabulary.LEARNERS, line.name, line)
+    registering("learners", words.name, words)
     settings = {**KNOWN, "protections": PROTECTIONS[:1], "learners": ["classifier-clean", "commonest"]}
     run.run(grid.parse({**settings, "attacks": [], "reconstructions": []}), tmp_path)
     result = results_of(tmp_path)["accuracy", "pixelize:cell=4", "commonest"]
     assert result.accuracy == result.chance
 
 
-def test_a_measure_is_a_function_and_a_line_of_the_vocabulary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    module = ModuleType("tests.study.largest")
-    module.largest = lambda first, second: (first - second).abs().flatten(1).amax(1)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    line = vocabulary.Measure("largest", "largest", "{:.2f}", "Of all.", "tests.study.largest:largest")
-    monkeypatch.setitem(vocabulary.MEASURES, line.name, line)
+def test_a_measure_is_registered_with_its_words(tmp_path: Path, registering: Registering):
+    words = vocabulary.MeasureWords(
+        "largest",
+        "largest",
+        "{:.2f}",
+        "Of all.",
+        lambda first, second: (first - second).abs().flatten(1).amax(1),
+    )
+    registering("measures", words.name, words)
     settings = {**KNOWN, "protections": PROTECTIONS[:1], "attacks": [], "reconstructions": []}
     run.run(grid.parse({**settings, "measures": ["largest"]}), tmp_path)
     results = results_of(tmp_path)

@@ -644,7 +644,7 @@ def classified(*learners: str, **changes: Any) -> tuple[dict[str, Any], list[dic
 
 
 def test_a_study_of_classifiers_speaks_of_images_and_not_of_episodes():
-    page = page_of(*classified(*vocabulary.CLASSIFIERS))
+    page = page_of(*classified(*vocabulary.classifiers()))
     assert "(guessing: 25.0%)" in page.text
     assert "Ordinary classifiers know all classes from training." in page.text
     assert "Classifiers network conv4 epochs 7" in page.text
@@ -657,7 +657,7 @@ def test_a_study_of_classifiers_speaks_of_images_and_not_of_episodes():
 
 
 def test_classifiers_are_judged_by_the_image_and_shapes_by_nobody():
-    page = page_of(*classified(*vocabulary.CLASSIFIERS))
+    page = page_of(*classified(*vocabulary.classifiers()))
     rows = page.table("Table of settings")[1:]
     assert [row[1] for row in rows] == ["60.0% 57.0–64.0", "80.0% 77.0–84.0", "80.0% 77.0–84.0"]
     assert [row[3] for row in rows] == ["classifier-clean", *["classifier-protected"] * 2]

@@ -90,16 +90,16 @@ def test_a_setting_is_labelled_by_what_it_says_of_itself():
 
 
 @pytest.mark.parametrize("name", ["attack", "learner"])
-def test_a_line_of_the_vocabulary_is_all_that_a_new_one_needs(monkeypatch, name):
+def test_words_that_are_registered_are_all_that_a_new_one_needs(registering, name):
     if name == "attack":
         line = dataclasses.replace(
             vocabulary.ATTACKS["reidentify-adaptive"], name="stare", term="They stare."
         )
-        monkeypatch.setitem(vocabulary.ATTACKS, "stare", line)
+        registering("adversaries", "stare", line)
         record = synthetic.recent_attack("none", "stare", 0.3)
     else:
         line = dataclasses.replace(vocabulary.LEARNERS["protected"], name="stare", term="They stare.")
-        monkeypatch.setitem(vocabulary.LEARNERS, "stare", line)
+        registering("learners", "stare", line)
         record = synthetic.accuracy("answer", "stare", 0.3)
     study = of_kinds(learners=["clean", *(["stare"] if name == "learner" else [])])
     cells = [{key: record[key] for key in ("digest", "kind", "cell")}]

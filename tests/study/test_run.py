@@ -12,7 +12,9 @@ from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, Data
 from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.study import grid, report, run, vocabulary
 from sfumato.study.choose import estimates
-from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
+from sfumato.study.parts import kinds
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -77,7 +79,7 @@ def test_every_cell_has_one_record(finished):
 
 def test_the_study_lists_its_cells_in_their_order_as_the_records_carry_them(finished):
     listed = json.loads((finished / "study.json").read_text())["cells"]
-    cells = grid.cells(grid.parse(SETTINGS))
+    cells = kinds.cells(grid.parse(SETTINGS))
     assert [(one["kind"], one["cell"]) for one in listed] == [
         (cell.kind, {"protection": cell.protection, "seed": cell.seed, **dict(cell.which)}) for cell in cells
     ]
@@ -182,7 +184,7 @@ def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished)
     def digests(**changes):
         config = grid.parse({**SETTINGS, **changes})
         lab = Lab(config, cartoons(), finished, Progress())
-        return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
+        return {str(cell): kinds.digest(lab, cell) for cell in kinds.cells(config)}
 
     before = digests()
     stronger = digests(adversary={**SETTINGS["adversary"], "steps": 4})
@@ -211,10 +213,10 @@ def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
     assert not torch.isin(lab.adversaries.others.classes("identity"), strangers).any()
     (static,) = [
         cell
-        for cell in grid.cells(grid.parse(SETTINGS))
+        for cell in kinds.cells(grid.parse(SETTINGS))
         if str(cell).startswith("attack") and (cell.protection == "none")
     ]
-    found = lab.measure(static)
+    found = kinds.measure(lab, static)
     assert found["identities"] == 6 + 3  # of the test, and distractors
     assert (found["gallery"], found["probes"]) == (9 * 6, 9 * 3)
     assert found["chance"] == pytest.approx(1 / 9)
@@ -339,8 +341,8 @@ def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp
     assert lab.train.classes("headwear").tolist() == [2, 3, 5, 7]
     assert lab.validation.classes("headwear").tolist() == [0, 1]
     assert lab.asked.classes("headwear").tolist() == [4, 6, 11]
-    (drawn,) = [cell for cell in grid.cells(config) if cell.kind == "embeddings"]
-    assert set(lab.measure(drawn)["classes"]) == {"hat-0004", "hat-0006", "hat-0011"}
+    (drawn,) = [cell for cell in kinds.cells(config) if cell.kind == "embeddings"]
+    assert set(kinds.measure(lab, drawn)["classes"]) == {"hat-0004", "hat-0006", "hat-0011"}
     # People are looked for on all of the images.
     assert len(lab.adversaries.others) == len(cartoons().split("train"))
 
@@ -437,7 +439,7 @@ def test_settings_of_meta_learning_decide_meta_learned_cells_and_no_others(tmp_p
     def digests(learners=("meta", "protected"), **changes):
         config = grid.parse({**GLYPHS, "learners": [*learners], **changes})
         lab = Lab(config, data.load("glyphs", classes=40, drawers=6, size=16), tmp_path, Progress())
-        return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
+        return {str(cell): kinds.digest(lab, cell) for cell in kinds.cells(config)}
 
     def differ(**changes):
         after = digests(**changes)
@@ -505,8 +507,8 @@ def test_a_private_meta_learner_is_not_tested_on_classes_that_it_was_trained_on(
     with pytest.raises(
         ConfigError, match=r"is in the training and in the test split, .*: split the data by cl"
     ):
-        Lab(meta_learned(PRIVATE), mixed, tmp_path, Progress())
-    Lab(meta_learned(), mixed, tmp_path, Progress())  # without a promise there is none to break
+        run.check(Lab(meta_learned(PRIVATE), mixed, tmp_path, Progress()))
+    run.check(Lab(meta_learned(), mixed, tmp_path, Progress()))  # without a promise there is none to break
 
 
 def test_too_few_images_to_meta_learn_from_are_said_before_anything_is_trained(tmp_path):
@@ -520,7 +522,7 @@ def test_too_few_images_to_meta_learn_from_are_said_before_anything_is_trained(t
 MASKED = {
     "data": {**SETTINGS["data"]},
     "task": {"target": "hair_color", "sensitive": "identity"},
-    "learners": [*vocabulary.CLASSIFIERS],
+    "learners": [*vocabulary.classifiers()],
     "classifier": {"epochs": 2, "batch": 32, "precision": "float32"},
     "attacks": ["reidentify-shape"],
     "measures": ["face-similarity"],
@@ -567,7 +569,7 @@ def test_a_classifier_is_tested_on_every_test_image_as_classifier_evaluate_does(
     found = results(judged, "accuracy")
     assert set(found) == {
         ("none", "classifier-clean"),
-        *((spec, name) for spec in ("gaussian:sigma=40", mask) for name in vocabulary.CLASSIFIERS[:2]),
+        *((spec, name) for spec in ("gaussian:sigma=40", mask) for name in vocabulary.classifiers()[:2]),
         (mask, "classifier-shape"),
     }
     test = cartoons().split("test")
@@ -616,7 +618,7 @@ def test_the_report_of_classifiers_and_masks_reads_every_record(judged, tmp_path
 
 def digests_of(config, directory):
     lab = Lab(config, cartoons(), directory, Progress())
-    return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
+    return {str(cell): kinds.digest(lab, cell) for cell in kinds.cells(config)}
 
 
 def test_a_mask_that_was_trained_again_at_the_same_path_is_another(tmp_path):
@@ -808,8 +810,8 @@ def test_images_are_restored_again_only_where_noise_made_others_of_them(
     calls, real = [], restore.Restorer.restore
     monkeypatch.setattr(restore.Restorer, "restore", lambda *given: calls.append(given) or real(*given))
     lab = Lab(config, cartoons(), tmp_path, Progress())
-    (cell,) = [each for each in grid.cells(config) if each.kind == "attack" and each.protection == spec]
-    lab.measure(cell)
+    (cell,) = [each for each in kinds.cells(config) if each.kind == "attack" and each.protection == spec]
+    kinds.measure(lab, cell)
     assert len(calls) == restored
 
 
@@ -818,7 +820,7 @@ def test_the_report_reads_every_record_of_a_run(everybody, tmp_path):
     config = grid.parse({**EVERYBODY, "transfer": "protected"})
     run.run(config, directory)
     study, records = report.load(directory)
-    assert len(records) == len(grid.cells(config))
+    assert len(records) == len(kinds.cells(config))
     assert estimates.missing(study, records) == []
     page = report.write(directory).read_text(encoding="utf-8")
     assert "not in this report" not in page

@@ -16,8 +16,10 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.choose import estimates
-from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
 from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
+from sfumato.study.parts import kinds
 from sfumato.study.parts.attacks import values
 
 SPECS = ["pixelize:cell=4", "gaussian:sigma=40", "dp-pix:cell=4,epsilon=30", "blur:radius=1", "block:share=1"]
@@ -203,7 +205,8 @@ def test_the_figures_repeat(tmp_path: Path):
 def test_what_decides_the_figures_is_in_the_digest_and_no_more(
     tmp_path: Path, change: dict[str, int], repeated: bool
 ):
-    before, after = lab(tmp_path).digest(cell(SPECS[0])), lab(tmp_path, **change).digest(cell(SPECS[0]))
+    labs = lab(tmp_path), lab(tmp_path, **change)
+    before, after = (kinds.digest(each, cell(SPECS[0])) for each in labs)
     assert (before != after) == repeated
 
 

@@ -6,7 +6,6 @@ reconstruction is recognised where MORE THAN HALF of those who answered gave the
 "cannot tell", and votes that scatter over classes are not recognised.
 """
 
-import importlib
 import io
 import os
 from collections import Counter, defaultdict
@@ -204,8 +203,8 @@ def export(store: Store, table: str, path: str | os.PathLike[str]) -> int:
     header, rows = columns_of(store, table, folder=path.parent)
     if path.suffix == ".parquet":
         with needs_extra("a Parquet file", "parquet"):
-            pyarrow = importlib.import_module("pyarrow")
-            parquet = importlib.import_module("pyarrow.parquet")
+            import pyarrow
+            from pyarrow import parquet
         columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
         with whole(path) as temporary:
             parquet.write_table(pyarrow.table(columns), temporary)

@@ -3,14 +3,13 @@
 No file of weights can run code. An architecture of one's own is code, and is run: see `open_model`.
 """
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
+from sfumato.base.registry import load
 from sfumato.errors import ConfigError, DataError, SfumatoError, did_you_mean
 from sfumato.networks.classifiers import CLASSIFIERS, make_classifier
 from sfumato.networks.weights import initial_weights, load_weights
@@ -71,11 +70,11 @@ def _own(name: str) -> Callable[[], nn.Module]:
             found = importlib.util.spec_from_file_location("sfumato_audited_model", source)
             if found is None or found.loader is None:
                 raise ImportError("no such file")
-            module: Any = importlib.util.module_from_spec(found)
+            module = importlib.util.module_from_spec(found)
             found.loader.exec_module(module)
+            make = getattr(module, function)
         else:
-            module = importlib.import_module(source)
-        make = getattr(module, function)
+            make = load(name)
     except SfumatoError:
         raise
     except Exception as error:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from sfumato.base import registry
 from sfumato.base.threads import limit_threads
 from sfumato.errors import ConfigError, SfumatoError, did_you_mean, needs_extra
 
@@ -154,7 +155,7 @@ def _processes(config: EngineConfig, preload: Sequence[str]) -> Iterator[_Proces
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     workers = config.workers or os.cpu_count() or 1
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(Path.cwd(), config.cpus))
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=_surroundings(config))
     try:
         yield _Processes(pool, workers)
     except BaseException:
@@ -165,11 +166,24 @@ def _processes(config: EngineConfig, preload: Sequence[str]) -> Iterator[_Proces
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(folder: Path, threads: int) -> None:
+_Surroundings = tuple[Path, int, Sequence[registry.Added]]  # folder, threads, and registered things
+
+
+def _surroundings(config: EngineConfig) -> _Surroundings:
+    return Path.cwd(), config.cpus, registry.list_added()
+
+
+def _settle(folder: Path, threads: int, added: Sequence[registry.Added]) -> None:
+    """Gives a worker the folder, the threads and the registered things of the program."""
     os.chdir(folder)
+    limit_threads(threads)
+    registry.adopt(added)
+
+
+def _begin(*surroundings: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    limit_threads(threads)
+    _settle(*surroundings)
 
 
 def _end_with_parent() -> None:
@@ -211,7 +225,7 @@ class _Ray:
             else:
                 future.set_exception(error)
 
-        running = self._task.remote(Path.cwd(), self._config.cpus, task, args, kwargs)
+        running = self._task.remote(_surroundings(self._config), task, args, kwargs)
         running.future().add_done_callback(unpack)
         return future
 
@@ -222,7 +236,7 @@ class _Ray:
         holder = self._ray.remote(_Holder).options(
             num_cpus=0, scheduling_strategy=here, max_restarts=-1, max_task_retries=-1
         )
-        return _Passed(holder.remote(Path.cwd(), make))
+        return _Passed(holder.remote(_surroundings(self._config), make))
 
 
 @contextmanager
@@ -288,11 +302,10 @@ _STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
 
 
 def _on_a_node(
-    folder: Path, threads: int, task: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    surroundings: _Surroundings, task: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, Exception | None]:
     """The result of a task or its error, as a value, which reaches the driver unchanged."""
-    os.chdir(folder)
-    limit_threads(threads)
+    _settle(*surroundings)
     try:
         return task(*args, **kwargs), None
     except Exception as error:
@@ -302,8 +315,8 @@ def _on_a_node(
 class _Holder:
     """Holds one object on a node of a cluster."""
 
-    def __init__(self, folder: Path, make: Callable[[], Any]) -> None:
-        os.chdir(folder)
+    def __init__(self, surroundings: _Surroundings, make: Callable[[], Any]) -> None:
+        _settle(*surroundings)
         self._held = make()
 
     def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Exception | None]:

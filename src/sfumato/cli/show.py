@@ -1,7 +1,6 @@
 """What the commands show while they work, and when they are done."""
 
 import dataclasses
-import importlib
 import json
 import math
 import sys
@@ -73,10 +72,10 @@ def print_config(config: Any) -> None:
 
 def print_settings(kind: str) -> None:
     """Print the keys of a configuration, `module:Class`, with their types and defaults."""
+    from sfumato.base.registry import load
     from sfumato.base.settings import list_keys
 
-    module, _, name = kind.partition(":")
-    for key, words, default in list_keys(getattr(importlib.import_module(module), name)):
+    for key, words, default in list_keys(load(kind)):
         print(f"{key}={default}  ({words})")
 
 

@@ -5,11 +5,11 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
-from importlib import import_module
 from itertools import product
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
+from sfumato.base.registry import Registry
 from sfumato.errors import SpecError, did_you_mean, shorten
 from sfumato.protect.block import Block
 from sfumato.protect.blur import Blur, CentreBlur
@@ -44,25 +44,6 @@ _CURES = {
 }
 
 
-class _Kinds(Mapping[str, Any]):
-    """Protections by name. Trained ones need PyTorch, and are imported when they are used."""
-
-    def __init__(self, here: Mapping[str, Any], trained: Mapping[str, str]) -> None:
-        self._here = here
-        self._trained = trained  # name -> class, in the module of that name
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._trained:
-            return getattr(import_module(f"sfumato.protect.{name}"), self._trained[name])
-        return self._here[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([*self._here, *self._trained])
-
-    def __len__(self) -> int:
-        return len(self._here) + len(self._trained)
-
-
 _PIXELS: dict[str, Any] = {
     "none": Clear,
     "blur": Blur,
@@ -74,9 +55,25 @@ _PIXELS: dict[str, Any] = {
     "centre-blur": CentreBlur,
     "outside": Outside,
 }
-_TRAINED = {"mask": "Mask", "feature": "Feature", "code": "Code", "answer": "Answer"}
+# These need PyTorch, and are imported when they are asked for.
+_TRAINED = {
+    "mask": "sfumato.protect.mask:Mask",
+    "feature": "sfumato.protect.feature:Feature",
+    "code": "sfumato.protect.code:Code",
+    "answer": "sfumato.protect.answer:Answer",
+}
 
-PROTECTIONS: Mapping[str, Any] = _Kinds(_PIXELS, _TRAINED)
+
+def _check(name: str, kind: Any) -> str:
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return "register a frozen dataclass, whose fields are the parameters of its spec"
+    wanted = ("draws_noise", "spec", "release", "guarantee")
+    if lacking := [each for each in wanted if not hasattr(kind, each)]:
+        return f"it has no {', '.join(lacking)}: see protect.Protection"
+    return ""
+
+
+PROTECTIONS: Registry[Any] = Registry("protections", "protection", _check, {**_PIXELS, **_TRAINED})
 
 AnyProtection: TypeAlias = "Protection | Feature | Code | Answer"
 
@@ -193,7 +190,7 @@ def _file_keys(name: str) -> Collection[str] | None:
     """The parameters of a protection that are files; None for an unknown one."""
     if name in _TRAINED:  # named here, since importing them imports PyTorch; a test compares
         return {"artefact"}
-    return file_parameters(_PIXELS[name]) if name in _PIXELS else None
+    return file_parameters(PROTECTIONS[name]) if name in PROTECTIONS else None
 
 
 def _split(spec: str) -> tuple[str, tuple[str, str] | None]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sfumato.study.cells import Cell
-from sfumato.study.parts import kinds, trained
-from sfumato.study.vocabulary import ATTACKS, IMAGES, LEARNERS, release_kind
+from sfumato.study.parts import kinds
+from sfumato.study.specs import Untrained
+from sfumato.study.vocabulary import ANSWERER, ATTACKS, CLASSIFIER, IMAGES, LEARNERS, META, release_kind
 
 if TYPE_CHECKING:
     from sfumato.episodes import Shape
@@ -104,7 +105,7 @@ _Parts = Iterator[tuple[tuple[object, ...], dict[str, float]]]
 def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     """The parts of a cell: what several share under a key, and what is its own under ()."""
     spec = cell.protection
-    if (recipe := trained.recipe_of(spec)) is not None:
+    if isinstance(recipe := config.named[spec], Untrained):
         yield ("artefact", spec, cell.seed), _artefact(config, sizes, recipe.name)
     everything = sizes.train + sizes.validation + sizes.test
     match cell.kind:
@@ -129,7 +130,7 @@ def _learner(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     """What a learner is trained on, once for each protection that it sees; and its test."""
     name = dict(cell.which)["learner"]
     learner, spec = LEARNERS[name], cell.protection
-    if learner.method == "answer":
+    if learner.method == ANSWERER:
         yield (), {"shown": sizes.test * sizes.pixels}
         return
     if release_kind(spec) not in IMAGES:
@@ -137,9 +138,9 @@ def _learner(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
         return
     seen = "none" if learner.trained_on == "clear" else spec
     training, meta = config.training, config.meta
-    if learner.method == "classifier":
+    if learner.method == CLASSIFIER:
         made = _classifier(config, sizes)
-    elif learner.method == "meta":
+    elif learner.method == META:
         images = meta.steps * meta.tasks * _images(meta.shape) * (meta.inner_steps + 1)
         made = {"meta": images * sizes.pixels}
     elif is_frozen(training.encoder) and name != "denoised":
@@ -183,13 +184,13 @@ def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     if kind.fuses:
         yield (), {"fused": sizes.compared}
         return
-    if kind.method == "values":
+    if kind.view == "values":
         yield (), {"values": sizes.train + sizes.compared * adversary.copies}
         return
     further = adversary.adaptive_steps * adversary.batch
     seen = sizes.compared
     if kind.adaptive:  # fresh noise each time that an image is seen
-        noisy = _draws_noise(spec)
+        noisy = getattr(config.named[spec], "draws_noise", False)
         seen = sizes.compared * (adversary.copies if noisy else 1) + (further if noisy else sizes.train)
     if kind.view == "restored":
         yield ("undoer", spec, cell.seed), _undoer(config, sizes, spec)
@@ -202,12 +203,6 @@ def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     if kind.adaptive:
         yield (), {"recogniser": further * sizes.pixels}
     yield (), {"shown": seen * sizes.pixels}
-
-
-def _draws_noise(spec: str) -> bool:
-    """Whether two releases of an image differ."""
-    (protection,) = trained.expand(spec)
-    return bool(getattr(protection, "draws_noise", False))
 
 
 def _undoer(config: "StudyConfig", sizes: Sizes, spec: str) -> dict[str, float]:

@@ -1,8 +1,9 @@
-"""A study file: what is compared with what. YAML in, a checked configuration and its cells out."""
+"""A study file: what is compared with what. YAML in, a checked configuration out."""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,9 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
-from sfumato.study.cells import Cell
-from sfumato.study.parts.kinds import cells, left_out
-from sfumato.study.parts.trained import expand
-from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS
+from sfumato.study.specs import Named, expand
+from sfumato.study.vocabulary import ATTACKS, FEW_SHOT, LEARNERS, MEASURES, RECONSTRUCTIONS
 
-__all__ = ["Bounds", "Cell", "StudyConfig", "Task", "cells", "fitted", "fitting", "left_out", "load", "parse"]
-
-_FEW_SHOT = tuple(name for name, learner in LEARNERS.items() if learner.method == "few_shot")
 _MOST = 100  # turns, and further shapes of episodes, of each kind
 
 
@@ -223,7 +219,7 @@ class StudyConfig:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, known)}")
         if not self.name or self.name.startswith(".") or "/" in self.name:
             raise ConfigError(f"name={self.name!r}: it names a folder: use letters, digits, - and _")
-        few_shot = [learner for learner in self.learners if learner in _FEW_SHOT]
+        few_shot = [learner for learner in self.learners if LEARNERS[learner].method == FEW_SHOT]
         if self.transfer == "meta":
             raise ConfigError(
                 "transfer='meta': a meta-learned model is tested with its own setting only: name "
@@ -268,12 +264,22 @@ class StudyConfig:
     @property
     def specs(self) -> list[str]:
         """Canonical specs in the order of the file, each once, "none" first."""
-        listed: dict[str, None] = {"none": None}
+        return list(self.named)
+
+    @cached_property
+    def named(self) -> dict[str, Named]:
+        """The protections of `specs`, and those to train."""
+        named = {named.spec: named for named in expand("none")}
         for spec in self.protections:
-            listed |= dict.fromkeys(protection.spec for protection in expand(spec))
-            if len(listed) > MOST_LISTED:
+            for each in expand(spec):
+                named.setdefault(each.spec, each)
+            if len(named) > MOST_LISTED:
                 raise ConfigError(f"protections: more than {MOST_LISTED:,}: name fewer")
-        return list(listed)
+        return named
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What workers get: the settings, without networks that protections have read."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def episodic(self) -> bool:

@@ -21,7 +21,7 @@ from sfumato.study.choose.estimates import percent
 from sfumato.study.choose.recommend import ERROR
 from sfumato.study.grid import on_encoder
 from sfumato.study.hits import Hits, fewest, whole_percents
-from sfumato.study.parts import trained
+from sfumato.study.specs import Untrained
 
 if TYPE_CHECKING:
     import torch
@@ -438,9 +438,11 @@ def _outputs(config: "StudyConfig", classes: int) -> tuple[int, str]:
     """The fewest different releases of a protection that the study trains, and whose; 0 for none."""
     counted: dict[int, list[str]] = {}
     for spec in config.specs:
-        recipe = trained.recipe_of(spec)
+        recipe = config.named[spec]
+        if not isinstance(recipe, Untrained):
+            continue
         bits = getattr(recipe, "bits", None)
-        if recipe is not None and recipe.name == "answer":
+        if recipe.name == "answer":
             counted.setdefault(classes, []).append(spec)
         elif bits is not None:
             counted.setdefault(2**bits, []).append(spec)

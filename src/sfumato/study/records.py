@@ -96,7 +96,7 @@ class Record(Model):
         return " ".join([self.kind, self.cell.protection, *self.cell.which, str(self.cell.seed)])
 
 
-def _of_kind(kind: str, result: type[Model]) -> type[Record]:
+def _of_kind(kind: str, result: type[pydantic.BaseModel]) -> type[Record]:
     """The type of the records of one kind."""
     return pydantic.create_model(
         f"{kind.title()}Record",
@@ -106,7 +106,7 @@ def _of_kind(kind: str, result: type[Model]) -> type[Record]:
     )
 
 
-_TYPES = {kind: _of_kind(kind, module.Result) for kind, module in ALL.items()}
+_TYPES = {kind: _of_kind(kind, each.result) for kind, each in ALL.items()}
 _READER: pydantic.TypeAdapter[Record] = pydantic.TypeAdapter(
     Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[arg-type]
 )

@@ -20,13 +20,20 @@ from sfumato.base.engines import Engine, EngineConfig, explain_lost_workers
 from sfumato.base.files import claim
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.splitting import in_turns, split_for_task
+from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BusyError, DataError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
+from sfumato.study.description import description, versions
 from sfumato.study.grid import StudyConfig
-from sfumato.study.lab.lab import Lab, Progress, versions
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
+from sfumato.study.parts import kinds
+from sfumato.study.parts.attacks import infer
+from sfumato.study.parts.learners import few_shot
+from sfumato.study.protocol import learner_of
 from sfumato.study.records import read_json, source_of, write_json
-from sfumato.study.vocabulary import GREY_IMAGES
+from sfumato.study.vocabulary import FEW_SHOT, GREY_IMAGES, LEARNERS
 
 __all__ = ["Prepared", "Progress", "prepare", "run"]
 
@@ -106,12 +113,14 @@ def run(
     for sentence in prepared.notes:
         progress.note(sentence)
     labs = [Lab(config, part, directory, progress) for part in prepared.data]
-    cells = grid.cells(config)
+    for lab in labs:
+        check(lab)
+    cells = kinds.cells(config)
     listed = [
-        {"digest": _lab_of(labs, cell).digest(cell), "kind": cell.kind, "cell": cell.coordinates}
+        {"digest": kinds.digest(_lab_of(labs, cell), cell), "kind": cell.kind, "cell": cell.coordinates}
         for cell in cells
     ]
-    write_json(directory / "study.json", labs[0].description(listed))
+    write_json(directory / "study.json", description(labs[0], listed))
     waiting = deque(
         (cell, entry)
         for cell, entry in zip(cells, listed, strict=True)
@@ -125,6 +134,28 @@ def run(
             _at_once(found, config, directory, waiting, len(cells), progress)
     progress.cell("done", len(cells), len(cells))
     return directory
+
+
+def check(lab: Lab) -> None:
+    """Fail now rather than after an hour: labels, class sizes, cells larger than the images.
+
+    Raises:
+        DataError, ConfigError: the data does not fit the study.
+    """
+    config = lab.config
+    if config.episodic:
+        few_shot.check(lab)
+    for name in {LEARNERS[name].method: name for name in config.learners}.values():
+        if LEARNERS[name].method != FEW_SHOT:
+            learner_of(name).check(lab)
+    if config.task.sensitive is not None and (config.attacks or "face-similarity" in config.measures):
+        lab.adversaries.check()
+    infer.check(lab)
+    for spec in config.specs:
+        if spec in lab.recipes:
+            lab.recipes[spec].check(lab)
+        else:
+            lab.protection_of(spec, 0).release(lab.test.images[:1], seeded_noise(0))
 
 
 _Task = tuple[Cell, dict[str, Any]]
@@ -240,7 +271,7 @@ def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bo
             start, used = time.perf_counter(), time.process_time()
             facts = {"sfumato.cell.kind": cell.kind, "sfumato.cell.digest": entry["digest"]}
             with telemetry.time_work("study cell", facts), memory.keep_freed():
-                result = lab.measure(cell)
+                result = kinds.measure(lab, cell)
             seconds = round(time.perf_counter() - start, 2)
             taken = {"seconds": seconds, "processor_seconds": round(time.process_time() - used, 2)}
             write_json(path, {**entry, "result": result, **taken, "versions": versions()})

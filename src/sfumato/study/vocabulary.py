@@ -1,12 +1,16 @@
 """Every protection, learner, attack, view and measure of a study, once: its name, its words and its look.
 
 The engine, the recommendation, the charts and the report read from here what there is and what to call it,
-so that a new one is a file and a line of this module. Nothing here needs PyTorch.
+so that a new one is a file and a line of this module, or a package that registers it: see
+docs/guides/own-parts.md. Nothing here needs PyTorch.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
+
+from sfumato.base.registry import Registry
+from sfumato.protect import spec as protections
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
@@ -16,6 +20,12 @@ GREY, BROWN = "#6b6f76", "#8c564b"
 PIXELS, SHAPE, NUMBERS, BITS, ANSWER = "pixels", "shape", "numbers", "bits", "answer"
 RELEASES = (PIXELS, SHAPE, NUMBERS, BITS, ANSWER)
 IMAGES = (PIXELS, SHAPE)  # those that can be looked at
+
+# Who trains and tests a learner: objects of the rooms of study.parts, which need PyTorch.
+FEW_SHOT = "sfumato.study.parts.learners.few_shot:LEARNER"
+META = "sfumato.study.parts.learners.meta:LEARNER"
+CLASSIFIER = "sfumato.study.parts.learners.classifier:LEARNER"
+ANSWERER = "sfumato.study.parts.learners.answer:LEARNER"
 
 GREY_IMAGES = "grey: networks take them as three equal channels"
 
@@ -46,7 +56,6 @@ class ProtectionWords:
         title: its name at the head of a chart.
         axes: parameter -> the name of an axis along which it varies, with its unit.
         release: the kind of what it releases, where its spec says no other; see `release_kind`.
-        method: of the module of study.parts.trained that trains it where it names no artefact; "" for none.
         defaults: parameter -> its value where a spec has none, in words; "default" for others.
         leaves: what leaves of an image, in a sentence for somebody who knows no spec.
         look: its colour and its mark, which no other protection has; None for one of `SPARE_LOOKS`.
@@ -55,7 +64,6 @@ class ProtectionWords:
     title: str
     axes: dict[str, str] = field(default_factory=dict)
     release: str = PIXELS
-    method: str = ""
     defaults: dict[str, str] = field(default_factory=dict)
     leaves: str = ""
     look: Look | None = None
@@ -115,7 +123,6 @@ PROTECTIONS = {
     "mask": ProtectionWords(
         "Learned mask",
         {"keep": "share of pixels kept", "values": "what is shown", "artefact": "mask"},
-        method="mask",
         defaults={"values": "hard"},
         leaves="The pixels of each image leave that a trained network chooses.",
         look=Look(ORANGE, "v"),
@@ -124,7 +131,6 @@ PROTECTIONS = {
         "Private feature",
         {"dimension": "numbers released", "noise": "noise ratio r", "artefact": "feature"},
         NUMBERS,
-        "feature",
         leaves="In place of an image a few numbers leave, which a trained network computes, and noise.",
         look=Look(SKY, "P"),
     ),
@@ -138,7 +144,6 @@ PROTECTIONS = {
             "artefact": "encoder",
         },
         BITS,
-        "code",
         leaves="In place of an image a few bits or numbers leave, which a trained network computes from it.",
         look=Look(BROWN, "X"),
     ),
@@ -146,7 +151,6 @@ PROTECTIONS = {
         "The answer alone",
         {"artefact": "classifier"},
         ANSWER,
-        "answer",
         leaves="In place of an image the name of its class leaves, by a trained network on the device.",
         look=Look(VERMILION, ">"),
     ),
@@ -174,12 +178,21 @@ def release_kind(spec: str) -> str:
     if name == "code":
         keys = {part.partition("=")[0] for part in rest.split(",")}
         return NUMBERS if keys & {"numbers", "norm", "noise"} else BITS
-    words = PROTECTIONS.get(name)
-    return PIXELS if words is None else words.release
+    return words_of(name).release
+
+
+def words_of(name: str) -> ProtectionWords:
+    """What to call a protection; one that others registered has `words` of its own, or a `kind` alone."""
+    if name in PROTECTIONS:
+        return PROTECTIONS[name]
+    own = protections.PROTECTIONS.get(name)
+    kind = getattr(own, "kind", PIXELS)
+    words: ProtectionWords = getattr(own, "words", ProtectionWords(name, release=kind))
+    return words
 
 
 @dataclass(frozen=True)
-class Learner:
+class LearnerWords:
     """One who learns the task from releases.
 
     Attributes:
@@ -187,7 +200,7 @@ class Learner:
         words: in a sentence about its accuracy.
         term: what it is, in the glossary of a report.
         look: of its series; beside a protection in the colour and with the mark of that.
-        method: the module of sfumato.study.parts.learners that trains and tests it.
+        method: who trains and tests it: a protocol.Learner, or a reference to one.
         releases: the kinds of releases that it takes.
         knows_classes: whether its classes are those of the training images; others are tested on episodes of
             classes that are new. Accuracies of the two are not to be compared.
@@ -199,8 +212,8 @@ class Learner:
     name: str
     words: str
     term: str
-    look: Look
-    method: str
+    look: Look = Look(GREY, "o", (0, (1, 1)), "none")
+    method: object = None
     releases: tuple[str, ...] = IMAGES
     knows_classes: bool = False
     trained_on: str = "released"
@@ -208,91 +221,113 @@ class Learner:
     default: bool = False
 
 
-def _named(entries: Iterable[Any]) -> dict[str, Any]:
-    return {entry.name: entry for entry in entries}
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
 
 
-LEARNERS: dict[str, Learner] = _named(
+_Words = TypeVar("_Words", bound=_Named)
+
+
+def _registry(group: str, noun: str, kind: type[_Words], entries: Iterable[_Words]) -> Registry[_Words]:
+    """The entries of a kind, and those that others register."""
+
+    def check(name: str, entry: object) -> str:
+        if not isinstance(entry, kind):
+            return f"it is {type(entry).__name__}: register a vocabulary.{kind.__name__}"
+        return "" if entry.name == name else f"it calls itself {entry.name!r}: use one name"
+
+    return Registry(group, noun, check, {entry.name: entry for entry in entries})
+
+
+LEARNERS: Registry[LearnerWords] = _registry(
+    "learners",
+    "learner",
+    LearnerWords,
     [
-        Learner(
+        LearnerWords(
             "clean",
             "trained on clean images",
             "A prototypical network trained on clean images only, and tested on protected ones.",
             Look(GREY, "o", (0, (5, 2)), "none"),
-            "few_shot",
+            FEW_SHOT,
             trained_on="clear",
             default=True,
         ),
-        Learner(
+        LearnerWords(
             "protected",
             "trained on protected images",
             "The same network trained and tested on protected images.",
             Look(GREY, "o", "-", "full"),
-            "few_shot",
+            FEW_SHOT,
             releases=(PIXELS, SHAPE, NUMBERS, BITS),
             default=True,
         ),
-        Learner(
+        LearnerWords(
             "denoised",
             "trained jointly with a denoiser",
             "The same network trained on protected images jointly with a denoiser, which restores each image "
             "before it is embedded; tested on protected images.",
             Look(GREY, "o", (0, (6, 1.5, 1.5, 1.5)), "left"),
-            "few_shot",
+            FEW_SHOT,
             default=True,
         ),
-        Learner(
+        LearnerWords(
             "meta",
             "meta-learned on protected images",
             "A network meta-learned on protected images. It learns each task anew, in a few steps on the "
             "support images, and names all queries of a task together, so that what one is called depends on "
             "the others; tested on protected images.",
             Look(GREY, "o", (0, (3, 1.5)), "top"),
-            "meta",
+            META,
         ),
-        Learner(
+        LearnerWords(
             "classifier-clean",
             "a classifier trained on clean images",
             "An ordinary network that learned all classes on clean images only; tested on protected images of"
             " them.",
             Look(GREY, "o", (0, (9, 1.5, 3, 1.5)), "none"),
-            "classifier",
+            CLASSIFIER,
             knows_classes=True,
             trained_on="clear",
         ),
-        Learner(
+        LearnerWords(
             "classifier-protected",
             "a classifier trained on protected images",
             "The same network trained and tested on protected images. It is independent of what made a mask.",
             Look(GREY, "o", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), "full"),
-            "classifier",
+            CLASSIFIER,
             releases=(PIXELS, SHAPE, NUMBERS, BITS),
             knows_classes=True,
         ),
-        Learner(
+        LearnerWords(
             "classifier-shape",
             "a classifier of the mask's shape alone",
             "The same network shown which pixels a mask reveals, white, and which it hides, black, and "
             "nothing else: what it tells, the shape of the mask tells.",
             Look(GREY, "o", (0, (1.5, 1.5)), "bottom"),
-            "classifier",
+            CLASSIFIER,
             knows_classes=True,
             trained_on="shape",
             of_service=False,
         ),
         # Of the protection "answer", and of no other; no study need name it.
-        Learner(
+        LearnerWords(
             "answer",
             "the device's own answer",
             "The device classifies, and releases the name of the class: nothing is learned from it.",
             Look(GREY, "o", (0, (2, 1)), "full"),
-            "answer",
+            ANSWERER,
             releases=(ANSWER,),
             trained_on="clear",
         ),
-    ]
+    ],
 )
-CLASSIFIERS = tuple(name for name, learner in LEARNERS.items() if learner.knows_classes)
+
+
+def classifiers() -> tuple[str, ...]:
+    """The learners that know the classes."""
+    return tuple(name for name, learner in LEARNERS.items() if learner.knows_classes)
 
 
 @dataclass(frozen=True)
@@ -314,8 +349,9 @@ class View:
     releases: tuple[str, ...] = IMAGES
 
 
-VIEWS: dict[str, View] = _named(
-    [
+VIEWS: dict[str, View] = {
+    view.name: view
+    for view in (
         View("released", "", "", "released", RELEASES),
         View("denoised", " on denoised images", ", on denoised images", "denoised images"),
         View(
@@ -328,12 +364,12 @@ VIEWS: dict[str, View] = _named(
         View("shape", " on the mask's shape", ", on the shape alone", "shape alone"),
         View("values", " on the values that travelled", ", on values", "values", RELEASES),
         View("fused", " who combines all others", ", all combined", "all combined", RELEASES),
-    ]
-)
+    )
+}
 
 
 @dataclass(frozen=True)
-class Attack:
+class AttackWords:
     """One who looks for people on releases, or on what a denoiser or a network of their own makes of them.
 
     Attributes:
@@ -341,7 +377,7 @@ class Attack:
         view: a name of VIEWS.
         adaptive: whether their own photographs are protected, and undone, in the same way; or clean (static).
         term: who they are, for the chapter of a report on attacks.
-        method: the module of sfumato.study.parts.attacks that makes it.
+        method: who makes it: a protocol.Attack, or a reference to one.
         default: whether a study has it that names no attacks.
         needed: the kinds of releases of which none is recommended where it was not tried.
         fuses: whether it is all others of a study together, so that two must take a release.
@@ -351,7 +387,7 @@ class Attack:
     view: str
     adaptive: bool
     term: str
-    method: str = "reidentify"
+    method: object = "sfumato.study.parts.attacks.reidentify:ATTACK"
     default: bool = False
     needed: tuple[str, ...] = ()
     fuses: bool = False
@@ -373,16 +409,19 @@ class Attack:
         return kinds if self.adaptive else tuple(kind for kind in kinds if kind in IMAGES)
 
 
-ATTACKS: dict[str, Attack] = _named(
+ATTACKS: Registry[AttackWords] = _registry(
+    "adversaries",
+    "adversary",
+    AttackWords,
     [
-        Attack(
+        AttackWords(
             "reidentify-static",
             "released",
             False,
             "The <em>static</em> adversary knows clean photographs only.",
             default=True,
         ),
-        Attack(
+        AttackWords(
             "reidentify-adaptive",
             "released",
             True,
@@ -390,28 +429,28 @@ ATTACKS: dict[str, Attack] = _named(
             "trained on them: this is the one to fear.",
             default=True,
         ),
-        Attack(
+        AttackWords(
             "reidentify-denoised",
             "denoised",
             False,
             "The static adversary <em>on denoised images</em> looks at what the service’s denoiser makes of "
             "the protected photographs.",
         ),
-        Attack(
+        AttackWords(
             "reidentify-denoised-adaptive",
             "denoised",
             True,
             "The adaptive one <em>on denoised images</em> passes their own photographs through protection and"
             " denoiser as well.",
         ),
-        Attack(
+        AttackWords(
             "reidentify-restored",
             "restored",
             False,
             "The static adversary <em>on restored images</em> first undoes what they can by a network of "
             "their own, trained on photographs of other people.",
         ),
-        Attack(
+        AttackWords(
             "reidentify-restored-adaptive",
             "restored",
             True,
@@ -421,39 +460,37 @@ ATTACKS: dict[str, Attack] = _named(
             needed=IMAGES,
         ),
         # Whose own photographs have no mask has no shapes to compare.
-        Attack(
+        AttackWords(
             "reidentify-shape",
             "shape",
             True,
             "The adaptive one <em>on the shape alone</em> is shown which pixels a mask reveals, and not what "
             "they are.",
         ),
-        Attack(
+        AttackWords(
             "reidentify-values",
             "values",
             True,
             "The adaptive one <em>on values</em> has no network: they learn what tells people apart from the "
             "cells, numbers or bits that travelled of others, by PLDA (Brümmer & de Villiers 2010) and by "
             "support vector machines.",
-            "values",
+            "sfumato.study.parts.attacks.values:ATTACK",
             default=True,
             needed=RELEASES,
         ),
-        Attack(
+        AttackWords(
             "reidentify-fused",
             "fused",
             True,
             "The adaptive one <em>who combines all others</em> adds up how alike all the others find a "
             "probe and a person (Caruana et al. 2004); the weights for one half of the people were chosen on "
             "the other half.",
-            "fused",
+            "sfumato.study.parts.attacks.fused:ATTACK",
             default=True,
             fuses=True,
         ),
-    ]
+    ],
 )
-STATIC = tuple(name for name, attack in ATTACKS.items() if not attack.adaptive)
-ADAPTIVE = tuple(name for name, attack in ATTACKS.items() if attack.adaptive)
 # How the strongest of each kind is drawn, beside a protection in the colour and with the mark of that.
 ADVERSARY_LOOKS = {"static": Look(GREY, "o", (0, (5, 2)), "none"), "adaptive": Look(GREY, "o", "-")}
 
@@ -474,7 +511,7 @@ IDENTIFIERS = {
 
 
 @dataclass(frozen=True)
-class Measure:
+class MeasureWords:
     """How much of an image is left in what can be seen of it.
 
     Attributes:
@@ -482,8 +519,8 @@ class Measure:
         words: in a report.
         form: of its value, "{:.2f}" say.
         term: what it is, in the glossary of a report.
-        function: "module:function" of float images and their counterparts, (N, C, H, W) each, to (N,); ""
-            for what the recogniser of the adversary measures.
+        function: of float images and their counterparts, (N, C, H, W) each, to (N,), or a reference to it;
+            None for what the recogniser of the adversary measures.
         default: whether a study has it that names no measures.
         beside_pictures: whether it stands there; not what another one says as well.
     """
@@ -492,14 +529,17 @@ class Measure:
     words: str
     form: str
     term: str
-    function: str = ""
+    function: object = None
     default: bool = True
     beside_pictures: bool = True
 
 
-MEASURES: dict[str, Measure] = _named(
+MEASURES: Registry[MeasureWords] = _registry(
+    "measures",
+    "measure",
+    MeasureWords,
     [
-        Measure(
+        MeasureWords(
             "ssim",
             "SSIM",
             "{:.2f}",
@@ -507,7 +547,7 @@ MEASURES: dict[str, Measure] = _named(
             "images have 1.",
             "sfumato.assess.similarity:ssim",
         ),
-        Measure(
+        MeasureWords(
             "psnr",
             "PSNR",
             "{:.1f} dB",
@@ -515,7 +555,7 @@ MEASURES: dict[str, Measure] = _named(
             "then left empty.",
             "sfumato.assess.similarity:psnr",
         ),
-        Measure(
+        MeasureWords(
             "mse",
             "MSE",
             "{:.3f}",
@@ -523,7 +563,7 @@ MEASURES: dict[str, Measure] = _named(
             "sfumato.assess.similarity:mse",
             beside_pictures=False,
         ),
-        Measure(
+        MeasureWords(
             "face-similarity",
             "face similarity",
             "{:.2f}",
@@ -532,12 +572,12 @@ MEASURES: dict[str, Measure] = _named(
             "two people have. Faces are cut out where they are on the original.",
             default=False,
         ),
-    ]
+    ],
 )
 
 
 @dataclass(frozen=True)
-class Reconstruction:
+class ReconstructionWords:
     """One who rebuilds images.
 
     Attributes:
@@ -545,25 +585,28 @@ class Reconstruction:
         words: at the head of a table.
         term: what they do, in the chapter of a report on reconstruction.
         releases: the kinds of releases that it is made on.
-        method: the module of sfumato.study.parts.attacks that rebuilds.
+        method: who rebuilds: a protocol.Rebuilder, or a reference to one.
     """
 
     name: str
     words: str
     term: str
     releases: tuple[str, ...]
-    method: str
+    method: object
 
 
-RECONSTRUCTIONS: dict[str, Reconstruction] = _named(
+RECONSTRUCTIONS: Registry[ReconstructionWords] = _registry(
+    "reconstructions",
+    "reconstruction",
+    ReconstructionWords,
     [
-        Reconstruction(
+        ReconstructionWords(
             "invert-feature",
             "Feature inversion",
             "A decoder, trained on releases of other people’s images, draws the image that the numbers came "
             "from (Dosovitskiy & Brox 2016).",
             (NUMBERS,),
-            "invert_feature",
+            "sfumato.study.parts.attacks.invert_feature:REBUILDER",
         ),
-    ]
+    ],
 )

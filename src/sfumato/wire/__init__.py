@@ -1,7 +1,8 @@
 """The formats between a device and a service: releases as bytes, and the messages of the API."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from sfumato.base.registry import load
 
 if TYPE_CHECKING:
     from sfumato.wire.releases import (
@@ -33,5 +34,5 @@ def __getattr__(name: str) -> object:
     # Not at import: releases import PyTorch, which the messages, and so the store, do not need.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module("sfumato.wire.releases"), name)
+    value = globals()[name] = load(f"sfumato.wire.releases:{name}")
     return value

@@ -128,7 +128,7 @@ def protect_folder(
     _check_format(protection, config)
     new, missing = goal.is_empty(), not goal.exists()
     if new and not _has_images(origin, config):
-        return dry_run(source, protection, ledger, config, engine=engine, report=report)
+        return _simulate(origin, protection, ledger, config, engine, report)
     with ExitStack() as stack:
         stack.enter_context(_journal_errors(ledger))
         goal.make()
@@ -190,6 +190,18 @@ def dry_run(
     _check_storages(origin, None, ledger)
     _check_shared(engine, origin)
     _check_format(protection, config)
+    return _simulate(origin, protection, ledger, config, engine, report)
+
+
+def _simulate(
+    origin: Storage,
+    protection: Protection,
+    ledger: Path,
+    config: FolderConfig,
+    engine: EngineConfig,
+    report: Report,
+) -> Outcome:
+    """See dry_run."""
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "ledger.db"
         if ledger.exists():

@@ -11,7 +11,7 @@ from sfumato.base.proportions import wilson
 from sfumato.study.hits import Hits, hits_of
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
-from sfumato.study.vocabulary import ATTACKS, CLASSIFIERS, IDENTIFIERS, INFERRERS, LEARNERS, release_kind
+from sfumato.study.vocabulary import ATTACKS, IDENTIFIERS, INFERRERS, LEARNERS, classifiers, release_kind
 
 Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
 
@@ -295,7 +295,7 @@ def bounds_of_attributes(study: Study) -> dict[str, float]:
 
 def episodic(study: Study) -> bool:
     """Whether there are episodes: not where all learners are ordinary classifiers."""
-    return not study["learners"] or not set(study["learners"]) <= set(CLASSIFIERS)
+    return not study["learners"] or not set(study["learners"]) <= set(classifiers())
 
 
 def clean_learner(study: Study) -> str:

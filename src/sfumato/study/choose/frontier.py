@@ -19,8 +19,8 @@ from sfumato.study.choose.estimates import (
     missing,
     risks,
 )
-from sfumato.study.parts.kinds.common import has_shape
 from sfumato.study.records import Record
+from sfumato.study.selection import has_shape
 from sfumato.study.vocabulary import ATTACKS, LEARNERS, SHAPE, release_kind
 
 

@@ -7,8 +7,8 @@ from sfumato.study.choose.estimates import Study, percent, proofs
 from sfumato.study.choose.frontier import Setting, frontier
 from sfumato.study.choose.recommend import Recommendation
 from sfumato.study.lab.models import keep_recommended
-from sfumato.study.parts import trained
 from sfumato.study.records import Record
+from sfumato.study.specs import recipe_of
 
 _SERVED = ("code", "feature")  # whose artefact is all that a service needs
 
@@ -51,7 +51,7 @@ def commands(
         artefacts: the folder of trained protections, where it is not that of the run.
     """
     spec, (_, height, width) = setting.protection, study["data"]["shape"]
-    recipe, model = trained.recipe_of(spec), None
+    recipe, model = recipe_of(spec), None
     if recipe is not None:
         proof = proofs(study, records).get(spec)
         if proof is None or proof.artefact is None:
@@ -82,7 +82,7 @@ def codes(
         artefacts: the folder of trained protections, where it is not that of the run.
     """
     folder = directory / "models" if artefacts is None else Path(artefacts)
-    trained_of = [(trained.recipe_of(spec), proof) for spec, proof in proofs(study, records).items()]
+    trained_of = [(recipe_of(spec), proof) for spec, proof in proofs(study, records).items()]
     return [
         folder / proof.artefact
         for recipe, proof in trained_of
@@ -101,9 +101,9 @@ def measured(artefact: Path) -> list[str]:
     run = artefact.absolute().parent.parent
     if artefact.absolute().parent.name != "models" or not (run / "study.json").is_file():
         return []
-    from sfumato.study import report
+    from sfumato.study.choose.reading import load
 
-    study, records = report.load(run)
+    study, records = load(run)
     specs = {spec for spec, proof in proofs(study, records).items() if proof.artefact == artefact.name}
     sentences = []
     for setting in frontier(study, records):

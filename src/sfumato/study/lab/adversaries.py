@@ -2,11 +2,11 @@
 
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,24 +23,42 @@ from sfumato.learn.start import begin, by_content
 from sfumato.networks import MTCNN, Conv4, UpConvolutional, align
 from sfumato.networks.weights import initial_weights
 from sfumato.study.cells import Cell, changed
+from sfumato.study.grid import StudyConfig
+from sfumato.study.lab.models import Models
+from sfumato.study.lab.progress import Progress
 from sfumato.study.lab.streams import OTHERS, RESTORED
 from sfumato.study.vocabulary import IMAGES, release_kind
-
-if TYPE_CHECKING:
-    from sfumato.study.lab.lab import Lab
 
 _VERSION = 3  # raised when the same adversary would find more or less, as models.RESULTS for all
 _FRAMING = 300  # photographs that tell where faces usually lie
 
 
+class Releasing(Protocol):
+    """What they get from a lab: releases as the devices make them, and its networks."""
+
+    @property
+    def models(self) -> Models:
+        """The networks."""
+
+    @property
+    def progress(self) -> Progress:
+        """What is told of a training under way."""
+
+    def released(self, cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Any:
+        """What the protection of a cell makes of (N, C, H, W) uint8 images."""
+
+    def made_of(self, specs: Iterable[str]) -> dict[str, Any]:
+        """What belongs into a digest beside these specs."""
+
+
 class Adversaries:
     """All who are after the sensitive label of one study. State: what they have trained so far."""
 
-    def __init__(self, lab: "Lab") -> None:
-        """Those of the study of that lab."""
+    def __init__(self, config: StudyConfig, data: LabelledImages, lab: Releasing) -> None:
+        """Those of a study, of its data, and of the lab that releases."""
+        self._config = config
+        self._data = data
         self._lab = lab
-        self._config = lab.config
-        self._data = lab.data
 
     def check(self) -> None:
         """Raise DataError where there is nobody to look for, or nobody to train on."""

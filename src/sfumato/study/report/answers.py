@@ -18,7 +18,7 @@ from sfumato.study.choose.estimates import (
 from sfumato.study.choose.frontier import frontier
 from sfumato.study.choose.recommend import Recommendation, recommend
 from sfumato.study.records import Record
-from sfumato.study.vocabulary import PROTECTIONS
+from sfumato.study.vocabulary import words_of
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,10 @@ def _share(estimate: Estimate | None) -> dict[str, float] | None:
 
 def what_leaves(spec: str) -> tuple[str, ...]:
     """What leaves of an image, for somebody who knows no spec, and that there is a network to do it."""
-    words = PROTECTIONS.get(spec.partition(":")[0])
-    if words is None or not words.leaves:
+    words = words_of(spec.partition(":")[0])
+    if not words.leaves:
         return ()
-    trained = bool(words.method) and "artefact=" not in spec
+    trained = "artefact" in words.axes and "artefact=" not in spec
     return (words.leaves + " This study trained the network, and kept its file." * trained,)
 
 

@@ -10,7 +10,7 @@ from sfumato.base.files import write_rows
 from sfumato.study.choose.estimates import Study, belonging, episodic
 from sfumato.study.choose.frontier import Setting, frontier
 from sfumato.study.records import Record
-from sfumato.study.vocabulary import CLASSIFIERS
+from sfumato.study.vocabulary import classifiers
 
 Row = dict[str, Any]
 
@@ -118,7 +118,7 @@ def _accuracy(study: Study) -> _Source:
     intervals = []
     if episodic(study):
         intervals.append("half_width is half of its 95% interval over test episodes")
-    if set(study["learners"]) & set(CLASSIFIERS):
+    if set(study["learners"]) & set(classifiers()):
         intervals.append("low and high bound that of a classifier, over test images")
     over_episodes, trained = ("half_width", "episodes"), ("trained_episodes", "trained_epochs")
     over_images = ("low", "high", "images", "chance")

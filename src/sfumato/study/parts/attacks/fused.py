@@ -10,7 +10,8 @@ from sfumato.attack.fusion import fused
 from sfumato.attack.reidentify import Guesses
 from sfumato.study.cells import Cell
 from sfumato.study.parts.attacks.scores import Probes, outcome, score
-from sfumato.study.parts.kinds.common import attacks_of, module
+from sfumato.study.protocol import Attack, attack_of
+from sfumato.study.selection import attacks_of
 from sfumato.study.vocabulary import ATTACKS
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
         BusyError: another process is making one of them.
     """
     compared = {
-        _name(other): way.compared(lab, other) for other, way in _of(lab, cell) if hasattr(way, "compared")
+        _name(other): way.compared(lab, other) for other, way in _of(lab, cell) if way.compared is not None
     }
     adversaries = lab.adversaries
     gallery, rows = adversaries.dealt(cell.seed)
@@ -49,13 +50,16 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     }
 
 
-def _of(lab: "Lab", cell: Cell) -> Iterator[tuple[Cell, Any]]:
-    """The cells of the attacks that are fused, and the modules that make them."""
+def _of(lab: "Lab", cell: Cell) -> Iterator[tuple[Cell, Attack]]:
+    """The cells of the attacks that are fused, and who makes them."""
     for name in attacks_of(lab.config, cell.protection):
         if not ATTACKS[name].fuses:
             which = {**dict(cell.which), "attack": name}
-            yield replace(cell, which=tuple(which.items())), module("attacks", ATTACKS[name].method)
+            yield replace(cell, which=tuple(which.items())), attack_of(name)
 
 
 def _name(cell: Cell) -> str:
     return dict(cell.which)["attack"]
+
+
+ATTACK = Attack(settings, attack)

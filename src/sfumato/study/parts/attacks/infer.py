@@ -17,8 +17,8 @@ from sfumato.study.cells import Cell, changed
 from sfumato.study.hits import Hits
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.lab.streams import OTHERS, PROBES
+from sfumato.study.parts.attacks.reduced import Reduced
 from sfumato.study.parts.attacks.scores import hits
-from sfumato.study.parts.kinds.tells import Reduced
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 if TYPE_CHECKING:

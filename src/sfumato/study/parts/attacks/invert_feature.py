@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from sfumato.study.cells import Cell
+from sfumato.study.protocol import Rebuilder
 
 if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
@@ -18,3 +19,6 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 def rebuild(lab: "Lab", cell: Cell, clean: Tensor) -> Tensor:
     """What the adversary draws of the releases of (N, C, H, W) uint8 images; of the same shape."""
     return lab.adversaries.undone(cell, lab.released(cell, clean))
+
+
+REBUILDER = Rebuilder(settings, rebuild)

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from sfumato.attack import groups, reidentify
 from sfumato.study.cells import Cell
+from sfumato.study.lab import comparisons
+from sfumato.study.lab.comparisons import Comparison
 from sfumato.study.lab.streams import GALLERY, PROBES
-from sfumato.study.parts.attacks import comparisons
-from sfumato.study.parts.attacks.comparisons import Comparison
 from sfumato.study.parts.attacks.scores import Probes, linking, outcome, score, verified
-from sfumato.study.parts.learners import few_shot
-from sfumato.study.vocabulary import ATTACKS, IMAGES, Attack, release_kind
+from sfumato.study.parts.learners.views import seen
+from sfumato.study.protocol import Attack
+from sfumato.study.vocabulary import ATTACKS, IMAGES, AttackWords, release_kind
 
 if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
@@ -40,7 +41,7 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def compared(lab: "Lab", cell: Cell) -> Comparison:
     """What they make of every probe."""
-    return comparisons.kept(lab, cell, _compare)
+    return comparisons.kept(lab, cell, settings(lab, cell), _compare)
 
 
 def _compare(lab: "Lab", cell: Cell) -> Comparison:
@@ -75,7 +76,7 @@ def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> Compari
     return Comparison.of(result, guesses)
 
 
-def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> Comparison:
+def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
     """Compare what a recogniser makes of images that are seen."""
     adversaries, config = lab.adversaries, lab.config.adversary
     shown = _Shown(lab, cell, kind)
@@ -121,7 +122,7 @@ def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> Comparison:
 
 
 def _trained(
-    lab: "Lab", cell: Cell, kind: Attack, recognisers: dict[str, reidentify.Recogniser]
+    lab: "Lab", cell: Cell, kind: AttackWords, recognisers: dict[str, reidentify.Recogniser]
 ) -> list[dict[str, Any]]:
     """The networks of an attack that were trained; see kinds.attack.Trained."""
     networks = {f"recogniser{words}": recogniser.trained for words, recogniser in recognisers.items()}
@@ -141,7 +142,7 @@ def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> 
 class _Shown:
     """Images of a stream as they are released and then seen. State: those of streams without noise."""
 
-    def __init__(self, lab: "Lab", cell: Cell, kind: Attack) -> None:
+    def __init__(self, lab: "Lab", cell: Cell, kind: AttackWords) -> None:
         self.noisy = lab.protection(cell).draws_noise
         self._lab, self._cell, self._view = lab, cell, kind.view
         self._before: dict[int, Tensor] = {}
@@ -149,21 +150,9 @@ class _Shown:
     def __call__(self, images: Tensor, stream: int, number: int = 0) -> Tensor:
         """What is seen of the images of a stream, which are the same each time."""
         if self.noisy or stream not in self._before:
-            self._before[stream] = self._seen(images, stream, number)
+            release = self._lab.released(self._cell, images, stream, number)
+            self._before[stream] = seen(self._lab, self._cell, release, self._view)
         return self._before[stream]
 
-    def _seen(self, images: Tensor, stream: int, number: int) -> Tensor:
-        lab, cell = self._lab, self._cell
-        released = lab.released(cell, images, stream, number)
-        match self._view:
-            case "denoised":
-                model = few_shot.trained(lab, cell.protection, cell.seed, "denoised")
-                return model.denoise(released.images())
-            case "restored":
-                return lab.adversaries.undone(cell, released)
-            case "shape":
-                shapes: Tensor = released.shapes()
-                return shapes
-            case _:
-                shown: Tensor = released.images()
-                return shown
+
+ATTACK = Attack(settings, attack, compared)

@@ -16,10 +16,11 @@ from sfumato.attack.table import Table, by_table
 from sfumato.base.proportions import wilson
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.study.cells import Cell
+from sfumato.study.lab import comparisons
+from sfumato.study.lab.comparisons import Comparison
 from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
-from sfumato.study.parts.attacks import comparisons
-from sfumato.study.parts.attacks.comparisons import Comparison
 from sfumato.study.parts.attacks.scores import Probes, hits, linking, of_groups, outcome, score, verified
+from sfumato.study.protocol import Attack
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def compared(lab: "Lab", cell: Cell) -> Comparison:
     """What they make of every probe."""
-    return comparisons.kept(lab, cell, _compare)
+    return comparisons.kept(lab, cell, settings(lab, cell), _compare)
 
 
 def _compare(lab: "Lab", cell: Cell) -> Comparison:
@@ -209,3 +210,6 @@ def _exact(table: Table, probes: Probes) -> dict[str, Any]:
         "hits": hits(table.right, probes.truth),
         "groups": of_groups(judge, table.people, probes),
     }
+
+
+ATTACK = Attack(settings, attack, compared)

@@ -1,14 +1,12 @@
-"""The kinds of cells of a study, a module each.
+"""The kinds of cells of a study, a module each, see protocol.Kind; the cells of a study, and their results.
 
-A kind says which cells a study has of it (`cells`), what decides the result of a cell (`settings`), how it is
-measured (`measure`) and what its result holds (`Result`). Where a study may name what cannot be done with a
-release, it says so (`left_out`). None needs PyTorch before something is measured.
+None needs PyTorch before something is measured.
 """
 
 from collections import defaultdict
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds import (
     accuracy,
     attack,
@@ -23,31 +21,40 @@ from sfumato.study.parts.kinds import (
     tells,
     transfer,
 )
-from sfumato.study.parts.kinds.common import RELEASED
+from sfumato.study.protocol import Kind
 
 if TYPE_CHECKING:
-    from sfumato.study.grid import Cell, StudyConfig
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+RELEASED = {
+    "pixels": "pixels",
+    "shape": "shapes",
+    "numbers": "numbers",
+    "bits": "bits",
+    "answer": "answers",
+}
 
 # In the order in which they are measured for each protection.
-KINDS: dict[str, ModuleType] = {
-    "accuracy": accuracy,
-    "attack": attack,
-    "similarity": similarity,
-    "embeddings": embeddings,
-    "pictures": pictures,
-    "examples": examples,
-    "proved": proved,
-    "tells": tells,
-    "inference": inference,
-    "stored": stored,
-    "reconstruction": reconstruction,
+KINDS: dict[str, Kind] = {
+    "accuracy": accuracy.KIND,
+    "attack": attack.KIND,
+    "similarity": similarity.KIND,
+    "embeddings": embeddings.KIND,
+    "pictures": pictures.KIND,
+    "examples": examples.KIND,
+    "proved": proved.KIND,
+    "tells": tells.KIND,
+    "inference": inference.KIND,
+    "stored": stored.KIND,
+    "reconstruction": reconstruction.KIND,
 }
 # Those that compare protections, after all others.
-ACROSS: dict[str, ModuleType] = {"transfer": transfer}
-ALL: dict[str, ModuleType] = {**KINDS, **ACROSS}
+ACROSS: dict[str, Kind] = {"transfer": transfer.KIND}
+ALL: dict[str, Kind] = {**KINDS, **ACROSS}
 
 
-def cells(config: "StudyConfig") -> list["Cell"]:
+def cells(config: "StudyConfig") -> list[Cell]:
     """Every cell of a study, in an order in which what a cell needs has come before."""
     return [
         cell
@@ -63,7 +70,7 @@ def left_out(config: "StudyConfig") -> list[str]:
     """What a study names and does not measure, a sentence each: combinations that make no sense."""
     specs: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for spec in config.specs:
-        for kind in (accuracy, attack, reconstruction):
+        for kind in KINDS.values():
             for subject, takes in kind.left_out(config, spec).items():
                 specs[subject, takes].append(spec)
     return [
@@ -71,6 +78,19 @@ def left_out(config: "StudyConfig") -> list[str]:
         f"released: for {', '.join(without)}."
         for (subject, takes), without in specs.items()
     ]
+
+
+def digest(lab: "Lab", cell: Cell) -> str:
+    """Of all that decides the result of a cell; the name of its record."""
+    return lab.digest(cell, ALL[cell.kind].settings(lab, cell))
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """The result of a cell. Raises BusyError where another process is making what it needs."""
+    from sfumato.networks.encoders import embedding_cache
+
+    with embedding_cache.store():
+        return ALL[cell.kind].measure(lab, cell)
 
 
 def _listed(takes: tuple[str, ...]) -> str:

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 
 from sfumato.study.cells import Cell
-from sfumato.study.parts.kinds.common import Model, learners_of, module, not_taken
+from sfumato.study.parts.kinds.common import Model
+from sfumato.study.protocol import Kind, Learner, learner_of
+from sfumato.study.selection import learners_of, not_taken
 from sfumato.study.vocabulary import LEARNERS, release_kind
 
 if TYPE_CHECKING:
@@ -126,17 +128,16 @@ def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
-    decided: dict[str, Any] = learner_of(cell).settings(lab, cell)
-    return decided
+    return _learner(cell).settings(lab, cell)
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Train the learner, or read it where it was trained, and test it."""
-    result: dict[str, Any] = learner_of(cell).accuracy(lab, cell)
-    return result
+    return _learner(cell).accuracy(lab, cell)
 
 
-def learner_of(cell: Cell) -> Any:
-    """The module of sfumato.study.parts.learners that trains and tests the learner of a cell."""
-    method = LEARNERS[dict(cell.which)["learner"]].method
-    return module("learners", method)
+def _learner(cell: Cell) -> Learner:
+    return learner_of(dict(cell.which)["learner"])
+
+
+KIND = Kind(Result, cells, settings, measure, left_out)

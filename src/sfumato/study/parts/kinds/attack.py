@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from sfumato.study.cells import Cell
-from sfumato.study.parts.kinds.common import Model, attacks_of, module, not_taken
+from sfumato.study.parts.kinds.common import Model
+from sfumato.study.protocol import Attack, Kind, attack_of
+from sfumato.study.selection import attacks_of, not_taken
 from sfumato.study.vocabulary import ATTACKS
 
 if TYPE_CHECKING:
@@ -136,17 +138,16 @@ def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
-    decided: dict[str, Any] = _attack_of(cell).settings(lab, cell)
-    return decided
+    return _attack(cell).settings(lab, cell)
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Look for everybody, and count."""
-    result: dict[str, Any] = _attack_of(cell).attack(lab, cell)
-    return result
+    return _attack(cell).attack(lab, cell)
 
 
-def _attack_of(cell: Cell) -> Any:
-    """The module of sfumato.study.parts.attacks that makes the attack of a cell."""
-    method = ATTACKS[dict(cell.which)["attack"]].method
-    return module("attacks", method)
+def _attack(cell: Cell) -> Attack:
+    return attack_of(dict(cell.which)["attack"])
+
+
+KIND = Kind(Result, cells, settings, measure, left_out)

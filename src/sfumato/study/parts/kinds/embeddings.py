@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import needs_extra
 from sfumato.study.cells import Cell
-from sfumato.study.parts.kinds.common import Model, learners_of
+from sfumato.study.parts.kinds.common import Model
+from sfumato.study.protocol import Kind
+from sfumato.study.selection import learners_of
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 if TYPE_CHECKING:
@@ -61,3 +63,6 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
         "points": [[round(float(x), 3), round(float(y), 3)] for x, y in layout.fit_transform(vectors)],
         "classes": [label.names[code] for code in label.codes[rows].tolist()],
     }
+
+
+KIND = Kind(Result, cells, settings, measure)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model, Picture
 from sfumato.study.parts.kinds.pictures import as_uris
+from sfumato.study.protocol import Kind
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 if TYPE_CHECKING:
@@ -82,3 +83,6 @@ def _in_words(release: Any) -> list[str]:
         return [" ".join(row[i : i + 4] for i in range(0, len(row), 4)) for row in rows]
     more = " ..." if release.values.shape[1] > _NUMBERS else ""
     return [" ".join(f"{each:.2f}" for each in row[:_NUMBERS]) + more for row in release.values.tolist()]
+
+
+KIND = Kind(Result, cells, settings, measure)

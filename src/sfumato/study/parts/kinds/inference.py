@@ -10,7 +10,8 @@ from pydantic import Field
 
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.attack import Score
-from sfumato.study.parts.kinds.common import Model, module
+from sfumato.study.parts.kinds.common import Model
+from sfumato.study.protocol import Kind
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
@@ -42,11 +43,16 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
-    decided: dict[str, Any] = module("attacks", "infer").settings(lab, cell)
-    return decided
+    from sfumato.study.parts.attacks import infer
+
+    return infer.settings(lab, cell)
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Learn the attribute from releases of others, and infer it on the test images."""
-    result: dict[str, Any] = module("attacks", "infer").attack(lab, cell)
-    return result
+    from sfumato.study.parts.attacks import infer
+
+    return infer.attack(lab, cell)
+
+
+KIND = Kind(Result, cells, settings, measure)

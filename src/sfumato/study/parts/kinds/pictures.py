@@ -4,7 +4,9 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
-from sfumato.study.parts.kinds.common import Model, Picture, views_of
+from sfumato.study.parts.kinds.common import Model, Picture
+from sfumato.study.protocol import Kind
+from sfumato.study.selection import views_of
 from sfumato.study.vocabulary import ATTACKS, IMAGES, release_kind
 
 if TYPE_CHECKING:
@@ -39,10 +41,13 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Make the pictures of every view."""
+    from sfumato.study.parts.learners.views import seen
+
     config = lab.config
     clean = lab.test.images[lab.some_of_the_test(config.pictures, cell.seed)]
     views = [*views_of(config, cell.protection), *(["restored"] if _restores(config, cell) else [])]
-    shown = {view: as_uris(lab.seen(cell, clean, view)) for view in dict.fromkeys(views)}
+    release = lab.released(cell, clean)
+    shown = {view: as_uris(seen(lab, cell, release, view)) for view in dict.fromkeys(views)}
     return {
         "original": as_uris(clean),
         "released": shown["released"],
@@ -62,3 +67,6 @@ def _restores(config: "StudyConfig", cell: Cell) -> bool:
     """Whether an adversary restores images of this protection."""
     attacks = config.attacks if config.task.sensitive is not None else []
     return cell.protection != "none" and any(ATTACKS[name].view == "restored" for name in attacks)
+
+
+KIND = Kind(Result, cells, settings, measure)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Guarantee, Model
+from sfumato.study.protocol import Kind
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
@@ -98,3 +99,6 @@ def _people(lab: "Lab") -> list[int]:
     """How many people there are to name on the test images, where there is somebody to name."""
     sensitive = lab.config.task.sensitive
     return [] if sensitive is None else [len(lab.test.label(sensitive).codes.unique())]
+
+
+KIND = Kind(Result, cells, settings, measure)

@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
-from sfumato.study.parts.kinds.common import Model, Picture, module, not_taken
+from sfumato.study.parts.kinds.common import Model, Picture
+from sfumato.study.protocol import Kind, Rebuilder, rebuilder_of
+from sfumato.study.selection import not_taken
 from sfumato.study.vocabulary import RECONSTRUCTIONS, release_kind
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
-    decided: dict[str, Any] = _method_of(cell).settings(lab, cell)
+    decided = _rebuilder(cell).settings(lab, cell)
     shown = {} if lab.config.pictures else {"shown": 0}
     return {"measures": lab.config.measures, **shown, **decided}
 
@@ -60,7 +62,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
     rows = lab.some_of_the_test(_IMAGES, cell.seed)
     clean = lab.test.images[rows]
-    rebuilt = _method_of(cell).rebuild(lab, cell, clean)
+    rebuilt = _rebuilder(cell).rebuild(lab, cell, clean)
     shown = _SHOWN if lab.config.pictures else 0
     return {
         "measures": compared(lab, cell, rows, rebuilt),
@@ -70,7 +72,8 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     }
 
 
-def _method_of(cell: Cell) -> Any:
-    """The module of sfumato.study.parts.attacks that rebuilds."""
-    method = RECONSTRUCTIONS[dict(cell.which)["attack"]].method
-    return module("attacks", method)
+def _rebuilder(cell: Cell) -> Rebuilder:
+    return rebuilder_of(dict(cell.which)["attack"])
+
+
+KIND = Kind(Result, cells, settings, measure, left_out)

@@ -1,11 +1,13 @@
 """How much of an image is left in what is released, or in what a denoiser or an adversary makes of it."""
 
 import math
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sfumato.base.registry import load
 from sfumato.study.cells import Cell
-from sfumato.study.parts.kinds.common import Guarantee, Model, views_of
+from sfumato.study.parts.kinds.common import Guarantee, Model
+from sfumato.study.protocol import Kind
+from sfumato.study.selection import views_of
 from sfumato.study.vocabulary import MEASURES
 
 if TYPE_CHECKING:
@@ -56,10 +58,13 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Compare test images with what can be seen of them."""
+    from sfumato.study.parts.learners.views import seen
+
     view = dict(cell.which)["view"]
     rows = lab.some_of_the_test(_IMAGES, cell.seed)
     clean = lab.test.images[rows]
-    result: dict[str, Any] = {"images": len(rows), **compared(lab, cell, rows, lab.seen(cell, clean, view))}
+    shown = seen(lab, cell, lab.released(cell, clean), view)
+    result: dict[str, Any] = {"images": len(rows), **compared(lab, cell, rows, shown)}
     if view == "released":
         result["bytes_per_image"] = lab.released(cell, clean[:1]).bytes_per_image
         result["guarantee"] = lab.guarantee(cell)
@@ -94,5 +99,8 @@ def compared(lab: "Lab", cell: Cell, rows: "Tensor", shown: "Tensor") -> dict[st
 
 def _function(name: str) -> Any:
     """(N, C, H, W) float images and counterparts -> (N,), the function of a measure."""
-    module, _, function = MEASURES[name].function.partition(":")
-    return getattr(import_module(module), function)
+    function = MEASURES[name].function
+    return load(function) if isinstance(function, str) else function
+
+
+KIND = Kind(Result, cells, settings, measure)

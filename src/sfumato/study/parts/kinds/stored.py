@@ -6,8 +6,10 @@ from pydantic import Field
 
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.attack import Score
-from sfumato.study.parts.kinds.common import Model, learners_of
-from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
+from sfumato.study.parts.kinds.common import Model
+from sfumato.study.protocol import Kind
+from sfumato.study.selection import learners_of
+from sfumato.study.vocabulary import FEW_SHOT, IMAGES, LEARNERS, release_kind
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
@@ -34,7 +36,7 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     return [
         Cell("stored", spec, seed, (("learner", name),))
         for name in learners_of(config, spec)
-        if LEARNERS[name].method == "few_shot"
+        if LEARNERS[name].method == FEW_SHOT
     ]
 
 
@@ -57,3 +59,6 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     model = few_shot.trained(lab, cell.protection, cell.seed, dict(cell.which)["learner"])
     compared = reidentify.of_vectors(lab, cell, lambda released: model.embed(released.images()))
     return {**compared.result, "embeddings": compared.result["probes"]}
+
+
+KIND = Kind(Result, cells, settings, measure)

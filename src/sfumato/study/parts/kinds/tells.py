@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model
+from sfumato.study.protocol import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
 
 _IMAGES = 1500  # of each side at most
-_COMPONENTS = 100  # numbers that a release is reduced to
 
 
 class Told(Model):
@@ -61,6 +61,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     from sfumato.learn import vectors
     from sfumato.learn.classifier import Accuracy
     from sfumato.study.lab.streams import TELLING, TOLD
+    from sfumato.study.parts.attacks.reduced import Reduced
 
     labels = {}
     train = lab.data.split("train")
@@ -97,28 +98,6 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     return {"labels": labels}
 
 
-class Reduced:
-    """Principal components of vectors. State: those of the vectors that it was made of."""
-
-    def __init__(self, vectors: "Tensor") -> None:
-        from sklearn.decomposition import PCA
-
-        self._pca = None
-        # Numbers that are few stay as they are; of those that never change nothing can be learned.
-        if vectors.shape[1] > _COMPONENTS < len(vectors) and vectors.std(0).any():
-            pca = PCA(_COMPONENTS, svd_solver="randomized", random_state=0)
-            self._pca = pca.fit(vectors.double().numpy())
-        self.known = self(vectors)
-
-    def __call__(self, vectors: "Tensor") -> "Tensor":
-        """(N, D) -> (N, 100 at most) float64."""
-        import torch
-
-        if self._pca is None:
-            return vectors.double()
-        return torch.from_numpy(self._pca.transform(vectors.double().numpy()))
-
-
 def _of_the_task(lab: "Lab", part: "LabelledImages", name: str) -> "Tensor":
     """Rows of the images whose class counts: of the target, those of the task's classes; of others, all."""
     import torch
@@ -148,3 +127,6 @@ def _halves(codes: "Tensor") -> tuple["Tensor", "Tensor"] | None:
             first.append(rows[: len(rows) // 2])
             second.append(rows[len(rows) // 2 :])
     return (torch.cat(first), torch.cat(second)) if len(first) > 1 else None
+
+
+KIND = Kind(Result, cells, settings, measure)

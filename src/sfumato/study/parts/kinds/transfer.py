@@ -6,6 +6,7 @@ from pydantic import Field
 
 from sfumato.study.cells import Cell, changed
 from sfumato.study.parts.kinds.common import Model
+from sfumato.study.protocol import Kind
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 if TYPE_CHECKING:
@@ -54,3 +55,6 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
         accuracy = few_shot.tested(lab, cell, model, lab.config.task.shape)
         trained[spec] = {"accuracy": accuracy.mean, "half_width": accuracy.half_width}
     return {"trained": trained}
+
+
+KIND = Kind(Result, cells, settings, measure)

@@ -7,6 +7,7 @@ from sfumato.learn.classes import codes_of
 from sfumato.study.cells import Cell
 from sfumato.study.parts.learners import classifier as classifiers
 from sfumato.study.parts.learners import few_shot
+from sfumato.study.protocol import Learner
 
 if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
@@ -32,3 +33,6 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
 def check(lab: "Lab") -> None:
     """As the learner of clear images, who is the one that answers."""
     (few_shot if lab.config.episodic else classifiers).check(lab)
+
+
+LEARNER = Learner(check, settings, accuracy)

@@ -13,6 +13,7 @@ from sfumato.study.cells import Cell, changed
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.lab.streams import CLASSIFIER_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED
 from sfumato.study.parts.learners import few_shot
+from sfumato.study.protocol import Learner
 from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
 
 if TYPE_CHECKING:
@@ -136,3 +137,6 @@ def _served(lab: "Lab", cell: Cell, classes: Any) -> dict[str, Any]:
         **{"accuracy": accuracy.mean, "low": accuracy.low, "high": accuracy.high},
         "accepted_right": accepted,
     }
+
+
+LEARNER = Learner(check, settings, accuracy)

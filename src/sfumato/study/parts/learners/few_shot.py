@@ -21,6 +21,7 @@ from sfumato.protect.spec import parse_as
 from sfumato.study.cells import Cell, changed
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.lab.streams import NUMBERS_TESTED
+from sfumato.study.protocol import Learner
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 if TYPE_CHECKING:
@@ -181,3 +182,6 @@ def check_episodes(lab: "Lab", name: str, part: LabelledImages | None, shape: Sh
     if left_out:
         few = ", ".join(left_out[:5]) + (", ..." if len(left_out) > 5 else "")
         lab.progress.note(f"{name} images: left out, with too few for an episode: {few}")
+
+
+LEARNER = Learner(check, settings, accuracy)

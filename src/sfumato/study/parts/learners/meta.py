@@ -10,6 +10,7 @@ from sfumato.learn import meta
 from sfumato.study.cells import Cell, changed
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.parts.learners.few_shot import check_episodes, over_episodes
+from sfumato.study.protocol import Learner
 
 if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
@@ -101,3 +102,6 @@ def _training(lab: "Lab") -> dict[str, Any]:
 def _finite(value: Any) -> Any:
     """None for a bound that is infinite: JSON has no word for it."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+LEARNER = Learner(check, settings, accuracy)

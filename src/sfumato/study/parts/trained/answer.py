@@ -12,7 +12,7 @@ from sfumato.errors import ConfigError
 from sfumato.learn import few_shot, prototypes
 from sfumato.protect import answer
 from sfumato.study.cells import changed
-from sfumato.study.parts.trained.recipe import task_settings
+from sfumato.study.parts.trained.common import task_settings
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig

@@ -10,7 +10,7 @@ from sfumato.protect.feature import Feature
 from sfumato.protect.parameters import canonical
 from sfumato.study.cells import changed
 from sfumato.study.lab.models import with_checkpoint
-from sfumato.study.parts.trained.recipe import NO_FILE, same_classes, task_settings
+from sfumato.study.parts.trained.common import NO_FILE, same_classes, task_settings
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig

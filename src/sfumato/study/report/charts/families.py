@@ -6,7 +6,7 @@ from itertools import cycle
 from pathlib import Path
 
 from sfumato.study.choose.estimates import Study
-from sfumato.study.vocabulary import PROTECTIONS, SPARE_LOOKS, Look, ProtectionWords
+from sfumato.study.vocabulary import SPARE_LOOKS, Look, ProtectionWords, words_of
 
 _FILES = ("artefact", "index")  # parameters whose values are paths, or names of tools
 _WORDS = ("artefact", "values")  # parameters between whose values there is nothing
@@ -51,7 +51,7 @@ class Family:
 
     @property
     def _words(self) -> ProtectionWords:
-        return PROTECTIONS.get(self.name, ProtectionWords(self.name))
+        return words_of(self.name)
 
     def label(self, spec: str) -> str:
         """What tells a setting from the others of its family: "4", or "4, 3" where two parameters vary."""
@@ -111,5 +111,4 @@ def looks(study: Study) -> dict[str, Look]:
     """
     spare = cycle(SPARE_LOOKS)
     names = ["none", *(family.name for family in families(study))]
-    known = {name: PROTECTIONS[name].look for name in names if name in PROTECTIONS}
-    return {name: known.get(name) or next(spare) for name in names}
+    return {name: words_of(name).look or next(spare) for name in names}

@@ -9,7 +9,7 @@ from sfumato.study.records import Record
 from sfumato.study.report import charts
 from sfumato.study.report.answers import states_a_half
 from sfumato.study.report.sections.section import Section, legend
-from sfumato.study.vocabulary import ADAPTIVE, ATTACKS, STATIC
+from sfumato.study.vocabulary import ATTACKS
 
 
 def section(study: Study, records: Sequence[Record]) -> Section:
@@ -22,8 +22,14 @@ def section(study: Study, records: Sequence[Record]) -> Section:
     }
     if study["task"].get("secret_is_task"):
         adversaries = {
-            "static": ("Against static adversaries", STATIC),
-            "adaptive": ("Against adaptive adversaries", ADAPTIVE),
+            "static": (
+                "Against static adversaries",
+                [name for name in ATTACKS if not ATTACKS[name].adaptive],
+            ),
+            "adaptive": (
+                "Against adaptive adversaries",
+                [name for name in ATTACKS if ATTACKS[name].adaptive],
+            ),
         }
     advice = recommend(study, records)
     drawn = [

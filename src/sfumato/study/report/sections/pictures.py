@@ -10,7 +10,7 @@ from typing import Any
 from sfumato.study.choose.estimates import Study, belonging
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
-from sfumato.study.vocabulary import MEASURES, Measure
+from sfumato.study.vocabulary import MEASURES, MeasureWords
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def in_words(results: Sequence[dict[str, float | None]]) -> list[str]:
     return words
 
 
-def _value(measure: Measure, mean: float | None) -> str:
+def _value(measure: MeasureWords, mean: float | None) -> str:
     """As it is printed; without the sign of a zero, and None, which is not finite, as infinite."""
     if mean is None:
         return "∞"

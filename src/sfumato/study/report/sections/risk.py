@@ -9,7 +9,7 @@ from sfumato.study.choose.estimates import Risk, Study, belonging, percent, risk
 from sfumato.study.records import Record
 from sfumato.study.report import charts
 from sfumato.study.report.sections.section import Section, legend
-from sfumato.study.vocabulary import ADVERSARY_LOOKS, ATTACKS, IMAGES, VIEWS, Attack, View, release_kind
+from sfumato.study.vocabulary import ADVERSARY_LOOKS, ATTACKS, IMAGES, VIEWS, AttackWords, View, release_kind
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Column:
 
     view: View
     heading: str
-    attacks: list[Attack]
+    attacks: list[AttackWords]
     detected: bool
 
 
@@ -53,7 +53,7 @@ class Reidentification:
         return any(risk.rising for risk in self.risks.values())
 
     @property
-    def attacks(self) -> list[Attack]:
+    def attacks(self) -> list[AttackWords]:
         """The attacks that ran, view by view."""
         return [attack for column in self.columns for attack in column.attacks]
 

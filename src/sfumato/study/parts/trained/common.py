@@ -1,7 +1,6 @@
-"""What a recipe is: a protection of a study that is yet to be trained; and what recipes share."""
+"""What recipes share."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,32 +12,6 @@ if TYPE_CHECKING:
 
 NO_FILE = "none.safetensors"  # stands for the artefact where parameters are checked before there is one
 _HELD_OUT = 10  # one of so many training images chooses the best epoch, where validation has other classes
-
-
-class Recipe(Protocol):
-    """A protection that a study trains. Implementations are frozen dataclasses of its parameters."""
-
-    name: ClassVar[str]
-
-    @property
-    def spec(self) -> str:
-        """As the study file has it, and its records."""
-
-    @property
-    def kind(self) -> str:
-        """Of what it releases."""
-
-    def settings(self, config: "StudyConfig") -> dict[str, Any]:
-        """All that decides its artefact, beside data and seed."""
-
-    def check(self, lab: "Lab") -> None:
-        """Raise an error now, where it could not be trained after an hour."""
-
-    def train(self, lab: "Lab", seed: int, path: Path) -> None:
-        """Train it, and write its artefact. Resumes from a checkpoint beside it where there is one."""
-
-    def with_artefact(self, path: str) -> str:
-        """The spec of the protection that is trained."""
 
 
 def same_classes(lab: "Lab") -> tuple[LabelledImages, LabelledImages | None]:

@@ -6,7 +6,7 @@ Whichever cell comes first makes it, that of the attack or that of the fusion.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +15,9 @@ from sfumato import artefacts
 from sfumato.attack.fusion import standardised
 from sfumato.attack.reidentify import Guesses
 from sfumato.study.cells import Cell
-from sfumato.study.parts.kinds.common import attacks_of
+from sfumato.study.lab.lab import Lab
+from sfumato.study.selection import attacks_of
 from sfumato.study.vocabulary import ATTACKS
-
-if TYPE_CHECKING:
-    from sfumato.study.lab.lab import Lab
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,12 @@ class Comparison:
         return cls(result, names, guesses[0].identities, similarities)
 
 
-def kept(lab: "Lab", cell: Cell, compare: Callable[["Lab", Cell], Comparison]) -> Comparison:
-    """The comparison of a cell: made by `compare`, or read; kept where the study fuses attacks.
+def kept(
+    lab: Lab, cell: Cell, decided: dict[str, Any], compare: Callable[[Lab, Cell], Comparison]
+) -> Comparison:
+    """The comparison of a cell: made by `compare`, or read; kept if the study fuses attacks.
+
+    `decided` are the settings of the attack.
 
     Raises:
         BusyError: another process is making it.
@@ -65,5 +67,5 @@ def kept(lab: "Lab", cell: Cell, compare: Callable[["Lab", Cell], Comparison]) -
         tensors, card = artefacts.load(path, kind="comparison")
         return Comparison(card["result"], tuple(card["classifiers"]), **tensors)
 
-    made: Comparison = lab.models.once("comparison", {"cell": lab.digest(cell)}, make, read)
+    made: Comparison = lab.models.once("comparison", {"cell": lab.digest(cell, decided)}, make, read)
     return made

@@ -1,0 +1,154 @@
+"""Registries of all that specs and study files name, open to programs and to installed packages.
+
+A thing is an object, or a reference "package.module:name", which is imported when it is first looked up. Only
+this module imports by name.
+"""
+
+import functools
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module, metadata
+from typing import Any, TypeVar
+
+from sfumato.errors import ConfigError, did_you_mean
+
+GROUPS = ("protections", "adversaries", "learners", "encoders", "measures")
+
+_Thing = TypeVar("_Thing")
+Added = tuple[str, str, Any]  # group, name and thing, of `register`
+
+_TABLES: dict[str, dict[str, Any]] = {}  # group -> name -> thing
+_ADDED: list[Added] = []
+
+
+def register(group: str, name: str, thing: Any) -> None:
+    """Adds a protection, an adversary, a learner, an encoder or a measure of your own.
+
+    The program and its workers see it from now on. An installed package needs no call: an entry point
+    `sfumato.GROUP` of that name does the same in every process.
+
+    Args:
+        group: of GROUPS.
+        name: in specs and study files.
+        thing: see docs/guides/own-parts.md; or a reference "package.module:name" to it.
+
+    Raises:
+        ConfigError: no such group, or the name is taken.
+    """
+    if group not in GROUPS:
+        raise ConfigError(f"register: no group {group!r}: {did_you_mean(group, GROUPS)}")
+    _add(group, name, thing)
+    _ADDED.append((group, name, thing))
+
+
+def list_added() -> list[Added]:
+    """Lists the things that this program registered, for its workers; see `adopt`.
+
+    Raises:
+        ConfigError: something cannot be sent to another process.
+    """
+    for group, name, thing in _ADDED:
+        try:
+            pickle.dumps(thing)
+        except Exception as error:
+            raise ConfigError(
+                f"{name!r} of {group} cannot be sent to workers ({error}): define it in a module, not in "
+                "a function or a notebook, or use --workers 1"
+            ) from error
+    return list(_ADDED)
+
+
+def adopt(things: Sequence[Added]) -> None:
+    """Registers the things of a program in its worker."""
+    for group, name, thing in things:
+        if name not in _TABLES.get(group, {}):
+            register(group, name, thing)
+
+
+def load(reference: str) -> Any:
+    """Imports the object that "package.module:name" names."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+class Registry(Mapping[str, _Thing]):
+    """The things of one group by name: first those of sfumato, then of `register`, then of entry points.
+
+    A thing is imported when it is first looked up. Nobody can replace a thing of sfumato.
+    """
+
+    def __init__(
+        self, group: str, noun: str, check: Callable[[str, Any], str], built_in: Mapping[str, _Thing | str]
+    ) -> None:
+        """Opens a group.
+
+        Args:
+            group: of GROUPS, or one for sfumato alone.
+            noun: a thing of the group, in words.
+            check: name and thing -> why the thing does not fit the group; "" if it does.
+            built_in: the things of sfumato.
+        """
+        self._group, self._noun, self._check = group, noun, check
+        self._table = _TABLES.setdefault(group, {})
+        self._checked: dict[str, tuple[Any, _Thing]] = {}
+        for name, thing in built_in.items():
+            _add(group, name, thing)
+
+    def __getitem__(self, name: str) -> _Thing:
+        registered = self._table[name] if name in self._table else _entry_points(self._group)[name]
+        known = self._checked.get(name)
+        if known is None or known[0] is not registered:
+            known = self._checked[name] = registered, self._load(name, registered)
+        return known[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._table, *(name for name in _entry_points(self._group) if name not in self._table)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table or name in _entry_points(self._group)
+
+    def _load(self, name: str, registered: Any) -> _Thing:
+        whose = ""
+        thing = registered
+        if isinstance(registered, metadata.EntryPoint | str):
+            if isinstance(registered, metadata.EntryPoint):
+                whose, registered = _name_package(registered), registered.value
+            try:
+                thing = load(registered)
+            except Exception as error:
+                raise ConfigError(
+                    f"{self._noun} {name!r}{whose} cannot be imported from {registered} "
+                    f"({type(error).__name__}: {error}): repair the package, or uninstall it"
+                ) from error
+        if reason := self._check(name, thing):
+            raise ConfigError(f"{self._noun} {name!r}{whose}: {reason}")
+        made: _Thing = thing
+        return made
+
+
+def _add(group: str, name: str, thing: Any) -> None:
+    table = _TABLES.setdefault(group, {})
+    if name in table:
+        raise ConfigError(f"register: {name!r} of {group} is taken: choose another name")
+    table[name] = thing
+
+
+@functools.cache
+def _entry_points(group: str) -> dict[str, metadata.EntryPoint]:
+    """The entry points of installed packages, by name."""
+    points: dict[str, metadata.EntryPoint] = {}
+    for point in metadata.entry_points(group=f"sfumato.{group}"):
+        other = points.setdefault(point.name, point)
+        if other.value != point.value:
+            raise ConfigError(
+                f"{point.name!r} of {group} is registered{_name_package(other)} and{_name_package(point)}: "
+                "uninstall one of them"
+            )
+    return points
+
+
+def _name_package(point: metadata.EntryPoint) -> str:
+    return "" if point.dist is None else f" of the package {point.dist.name} {point.dist.version}"

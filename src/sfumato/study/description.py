@@ -1,0 +1,90 @@
+"""What study.json says of a run: its settings, its data and its cells; and what made a record."""
+
+import platform
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+import sfumato
+from sfumato.data.labelled import LabelledImages
+from sfumato.study.lab.lab import Lab
+from sfumato.study.parts import kinds
+from sfumato.study.records import source_of
+from sfumato.study.vocabulary import CLASSIFIER, LEARNERS
+
+
+def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """What study.json says: the settings, the data and the cells."""
+    config = lab.config
+    named = {name: asdict(getattr(config, name)) for name in _settings_used(lab)}
+    return {
+        "name": config.name,
+        "title": config.title or config.name,
+        "data": {
+            "source": source_of(lab.data.name),
+            "images": len(lab.data),
+            "shape": list(lab.data.images.shape[1:]),
+            **({"grey": True} if lab.data.are_grey else {}),
+            "digest": lab.data.digest,
+            "splits": {name: len(rows) for name, rows in lab.data.splits.items()},
+        },
+        "task": {**asdict(config.task), "secret_is_task": _secret_is_task(lab)},
+        "protections": config.specs,
+        "learners": config.learners,
+        "attacks": config.attacks if config.task.sensitive is not None else [],
+        "measures": config.measures,
+        "recommend": asdict(config.recommend),
+        "seeds": config.seeds,
+        **named,
+        "left_out": kinds.left_out(config) + _unreadable(lab.data),
+        "versions": versions(),
+        "cells": cells,
+    }
+
+
+def _unreadable(data: LabelledImages) -> list[str]:
+    """How many files the data was read without, in words; their names are for whoever runs the study."""
+    files, every = len(data.skipped), len(data.skipped) + len(data)
+    return [f"Files of the data that cannot be read: {files:,} of {every:,}."] if files else []
+
+
+def _settings_used(lab: Lab) -> list[str]:
+    """The groups of settings that the study makes use of."""
+    config = lab.config
+    recipes = {recipe.name for recipe in lab.recipes.values()}
+    used = ["training"]
+    if "meta" in config.learners:
+        used.append("meta")
+    if any(LEARNERS[name].method == CLASSIFIER for name in config.learners):
+        used.append("classifier")
+    used += [f"{name}s" for name in ("mask", "feature", "code") if name in recipes]
+    used += ["adversary", "restoration"]
+    return used + (["inversion"] if config.reconstructions else [])
+
+
+def _secret_is_task(lab: Lab) -> bool:
+    """Whether the target label tells the sensitive one, on the test images.
+
+    Then who does what the service does names the secret. The other way round, as where people have one
+    gender each, the task tells little of who they are.
+    """
+    task = lab.config.task
+    if task.sensitive is None:
+        return False
+    pairs = torch.stack([lab.asked.label(task.target).codes, lab.asked.label(task.sensitive).codes])
+    return int(pairs.unique(dim=1).shape[1]) == len(pairs[0].unique())
+
+
+def versions() -> dict[str, str]:
+    """Of what a result depends on, for its record."""
+    return {
+        "sfumato": sfumato.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "threads": str(torch.get_num_threads()),
+        "machine": f"{sys.platform} {platform.machine()}",
+    }

@@ -1,0 +1,27 @@
+"""What there is to see of releases: themselves, or what a denoiser or an adversary makes of them."""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from sfumato.study.cells import Cell
+from sfumato.study.parts.learners import few_shot
+
+if TYPE_CHECKING:
+    from sfumato.study.lab.lab import Lab
+
+
+def seen(lab: "Lab", cell: Cell, release: Any, view: str) -> Tensor:
+    """(N, C, H, W) uint8 images: what there is to see of a release, as a name of vocabulary.VIEWS says."""
+    shown: Tensor
+    match view:
+        case "denoised":
+            model = few_shot.trained(lab, cell.protection, cell.seed, "denoised")
+            shown = model.denoise(release.images())
+        case "restored":
+            shown = lab.adversaries.undone(cell, release)
+        case "shape":
+            shown = release.shapes()
+        case _:
+            shown = release.images()
+    return shown

@@ -1,0 +1,68 @@
+"""The protections that a study names: those of `protect`, and those that it trains itself.
+
+A spec without `artefact=`, such as "mask:keep=0.1,0.25", names some that are trained on the study's training
+images, with the settings that its file has for them. Each leaves an artefact that `sfumato protect`, `train`
+and `serve` take.
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+from sfumato import protect
+from sfumato.base.registry import Registry
+from sfumato.protect.release import KINDS
+from sfumato.protect.spec import expand_as
+
+
+class Named(Protocol):
+    """A protection, or one that is to be trained."""
+
+    @property
+    def spec(self) -> str:
+        """As the study file has it, and its records."""
+
+
+@runtime_checkable
+class Untrained(Named, Protocol):
+    """A protection that a study trains. Implementations are frozen dataclasses of its parameters."""
+
+    name: str
+
+    @property
+    def kind(self) -> str:
+        """Of what it releases."""
+
+    def with_artefact(self, path: str) -> str:
+        """The spec of the protection that is trained."""
+
+
+# The classes of protocol.Recipe, which need PyTorch.
+RECIPES: Registry[Any] = Registry(
+    "recipes",
+    "protection to train",
+    lambda name, recipe: "",
+    {
+        "mask": "sfumato.study.parts.trained.mask:MaskRecipe",
+        "feature": "sfumato.study.parts.trained.feature:FeatureRecipe",
+        "code": "sfumato.study.parts.trained.code:CodeRecipe",
+        "answer": "sfumato.study.parts.trained.answer:AnswerRecipe",
+    },
+)
+
+
+def expand(spec: str) -> list[Named]:
+    """The protections of a spec of a study, whose keys may list values.
+
+    Raises:
+        SpecError: see protect.expand.
+    """
+    name, _, rest = spec.strip().partition(":")
+    keys = {part.partition("=")[0].strip() for part in rest.split(",") if "=" in part}
+    if name in RECIPES and "artefact" not in keys:
+        return expand_as(spec, RECIPES)
+    return protect.expand(spec, takes=KINDS)
+
+
+def recipe_of(spec: str) -> Untrained | None:
+    """The recipe of one canonical spec of a study; None where nothing is to be trained for it."""
+    (named,) = expand(spec)
+    return named if isinstance(named, Untrained) else None
