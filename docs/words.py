@@ -85,6 +85,7 @@ IDIOMS = {
         )
     ),
 }
+PLAIN = {"what": 10, "where": 9, "other": 5}  # levels that need not go down further
 PARTICIPLES = "participles"
 COLUMNS = (*IDIOMS, PARTICIPLES)
 
@@ -134,7 +135,7 @@ class Room:
     def ceiling(self, column: str) -> int:
         """The ceiling for this level. Idioms get a tenth more: deleting other words raises their share."""
         level = self.level(column)
-        return int(level) if column == PARTICIPLES else math.ceil(1.1 * level + 1)
+        return int(level) if column == PARTICIPLES else max(math.ceil(1.1 * level + 1), PLAIN[column])
 
 
 def room_of(path: str) -> str:
