@@ -17,10 +17,10 @@ Of many contrasts, as many as come by chance show nothing.
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,7 +28,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 from results_page.engine import rises
 from results_page.figures import half_width
-from results_page.flat import Row, at, digest, matches, rows
+from results_page.flat import Row, at, digest, grouped, in_words, matches, rows
 from scipy import stats
 
 from sfumato.errors import DataError
@@ -161,20 +161,34 @@ class Claim(Strict):
 
 @dataclass(frozen=True)
 class Contrast:
-    """By how much one value is on the side of another that the sentence names; `blank` says why it shows nothing."""
+    """By how much one value is on the side of another that the sentence names, over seeds that have both.
+
+    `half` is half of the interval; `blank` says why it shows nothing.
+    """
 
     name: str
     ours: float
     theirs: float
     gap: float
     half: float
+    seeds: int
     blank: str
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.gap - self.half
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.gap + self.half
 
     def outcome(self, compare: Compare) -> Literal["yes", "no", "open"]:
         """Whether it shows the sentence, contradicts it, or neither."""
-        if self.gap - self.half > -compare.allowed:
+        if self.low > -compare.allowed:
             return "yes"
-        return "no" if self.gap + self.half < compare.claimed - compare.allowed else "open"
+        return "no" if self.high < compare.claimed - compare.allowed else "open"
 
 
 @dataclass(frozen=True)
@@ -270,33 +284,24 @@ def _differences(evidence: Evidence, chosen: Sequence[Row]) -> Iterator[str]:
     for name, same in evidence.regime.items():
         wanted = same.paper if isinstance(same.paper, list) else [same.paper]
         if others := {at(row, same.column) for row in chosen} - {None, *wanted}:
-            yield f"{name} {', '.join(map(_text, sorted(others, key=str)))} in place of {', '.join(map(_text, wanted))}"
-
-
-def _text(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _grouped(of: Iterable[Row], columns: Sequence[str]) -> dict[str, list[Row]]:
-    """Rows by the values of columns, numbers in their order."""
-
-    def key(row: Row) -> list[tuple[float, str]]:
-        values = [at(row, column) for column in columns]
-        return [(value, "") if isinstance(value, int | float) else (math.inf, str(value)) for value in values]
-
-    groups = (list(group) for _, group in groupby(sorted(of, key=key), key))
-    return {", ".join(_text(at(group[0], column)) for column in columns): group for group in groups}
+            yield f"{name} {', '.join(map(in_words, sorted(others, key=str)))} in place of {', '.join(map(in_words, wanted))}"
 
 
 def _contrasts(evidence: Evidence, chosen: Sequence[Row]) -> Iterator[Contrast]:
     compare = evidence.compare
-    for name, group in _grouped(chosen, compare.within).items():
-        by_value = _grouped(group, [compare.across] if compare.across else [])
+    for name, group in grouped(chosen, compare.within).items():
+        by_value = grouped(group, [compare.across] if compare.across else [])
         for ours, theirs in _pairs(evidence, by_value):
             single = compare.within and (theirs is None or (compare.ours and len(compare.theirs) == 1))
             pair = "" if single else ours if theirs is None else f"{ours} against {theirs}"
             other = by_value[ours] if theirs is None else by_value[theirs]
             yield _contrast(evidence, " ".join(filter(None, (name, pair))), by_value[ours], other)
+
+
+def compared(known: Sequence[Row], value: str, **compare: Any) -> list[Contrast]:
+    """The contrasts of rows that have a value, over seeds, as pages show them; see Compare."""
+    evidence = Evidence(data="a page", verdict="holds", value=value, compare=Compare(**compare))
+    return list(_contrasts(evidence, [row for row in known if at(row, value) is not None]))
 
 
 def _pairs(evidence: Evidence, by_value: Mapping[str, list[Row]]) -> Iterator[tuple[str, str | None]]:
@@ -320,7 +325,7 @@ def _by_unit(evidence: Evidence, of: Sequence[Row], column: str = "") -> dict[st
     """The quantity, or another column, of each seed."""
     reduce = {"mean": statistics.mean, "min": min, "max": max, None: None}[evidence.compare.reduce]
     values = {}
-    for unit, group in _grouped(of, [evidence.unit]).items():
+    for unit, group in grouped(of, [evidence.unit]).items():
         values[unit] = [
             float(value) for row in group if (value := at(row, column or evidence.value)) is not None
         ]
@@ -353,7 +358,7 @@ def _contrast(evidence: Evidence, name: str, ours: Sequence[Row], theirs: Sequen
         blank = "nothing was learned"
     elif (known := evidence.room) and sign * (_bound(evidence, known, ours) - two) < known.by:
         blank = "no room to " + ("rise" if sign > 0 else "fall")
-    return Contrast(name, one, two, statistics.mean(gaps), half, blank)
+    return Contrast(name, one, two, statistics.mean(gaps), half, len(gaps), blank)
 
 
 def _bound(evidence: Evidence, of: Bound, row: Sequence[Row]) -> float:
@@ -440,7 +445,7 @@ def drawn(contrast: Contrast, reach: float, width: int = 41) -> str:
     def column(value: float) -> int:
         return round((max(-1.0, min(1.0, value / reach)) + 1) / 2 * (width - 1))
 
-    low, high = column(contrast.gap - contrast.half), column(contrast.gap + contrast.half)
+    low, high = column(contrast.low), column(contrast.high)
     line = ["-" if low <= at <= high else " " for at in range(width)]
     line[width // 2], line[column(contrast.gap)] = "|", "o"
     return "".join(line)
@@ -455,6 +460,7 @@ def values() -> dict[str, Any]:
     return {
         "claims": {PAPERS[name]: claims for name, claims in papers.items()},
         "verdicts": {word: sum(each.verdict == word for each in of_all) for word in get_args(Word)},
+        "compared": compared,
         "claim_figures": figures,
         "claim_power": power,
     }

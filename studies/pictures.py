@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
-from results_page import engine, features
+from results_page import engine, flat
 from results_page.reading import ROOT
 
 from sfumato import data, images
@@ -152,17 +153,23 @@ def report_picture(name: str, path: Path, browser: str) -> None:
         subprocess.run([browser, *flags, page.as_uri()], check=True, capture_output=True, timeout=120)
 
 
-def features_picture(world: features.World, path: Path) -> None:
+def features_picture(world: str, path: Path) -> None:
     """Accuracy against log-rank privacy as noise grows."""
     figure = Figure(figsize=(7, 4.5), dpi=110, layout="constrained")
     axes = figure.subplots()
-    for color, cut in enumerate(features.CUTS):
+    points = flat.rows(["features"], "points", {"world": world, "attributes": "G", "release": "as it is"})
+    for color, cut in enumerate(flat.CUTS):
         for variant, line in (("dpfe", "-o"), ("simple", ":s")):
-            model = world.model(variant, cut)
-            accuracies, privacy = zip(*((each.accuracy, each.privacy) for each in model.ranks), strict=True)
-            label = f"{cut}, {variant}: {model.cost('device', 'milliseconds'):.2f} ms"
+            model = [row for row in points if (row["cut"], row["variant"]) == (cut, variant)]
+            ratios = flat.grouped(model, ["ratio"]).values()
+            accuracies, privacy = (
+                [fmean(flat.column(at, of)) for at in ratios] for of in ("accuracy", "lrp")
+            )
+            label = (
+                f"{cut}, {variant}: {median(flat.column(model, 'device.costs.device.milliseconds')):.2f} ms"
+            )
             axes.plot(accuracies, privacy, line, color=f"C{color}", markersize=4, label=label)
-    axes.axhline(world.guessing, color="0.5", linestyle="--", linewidth=1, label="blind guessing")
+    axes.axhline(points[0]["guessing"], color="0.5", linestyle="--", linewidth=1, label="blind guessing")
     axes.set_xlabel("accuracy, as noise grows from right to left")
     axes.set_ylabel("log-rank privacy, strongest adversary")
     axes.legend(fontsize=8, frameon=False)
@@ -183,8 +190,8 @@ def main() -> None:
     frontier_picture("lfw-hats", PICTURES / "frontier.svg")
     strengths_picture("demo", PICTURES / "strengths.png")
     report_picture("demo", PICTURES / "report.png", browser)
-    for name in features.WORLDS:
-        features_picture(features.world(name), PICTURES / f"features-{name}.png")
+    for name in ("faces", "lfw"):
+        features_picture(name, PICTURES / f"features-{name}.png")
     embeddings_picture("lfw-resnet12-models", PICTURES / "embeddings.svg")
 
 

@@ -1,10 +1,10 @@
 """Studies of the engine, `sfumato study run`: all that the pages know of its study.json and its records."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from results_page.reading import RESULTS, ROOT
 from sfumato.dp.guarantee import SYMBOLS, round_up
@@ -74,8 +74,10 @@ class Study:
 
     @property
     def title(self) -> str:
-        """Of its chapter."""
-        return str(self.file.get("title") or self.file["name"])
+        """Of its chapter, with the seeds that are measured if there are fewer than the study says."""
+        listed, measured = self.file.get("seeds", []), {record.cell.seed for record in self.records}
+        title = str(self.file.get("title") or self.file["name"])
+        return title if len(measured) >= len(listed) else f"{title} ({len(measured)} of {len(listed)} seeds)"
 
     @property
     def command(self) -> str:
@@ -93,12 +95,6 @@ class Study:
         return {cell["digest"] for cell in self.file["cells"] if cell["kind"] not in DRAWN} - {
             record.digest for record in self.records
         }
-
-    def of_seed(self, seed: int) -> Self:
-        """The same study as if it had one seed."""
-        cells = [cell for cell in self.file["cells"] if cell["cell"]["seed"] == seed]
-        found = [record for record in self.records if record.cell.seed == seed]
-        return replace(self, file={**self.file, "seeds": [seed], "cells": cells}, records=found)
 
     @cached_property
     def several(self) -> dict[str, estimates.Several]:

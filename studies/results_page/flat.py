@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from results_page.reading import CURE, RESULTS
@@ -39,9 +42,37 @@ def _alike(value: Any, wanted: Any) -> bool:
     return fnmatchcase(value, wanted) if texts else bool(value == wanted)
 
 
-def rows(names: Iterable[str], kind: str = "plain", folder: Path = RESULTS) -> list[Row]:
+def rows(names: Iterable[str], kind: str = "plain", where: Patterns = MappingProxyType({})) -> list[Row]:
     """The rows of files, by a function of ROWS; `record` is the digest of the record that a row is of."""
-    return [row for name in names for row in _of_file(folder / f"{name}.jsonl", kind)]
+    known = (row for name in names for row in _of_file(RESULTS / f"{name}.jsonl", kind))
+    return [row for row in known if matches(row, where)]
+
+
+def column(known: Iterable[Row], path: str, where: Patterns = MappingProxyType({})) -> list[Any]:
+    """The values of a column in the rows that have it."""
+    return [value for row in known if matches(row, where) and (value := at(row, path)) is not None]
+
+
+def grouped(known: Iterable[Row], columns: Sequence[str]) -> dict[str, list[Row]]:
+    """Rows by the values of columns, in words; numbers in their order."""
+
+    def key(row: Row) -> list[tuple[float, str]]:
+        values = [at(row, each) for each in columns]
+        return [(value, "") if isinstance(value, int | float) else (math.inf, str(value)) for value in values]
+
+    groups = (list(group) for _, group in groupby(sorted(known, key=key), key))
+    return {", ".join(in_words(at(group[0], each)) for each in columns): group for group in groups}
+
+
+def in_words(value: Any) -> str:
+    """A number in at most three digits, or a text."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def highest(known: Iterable[Row], by: str, of: str) -> str:
+    """The value of one column with the highest mean of another."""
+    means = {name: statistics.mean(column(group, of)) for name, group in grouped(known, [by]).items()}
+    return max(means, key=lambda name: means[name])
 
 
 @cache
@@ -112,12 +143,16 @@ def of_masks(records: Iterable[Row]) -> Iterator[Row]:
             kind, _, keep = setting.partition(" ")
             clear, kept = row["settings"]["none"], keep.replace(".", "").isdigit()
             classifier = found.get("classifier-protected", found["classifier-clean"])
+            clean, accuracy = clear["classifier-clean"]["accuracy"], classifier["accuracy"]
+            named = {name: each["top1"] for name, each in found.items() if name.startswith("reidentify")}
             yield {
-                "world": row["world"], "target": row["target"], "seed": row["seed"], "setting": setting,
-                "mask": kind if kept else None, "keep": float(keep) if kept else None, "record": row["record"],
-                "accuracy": classifier["accuracy"], "chance": classifier["chance"],
-                "clean": clear["classifier-clean"]["accuracy"], "similarity": found.get("face-similarity"),
-                "strangers": clear.get("face-similarity_of_two"), **found.get("world", {}).get(row["target"], {}),
+                **found, **{key: row.get(key) for key in ("world", "target", "seed", "released", "record")},
+                "setting": setting, "mask": kind if kept else None, "keep": float(keep) if kept else None,
+                "classical": not (kept or setting.startswith(("none", "shape"))), "accuracy": accuracy,
+                "chance": classifier["chance"], "clean": clean, "kept": accuracy / clean, "images": row["images"],
+                "similarity": found.get("face-similarity"), "strangers": clear.get("face-similarity_of_two"),
+                "named": named, "strongest": max(named.values(), default=None),
+                **found.get("world", {}).get(row["target"], {}),
             }  # fmt: skip
 
 
@@ -129,7 +164,10 @@ def of_features(records: Iterable[Row]) -> Iterator[Row]:
         if cut != CUTS[0]:
             others["over a lower cut"] = (world, attributes, CUTS[CUTS.index(cut) - 1], variant, seed)
         for name, other in ((name, runs[key]) for name, key in others.items() if key in runs):
-            gain = superior(_curve(run), _curve(other))
+            one, two = (
+                [(_accuracy(point), _worst(point)["lrp"]) for point in each["curve"]] for each in (run, other)
+            )
+            gain = superior(one, two)
             yield {
                 "compared": name, "world": world, **run["part"], "seed": seed, "gain": gain.mean,
                 "superior": bool(gain), "dimension": run["config"]["dimension"],
@@ -141,8 +179,8 @@ def _world(row: Row) -> str:
     return str(row["row"]).partition(f"-{row['seed']}-")[0]
 
 
-def _curve(run: Row) -> list[tuple[float, float]]:
-    return [(statistics.mean(point["accuracies"].values()), _worst(point)["lrp"]) for point in run["curve"]]
+def _accuracy(point: Row) -> float:
+    return statistics.mean(point["accuracies"].values())
 
 
 def _worst(point: Row) -> Row:
@@ -150,18 +188,23 @@ def _worst(point: Row) -> Row:
 
 
 def of_points(records: Iterable[Row]) -> Iterator[Row]:
-    """Features without noise and under the most: what the strongest adversary ranks; and what a decoder draws."""
+    """Features under each amount of noise: accuracy, and what the strongest adversary ranks; and what a decoder draws."""
     for row in (row for row in records if "part" in row):
-        for noise, point in (("none", row["curve"][0]), ("most", row["curve"][-1])):
+        points = [(point, "as it is") for point in row["curve"]]
+        points += [(point | {"ratio": point["noise"]}, "proved") for point in row.get("bounded", [])]
+        most = max(point["ratio"] for point in row["curve"])
+        for point, release in points:
             worst = _worst(point)
+            as_it_is = release == "as it is"
+            noise = {0: "none", most: "most"}.get(point["ratio"], "some") if as_it_is else None
+            most_named = max(1 - each["beyond"]["1"] for each in point["adversaries"].values())
+            counted = worst["beyond"].get(str(worst["identities"] // 10))
             yield {
-                **row,
-                **row["part"],
-                "world": _world(row),
-                "noise": noise,
-                "lrp": worst["lrp"],
-                "rank": worst["mean"],
-            }
+                **row, **row["part"], **worst, **point, "world": _world(row), "release": release, "first": 1 - worst["beyond"]["1"], "most_named": most_named,
+                "noise": noise, "inversion": row.get("inversion") if noise == "none" else None,
+                "rank": worst["mean"], "accuracy": _accuracy(point), "tenth": worst.get("beyond_a_tenth", counted),
+                "nearest": point["adversaries"]["density"].get("nearest_neighbour_error"),
+            }  # fmt: skip
 
 
 def of_ranks(records: Iterable[Row]) -> Iterator[Row]:
@@ -182,12 +225,21 @@ def of_cuts(records: Iterable[Row]) -> Iterator[Row]:
         yield from ({**cost, "threads": row["threads"], "record": row["record"]} for cost in row["costs"])
 
 
+def of_meta(records: Iterable[Row]) -> Iterator[Row]:
+    """Private meta-trainings at equal proved bounds: the policy and, if it is not the usual one, the norm it starts from."""
+    for row in (row for row in records if row["about"].get("regime")):
+        kind, _, start = row["about"]["policy"].partition(", ")
+        start = start.removeprefix("from ").removeprefix("C ")
+        yield {**row, **row["about"], "kind": kind, "start": start, "privacy": row["card"]["privacy"]}
+
+
 def of_inner(records: Iterable[Row]) -> Iterator[Row]:
     """Meta-trainings with noise inside, and what they spent by the paper's accounting, of what they state."""
     for row in records:
         gdp = row["noise"]["conditional"]["gdp"] if row["policy"] != "none" else None
         small = "a small convolutional one"  # NARROW in studies/meta_clip.py, which no record names
-        yield {**row, "network": small, "spent": gdp and round(gdp / row["epsilon"], 2)}
+        ends = {"first": row["norms"][0], "last": row["norms"][-1]} if row["norms"] else {}
+        yield {**row, **ends, "network": small, "spent": gdp and round(gdp / row["epsilon"], 2)}
 
 
 def of_agreement(records: Iterable[Row]) -> Iterator[Row]:
@@ -210,6 +262,16 @@ def of_agreement(records: Iterable[Row]) -> Iterator[Row]:
                     }  # fmt: skip
 
 
+def of_victims(records: Iterable[Row]) -> Iterator[Row]:
+    """Attacked models: how much judges recognise of what is rebuilt, and what measures say of it."""
+    for row in (row for row in records if "attack" in row):
+        for victim, found in row["victims"].items():
+            yield {
+                **found["scores"], "attack": row["attack"], "victim": victim, "record": row["record"],
+                "data": row["row"].removesuffix(f"-{row['attack']}"), "recognised": found["recognised"] / found["items"],
+            }  # fmt: skip
+
+
 def of_audits(records: Iterable[Row]) -> Iterator[Row]:
     """Audits of protections, beside the epsilon that is written; what an audit proves has no error of its own."""
     for row in records:
@@ -225,7 +287,9 @@ ROWS: dict[str, Callable[[Iterable[Row]], Iterator[Row]]] = {
     "points": of_points,
     "ranks": of_ranks,
     "cuts": of_cuts,
+    "meta": of_meta,
     "inner": of_inner,
     "agreement": of_agreement,
+    "victims": of_victims,
     "audits": of_audits,
 }

@@ -38,12 +38,17 @@ def _complete(table: Row) -> None:
     reliable = statistics.mean(each.kendall.value for each in table.reliability.values())
     table["reliable"], table["best"] = reliable, table.best_hand_made
     table["top"] = max((each for each in SHOWN if each in table.means), key=lambda each: table.means[each])
-    table["share"] = Row({measure: mean / reliable for measure, mean in table.means.items()})
+    sure = all(
+        each.kendall.low > 0 for each in table.reliability.values()
+    )  # nothing is divided by what may be 0
+    table["share"] = Row(
+        {measure: mean / reliable if sure else None for measure, mean in table.means.items()}
+    )
     table["reached"] = {
         measure
         for measure, mean in table.means.items()
         if mean >= GOAL
-        and table.share[measure] >= OF_RELIABILITY
+        and (table.share[measure] or 0) >= OF_RELIABILITY
         and (measure not in table.ahead or table.ahead[measure].low > 0)
     }
     table["correlation"] = partial(correlation, table)
@@ -77,8 +82,6 @@ def metrics() -> Row:
         if attack in agreement.tables
     }
     attacked = [each for of in attacks.values() for each in of.values()]
-    for victim in (victim for each in attacked for victim in each.victims.values()):
-        victim["share"] = victim.recognised / victim["items"]
     learned = [
         each for kind in ("semsim", "stages", "variant") for each in records(f"reconstruction/{kind}-*")
     ]

@@ -2,13 +2,14 @@
 
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from results_page.engine import apart, in_short, rises
 from results_page.figures import half_width
+from results_page.flat import Row, at, column, grouped, highest, in_words, rows
 from results_page.reading import ROOT, record, records
 
 CONTENTS = "<!-- contents -->"
@@ -74,6 +75,43 @@ def spread(values: Sequence[float], digits: int = 1, unit: float = 100) -> str:
     return text if len(values) < 3 else f"{text} ± {unit * half_width(values):.{digits}f}"
 
 
+def pivot(known: Iterable[Row], by: Mapping[str, str], show: Mapping[str, str], across: str = "") -> str:
+    """A table of rows: a line for each value of the columns of `by`, a cell the mean over its rows with its interval.
+
+    Args:
+        by: heading -> column.
+        show: heading -> column, a share; "column|3" is a number of three decimals.
+        across: a column each of whose values gets a column in place of those of `show`, which get lines.
+    """
+    known = [
+        row for row in known if any(at(row, each.partition("|")[0]) is not None for each in show.values())
+    ]
+    values = list(grouped(known, [across])) if across else []
+    lines = [[*by, *([""] if across and len(show) > 1 else []), *(values or show)]]
+    lines.append(["---"] * len(lines[0]))
+    for group in grouped(known, list(by.values())).values():
+        names = [in_words(at(group[0], column)) for column in by.values()]
+        if across:
+            cells = grouped(group, [across])
+            for heading, form in show.items():
+                label = [heading] if len(show) > 1 else []
+                lines.append([*names, *label, *(_cell(cells.get(value, []), form) for value in values)])
+        else:
+            lines.append([*names, *(_cell(group, form) for form in show.values())])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(known: Iterable[Row], form: str) -> str:
+    column, _, digits = form.partition("|")
+    values = [value for row in known if (value := at(row, column)) is not None]
+    if not values or isinstance(values[0], str):
+        return ", ".join(dict.fromkeys(values))
+    if isinstance(values[0], bool):
+        return f"{sum(values)} of {len(values)}"
+    values = values if len(set(values)) > 1 else values[:1]
+    return spread(values, int(digits), 1) if digits else spread(values)
+
+
 def minutes(seconds: float, digits: int = 0) -> str:
     """In minutes."""
     return f"{seconds / 60:.{digits}f}"
@@ -94,11 +132,15 @@ def environment(values: dict[str, Any]) -> Environment:
     made.filters |= {filtering.__name__: filtering for filtering in filters}
     made.filters["mean"] = statistics.mean
     made.filters["median"] = statistics.median
-    made.tests["startingwith"] = str.startswith
+    made.tests |= {"startingwith": str.startswith, "endingwith": str.endswith}
     made.globals |= values | {
         "claim": claim,
         "record": record,
         "records": records,
+        "flat": rows,
+        "column": column,
+        "highest": highest,
+        "pivot": pivot,
         "rises": rises,
         "apart": apart,
         "in_short": in_short,

@@ -125,7 +125,7 @@ def test_what_still_rose_does_not_decide_against_a_sentence():
 
 
 def contrast(gap: float, half: float = 0.01) -> Contrast:
-    return Contrast("", 0.5 + gap, 0.5, gap, half, "")
+    return Contrast("", 0.5 + gap, 0.5, gap, half, 3, "")
 
 
 def test_what_is_above_0_and_below_the_papers_effect_is_judged_by_both():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
-from results_page import engine, house, pages, wording
+from results_page import engine, pages, wording
 from results_page.figures import Interval
-from results_page.reading import ROOT, read, record, records
+from results_page.reading import ROOT, record, records
 
 from sfumato.errors import DataError
 from sfumato.study.records import parse, write_rows
@@ -133,28 +133,45 @@ def test_records_are_named_by_their_file_and_a_pattern_of_their_names(tmp_path):
     assert not hasattr(record("some/b-1", tmp_path), "part")
 
 
-def guard_record(folder: Path, **changes) -> Path:
-    """A record of studies/guard.py."""
-    some = {"refused": 0, "releases": 10, "interval": [0.0, 0.3]}
-    path = folder / "guard.jsonl"
-    path.write_text(json.dumps({"noise": some, "without noise": some, "stated": 1e-6, "seed": 0} | changes))
-    return path
-
-
-def test_a_record_is_read_as_typed_values(tmp_path):
-    assert read("guard", house.Guard, guard_record(tmp_path).parent).plain.releases == 10
-
-
-def test_a_record_that_lacks_a_figure_is_refused_by_its_file_and_the_figure(tmp_path):
-    path = guard_record(tmp_path, noise={"refused": 0, "interval": [0.0, 0.3]})
-    with pytest.raises(DataError, match=rf"{path}:1: noise\.releases: field required: take it back"):
-        read("guard", house.Guard, tmp_path)
-
-
 def test_a_record_that_was_edited_is_refused_by_its_file(tmp_path):
-    path = guard_record(tmp_path, content_sha256="0" * 64)
+    path = tmp_path / "guard.jsonl"
+    path.write_text(json.dumps({"seed": 0, "content_sha256": "0" * 64}))
     with pytest.raises(DataError, match=rf"{path}:1: edited or damaged"):
-        read("guard", house.Guard, tmp_path)
+        record("guard", tmp_path)
+
+
+# Tables of rows
+
+SOME = [
+    {"data": data, "size": size, "accuracy": 0.5 + size / 100 + seed / 100, "norm": 2.0, "who": "svm"}
+    for data in ("faces", "lfw")
+    for size in (10, 2)
+    for seed in range(3)
+]
+
+
+def test_a_table_has_a_line_for_each_group_and_means_with_their_interval():
+    table = wording.pivot(
+        SOME, {"data": "data", "b": "size"}, {"right, %": "accuracy", "C": "norm|2", "by": "who"}
+    )
+    assert table.splitlines()[0] == "| data | b | right, % | C | by |"
+    assert table.splitlines()[2:4] == [
+        "| faces | 2 | 53.0 ± 2.5 | 2.00 | svm |",
+        "| faces | 10 | 61.0 ± 2.5 | 2.00 | svm |",
+    ]
+
+
+def test_the_values_of_a_column_may_stand_across():
+    known = [row for row in SOME if (row["data"], row["size"]) != ("lfw", 2)]
+    table = wording.pivot(known, {"data": "data"}, {"right": "accuracy"}, "size")
+    assert table.splitlines() == [
+        "| data | 2 | 10 |",
+        "| --- | --- | --- |",
+        "| faces | 53.0 ± 2.5 | 61.0 ± 2.5 |",
+        "| lfw |  | 61.0 ± 2.5 |",
+    ]
+    both = wording.pivot(known, {"data": "data"}, {"right": "accuracy", "C": "norm|1"}, "size")
+    assert both.splitlines()[-1] == "| lfw | C |  | 2.0 |"
 
 
 # Studies of the engine
