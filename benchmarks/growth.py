@@ -271,7 +271,7 @@ def ledger(releases: int, folder: Path) -> Work:
     def work() -> None:
         charges = _charges(next(numbers), 512, folder)
         opened.charge(charges)
-        opened.kept(
+        opened.find_releases(
             [(7919 * number % releases).to_bytes(32, "big") for number in range(512)], charges[0].spec
         )
 
@@ -425,7 +425,7 @@ def large_ledger(releases: int) -> Iterator[str]:
             rate = (last - first) / (time.perf_counter() - start)
             images = [(7919 * number % last).to_bytes(32, "big") for number in range(512)]
             start = time.perf_counter()
-            opened.kept(images, charges[0].spec)
+            opened.find_releases(images, charges[0].spec)
             asked = (time.perf_counter() - start) / len(images)
             size = sum(file.stat().st_size for file in folder.glob("ledger.db*"))
             yield (

@@ -531,7 +531,7 @@ def defended(defence: Defence, scale: Scale) -> dict[str, Any]:
     config = replace(config, steps=scale.defended)
     pictures, labels = attacked(max(4, scale.attacked * 4 // 5))
     shared, noise = defence.share(model, pictures, labels)
-    knowledge: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {"knows nothing of it": ({}, {})}
+    knowledge: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {"knows nothing of them": ({}, {})}
     if defence.knows == "labels":
         knowledge["knows that labels are mixed"] = ({"labels": "optimised"}, {})
     elif defence.knows:

@@ -10,7 +10,7 @@ means over steps and Caltech-101 by `studies/meta_choice.py`, whose records are 
 
 Five regimes. "disjoint": a pool of 205 tasks of the training characters, without rotations; the unit is a task,
 and so an image. "overlapping": 10,000 tasks drawn from all training classes, which is the rate of the paper's
-accounting; what is proved of a task then says little of an image, whose own bound the card has. Images are 14x14,
+accounting; a statement on a task then says little of an image, whose own bound the card has. Images are 14x14,
 since noise grows with the number of parameters: 96,000 instead of 247,000. In both, nothing is learned within the
 budget, and policies cannot be told apart; so the third, "narrow", has the overlapping pool, a convolutional network
 of 7,300 parameters and four times the tasks of a step, which learns; and norms ten times too high beside good ones.

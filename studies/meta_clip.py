@@ -1,10 +1,10 @@
 """Meta-Clip as it was published, on real Omniglot: clipping and noise inside the learning of each task.
 
-    python studies/meta_clip.py                 # every run that has no record yet: about an hour on two cores
+    python studies/meta_clip.py                 # every run has no record yet: about an hour on two cores
     python studies/meta_clip.py --only reptile  # the runs whose names have this in them
 
 Algorithms 1 to 3 literally (`sfumato.learn.meta.inner_noise`): the same noise in the same units for every policy, in
-training and at test, so that only the way in which C is chosen differs. Noise is what the paper's accounting (GDP)
+training and at test, so only the way in which C is chosen differs. Noise is what the paper's accounting (GDP)
 states for the epsilon, with 16 of 10,000 tasks a step; nothing is proved of it. Images are 14x14, the network the
 narrow one of `studies/meta.py`. C of the fixed norm, the largest variance of AdaClip and the rates of adaptive norms
 were chosen on the validation characters (seed 0, MAML, 1-shot, 600 steps; rates of Meta-Clip: 0.05, 0.2, 1 and 5, of

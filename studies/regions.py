@@ -27,7 +27,7 @@ import sfumato
 from sfumato.base.proportions import wilson
 from sfumato.data.readers.listing import read_rows
 from sfumato.device.jobs.footage import footage
-from sfumato.device.jobs.video import followed, protect_video
+from sfumato.device.jobs.video import follow, protect_video
 from sfumato.device.ledger import Ledger
 from sfumato.images import as_tensor, read
 from sfumato.protect import parse
@@ -163,7 +163,7 @@ def video(draw: random.Random, scenes: list[Path], faces: list[Path]) -> dict[st
 def covered_boxes(path: Path, protection: Region) -> Iterator[tuple[Tensor, list[Any]]]:
     """The frames of a clip with the boxes that are covered."""
     with footage(path) as clip:
-        for frame, boxes in followed(clip.frames(), protection, clip.base):
+        for frame, boxes in follow(clip.frames(), protection, clip.base):
             yield as_tensor(frame.image), boxes or []
 
 

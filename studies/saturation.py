@@ -79,7 +79,10 @@ def measured(world: str, knob: str, values: Sequence[int], protections: Sequence
         run.run(study_of(world, knob, value, protections), directory)
         study: Study = read_json(directory / "study.json", "run the study anew")
         names = [entry["digest"] for entry in study["cells"] if entry["kind"] == "attack"]
-        records = [parse(read_json(directory / "records" / f"{name}.json", "remove it")) for name in names]
+        records = [
+            parse(read_json(directory / "records" / f"{name}.json", "reto begin another, move it"))
+            for name in names
+        ]
         for record in belonging(study, records, "attack"):
             if record.cell.protection == "none":
                 continue

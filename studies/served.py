@@ -27,7 +27,7 @@ from torch import Tensor
 
 from sfumato.base.listening import running
 from sfumato.device.client import Client
-from sfumato.device.client.demands import parsed
+from sfumato.device.client.demands import parse_protection
 from sfumato.device.ledger import Ledger
 from sfumato.episodes import Sampler
 from sfumato.learn.gallery import answers_of_episodes
@@ -152,7 +152,7 @@ def answered(lab: Lab, spec: str, served: Served, store: Store, folder: Path) ->
     with Ledger(ledger) as opened:  # drawn faces are near copies of each other
         opened.set_near_copies("ignore")
     shares: dict[str, list[float]] = {"right": [], "accepted": [], "accepted_right": [], "refused": []}
-    protection = parsed(lab.protection_of(spec, 0).spec)
+    protection = parse_protection(lab.protection_of(spec, 0).spec)
     with (
         running(create(store, [served])) as url,
         Client(url, key=key, protection=protection, ledger=ledger, timeout=300) as device,

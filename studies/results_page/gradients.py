@@ -45,7 +45,7 @@ def _defences() -> list[Row]:
         each["promise"] = "" if each.get("epsilon") is None else round_up(each.epsilon)
         for key in ("unaware", "aware"):
             known = key == "aware"
-            those = [of for of in each.attacks if (of.adversary != "knows nothing of it") == known]
+            those = [of for of in each.attacks if (of.adversary != "knows nothing of them") == known]
             each[key] = max((of.mean_psnr for of in those), default=None)
         bounds = [less.best.mean_psnr for less in found[:place] if less.kind in ("none", each.kind)]
         each["in_order"] = all(each.best.mean_psnr <= bound for bound in bounds)

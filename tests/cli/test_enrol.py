@@ -123,7 +123,7 @@ def test_away_from_a_terminal_nothing_is_agreed_to(
     command: Command, url: str, key: str, photos: Path, store: Store
 ):
     said = command("enrol", url, "people", photos, "--model", "noisy")
-    check_mistake(said, "Nobody agreed to that on this device, and nothing was sent: choose it with")
+    check_mistake(said, "Nobody on this device agreed, and nothing was sent: choose it with")
     assert f"(--with {SPEC})" in said.err
     (made,) = store.classifiers("museum")
     assert store.classes("museum", made.id) == []

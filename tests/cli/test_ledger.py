@@ -50,12 +50,12 @@ def test_of_what_is_not_counted_a_budget_in_bits_holds_nothing_more_and_says_why
     said = command("ledger", "budget", "bits=64", "--person", "ben", "--ledger", path)
     assert said.out == (
         "budget of the person ben: at most 64 bits. Nothing more can be released there, since "
-        "nobody counts the outputs of a release that was made there, such as a blur. A number of releases "
+        "nobody counts the outputs of a release made there, such as a blur. A number of releases "
         "(releases=5) limits it\n"
     )
     assert (
         "budget of the person ben: at most 64 bits; nothing is left, since nobody counts the "
-        "outputs of a release that was made there\n"
+        "outputs of a release made there\n"
     ) in command("ledger", "show", "--ledger", path).out
 
 
@@ -114,9 +114,9 @@ def test_a_person_of_whom_nothing_was_released_is_guessed_as_beforehand(command:
     [
         (
             ("--person", "anna", "--folder", "/photos"),
-            "a sum is of a folder or of a person: name one of them",
+            "a sum is for a folder or for a person: name one of them",
         ),
-        (("--person", ""), "what is proved of naming is of one person or folder: name one of them"),
+        (("--person", ""), "a statement on naming is about one person or folder: name one of them"),
     ],
 )
 def test_naming_is_of_one_person_or_one_folder(
@@ -139,8 +139,8 @@ def test_a_budget_that_a_blur_does_not_fit_says_so_when_it_is_set(command: Comma
     assert said.out == "budget of every image: epsilon=10 for any 1 pixel\n"
     proved, known = said.err.splitlines()
     assert proved == (
-        "note: it holds what is proved alone, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
-        "refused; after one that was made before, nothing more is released of that image"
+        "note: it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
+        "refused; an image that had such a release before gets no more releases"
     )
     assert known == (
         "note: nothing is proved of a release of 4 images that the ledger knows: nothing more can be "
@@ -157,7 +157,7 @@ def test_after_a_blur_reason_and_cure_are_told_of_one_image_and_of_a_folder(comm
     assert command("protect", photos, "blurred", "--with", "blur:radius=2", *protect).code == 0
     command("ledger", "budget", "epsilon=10", "--ledger", path)
     one = command("protect", photos / "1.png", "1.png", "--with", "dp-pix:cell=4,epsilon=3", *protect)
-    reason = "nothing is proved of a release that was made before"
+    reason = "nothing is proved of a release made before"
     assert f"nothing is left for this image (epsilon=10 for any 1 pixel), since {reason}, such as" in one.err
     assert f"lift the budget with `sfumato ledger budget none --ledger {path}`" in one.err
     folder = command("protect", photos, "noisy", "--with", "dp-pix:cell=4,epsilon=3", *protect)
@@ -183,4 +183,4 @@ def test_a_whole_ledger_is_checked_and_damage_is_said(command: Command, path: Pa
     assert command("ledger", "check", "--ledger", path).out == f"{path}: 4 releases, each as it was charged\n"
     path.write_bytes(path.read_bytes().replace(b"blur:radius=2", b"blur:radius=3"))
     said = command("ledger", "check", "--ledger", path)
-    check_mistake(said, "damaged (charge 4 is missing, or not what it was when it was made)")
+    check_mistake(said, "damaged (charge 4 is missing, or was changed)")

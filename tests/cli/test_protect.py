@@ -637,7 +637,7 @@ def test_the_ledger_is_shown_with_its_specs_and_budgets(command: Command, protec
         "budget of every image: epsilon=10,delta=1e-6,pixels=4 for any 4 pixels",
         "budget of every image: at most 5 different releases",
         f"budget of {tmp_path / 'photos'}: epsilon=10 for any 1 pixel; nothing is left, since nothing is "
-        "proved of a release that was made there",
+        "proved of a release made there",
         "budget of every person: at most 30 different releases",
         "near copies of an image: share its budget",
     ]

@@ -72,8 +72,8 @@ def test_the_refusal_names_the_number_the_limit_and_the_cure(ledger: Ledger, por
     with pytest.raises(BudgetExceededError) as raised:
         release(ledger, portraits[0], "gaussian:sigma=99")
     assert str(raised.value) == (
-        "gaussian:sigma=99: this image has 5 different releases already, those of near copies included, and "
-        "may have at most 5 different releases: ask for one that was made before, or raise the budget: "
+        "gaussian:sigma=99: this image has 5 different releases already, near copies included, and "
+        "may have at most 5 different releases: ask for one made before, or raise the budget: "
         f"`sfumato ledger budget releases=10 --ledger {ledger.path}`"
     )
     assert raised.value.cause == "over the budget of an image: at most 5 different releases"
@@ -143,7 +143,7 @@ def test_near_copies_of_an_image_share_its_budget(ledger: Ledger, portraits: Ten
         release(ledger, portraits[0], f"gaussian:sigma={40 + number}")
     release(ledger, copy(portraits[0]), "gaussian:sigma=80")
     for image in (portraits[0], copy(portraits[0])):
-        with pytest.raises(BudgetExceededError, match="those of near copies included"):
+        with pytest.raises(BudgetExceededError, match="near copies included"):
             release(ledger, image, "gaussian:sigma=90")
 
 
@@ -174,7 +174,7 @@ def test_near_copies_have_budgets_of_their_own_where_they_are_ignored(ledger: Le
 def test_a_refusal_names_the_image_that_is_resembled_and_the_whole_cure(ledger: Ledger, portraits: Tensor):
     ledger.set_budget(Budget.parse("releases=1"))
     for names, image in (["anna.png"], portraits[0]), (["ben.png"], portraits[1]):
-        releasing.charged_release(
+        releasing.charge_and_release(
             parse("gaussian:sigma=40"), image[None], ledger, folders=["/photos"], names=names
         )
     with pytest.raises(BudgetExceededError) as raised:
@@ -311,7 +311,7 @@ def test_the_budget_of_a_person_takes_the_place_of_that_of_every_person(ledger: 
 
 
 def test_a_budget_is_of_a_folder_or_of_a_person(ledger: Ledger):
-    with pytest.raises(ConfigError, match="of a folder or of a person: name one of them"):
+    with pytest.raises(ConfigError, match="for a folder or for a person: name one of them"):
         ledger.set_budget(Budget.parse("releases=1"), folder="/photos", person="anna")
 
 

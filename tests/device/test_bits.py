@@ -110,7 +110,7 @@ def test_a_budget_in_bits_is_read_from_words_and_shown_in_words(words: str, amou
         ("bits=0", "'bits=0' is not KEY=NUMBER above 0: write epsilon=10"),
         ("bits=-1", "'bits=-1' is not KEY=NUMBER above 0"),
         ("bits=nan", "'bits=nan' is not KEY=NUMBER above 0"),
-        ("bits=64,pixels=4", "a number of bits is for no number of pixels"),
+        ("bits=64,pixels=4", "a number of bits takes no number of pixels"),
         ("bits=64,epsilon=1", "or bits=64, or releases=5"),
         ("bits=64,releases=5", "or bits=64, or releases=5"),
         ("bit=64", "or bits=64, or releases=5"),
@@ -156,7 +156,7 @@ def test_what_is_not_counted_is_refused_with_the_cure(
         releasing.release(protection, photographs[:1], ledger, folders=["/photos"], people=["anna"])
     option = f"--person anna --ledger {ledger.path}"
     assert str(raised.value).endswith(
-        ": its outputs are not counted, so that no budget in bits can hold it: release a code of bits or an "
+        ": its outputs are not counted, so no budget in bits can hold it: release a code of bits or an "
         "answer (budget of the person anna: at most 64 bits), or count releases instead: "
         f"`sfumato ledger budget none {option}`, then `sfumato ledger budget releases=5 {option}`"
     )
@@ -208,7 +208,7 @@ def test_a_refusal_by_naming_says_what_would_be_proved_and_what_to_do(ledger: Le
     )
     ledger.charge([charge("a", person="ben"), charge("code0", person="anna")])  # others, and what left before
     (limit,) = ledger.summary().budgets
-    assert limit.budget.spent_in_words(limit.spent) == (
+    assert limit.budget.describe_spent(limit.spent) == (
         "3 of 3.322 bits are spent, which name them in at most 0.8% of cases"
     )
     ledger.set_budget(Budget.parse("naming=1.6%,of=1000,per=year,assuming=none"), person="anna")
@@ -238,18 +238,16 @@ def test_noise_is_held_by_what_it_proves_of_naming_and_a_blur_is_not(ledger: Led
     noisy = charge("a", math.inf, epsilon=0.5, person="anna")
     ledger.charge([noisy])
     blur = parse("blur:radius=2")
-    with pytest.raises(
-        BudgetExceededError, match="nothing is proved of it, so that no budget of naming can hold"
-    ):
+    with pytest.raises(BudgetExceededError, match="nothing is proved of it, so no budget of naming can hold"):
         releasing.release(blur, photographs[:1], ledger, folders=["/photos"], people=["anna"])
-    with pytest.raises(BudgetExceededError, match="nothing would be proved any more about naming them"):
+    with pytest.raises(BudgetExceededError, match="nothing would be proved about naming them"):
         ledger.charge([charge("b", 40, spec="long", person="anna")])
 
 
 def test_who_is_named_in_an_image_later_has_what_left_of_it_counted(ledger: Ledger):
     ledger.charge([charge(f"{i}") for i in range(2)])
     ledger.set_budget(Budget.parse("naming=1%,of=1000"), person="anna")
-    with pytest.raises(BudgetExceededError, match="nothing would be proved any more"):
+    with pytest.raises(BudgetExceededError, match="nothing would be proved about"):
         ledger.charge([charge("0", person="anna")])
     ledger.charge([charge("0")])
 
@@ -276,7 +274,7 @@ def test_a_malformed_budget_of_naming_is_refused_by_message(words: str, message:
 
 def test_naming_is_of_a_person_and_of_no_image_or_folder(ledger: Ledger):
     for scope in ({}, {"folder": "/photos"}):
-        with pytest.raises(ConfigError, match="a budget of naming is of a person: write --person NAME"):
+        with pytest.raises(ConfigError, match="a budget of naming needs a person: write --person NAME"):
             ledger.set_budget(Budget.parse("naming=1%,of=1000"), **scope)
 
 
@@ -374,7 +372,7 @@ def test_an_average_costs_a_person_and_a_folder_once_and_each_of_its_images(ledg
     assert ledger.set_budget(BITS_64, folder="/photos") == 16
     assert ledger.set_budget(Budget.parse("releases=9"), person="anna") == 1
     for name in ("a", "b", "c"):
-        assert ledger.spent_on(name.encode(), BITS_64) == 16
+        assert ledger.sum_on(name.encode(), BITS_64) == 16
 
 
 @pytest.mark.parametrize("scope", [{"person": "anna"}, {"folder": "/photos"}])
@@ -407,7 +405,7 @@ def code(tmp_path: Path) -> Code:
 
 
 def averaged(code: Code, images: Tensor, ledger: Ledger, person: str = "anna") -> tuple[Tensor, int]:
-    release, new, _ = releasing.averaged_release(
+    release, new, _ = releasing.release_average(
         code, images, ledger, folders=["/photos"] * len(images), person=person
     )
     return release.values, new

@@ -101,7 +101,7 @@ def test_killed_at_any_step_a_ledger_opens_and_gives_what_it_charged(
     killed(work)
     with Ledger(path) as ledger:
         assert ledger.check() == (4 if charged else 2)
-        kept = ledger.kept([b"c", b"d"], "noise")
+        kept = ledger.find_releases([b"c", b"d"], "noise")
         assert len(kept) == (2 if charged else 0)
         again = ledger.charge(charge("c", "d"))
         assert again.new == (0 if charged else 2)
@@ -152,7 +152,7 @@ def test_killed_after_releases_left_an_older_copy_is_refused(path: Path, tmp_pat
     with pytest.raises(LedgerError) as raised:
         Ledger(path)
     assert str(raised.value) == (
-        f"{path}: is a copy from before its last 320 releases, which would be drawn and charged again: put "
+        f"{path}: is a copy made before its last 320 releases, which would be drawn and charged again: put "
         f"the latest copy back, or accept this one as it is with `sfumato ledger restore {path} --ledger "
         f"{path}`"
     )
@@ -184,7 +184,7 @@ def test_a_copy_that_lived_on_elsewhere_is_refused_however_many_releases_it_has(
         there.charge(charge("d", "e"))
     put(elsewhere, path)
     with pytest.raises(
-        LedgerError, match=r"a copy that went on elsewhere: its release 3 is not the one that"
+        LedgerError, match=r"a copy that continued elsewhere: its release 3 is not the one that"
     ):
         Ledger(path)
     assert recovery.restore(path, path) == (4, 1)  # one at least is missing
@@ -209,7 +209,7 @@ def test_a_ledger_moves_with_its_witness_and_not_without(path: Path, tmp_path: P
     shutil.copy(path, other)
     with pytest.raises(LedgerError) as raised:
         Ledger(other)
-    assert f"its witness {other}.runs/witness is not here" in str(raised.value)
+    assert f"its witness {other}.runs/witness is missing" in str(raised.value)
     assert str(raised.value).endswith(f"`sfumato ledger restore '{other}' --ledger '{other}'`")
     shutil.copytree(witness.runs_of(path), witness.runs_of(other))
     with Ledger(other) as moved:
@@ -239,11 +239,11 @@ def test_the_log_of_a_ledger_that_is_gone_is_not_written_over_another(path: Path
     killed(lambda: (Ledger(path).charge(charge("c")), die()))
     path.unlink()
     with pytest.raises(
-        LedgerError, match=r"ledger.db-wal: has the last releases of the ledger that was here"
+        LedgerError, match=r"ledger.db-wal: holds the last releases of the ledger that was here"
     ):
         recovery.restore(tmp_path / "copy.db", path)
     with pytest.raises(
-        LedgerError, match=r"ledger.db-wal: has the last releases of the ledger that was here"
+        LedgerError, match=r"ledger.db-wal: holds the last releases of the ledger that was here"
     ):
         recovery.forget(path)
 
@@ -338,7 +338,7 @@ def test_a_witness_that_cannot_be_written_lets_nothing_leave(path: Path, monkeyp
     with Ledger(path) as ledger:
         monkeypatch.setattr(os, "pwrite", full)
         with pytest.raises(
-            LedgerError, match=r"cannot be written \(No space left on device\), and has to know"
+            LedgerError, match=r"cannot be written \(No space left on device\), and has to record"
         ):
             ledger.charge(charge("c"))
         monkeypatch.undo()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.near_copies import Fingerprint
-from sfumato.device.ledger.scopes import described
+from sfumato.device.ledger.scopes import describe
 from sfumato.dp.naming import Information
 from sfumato.errors import BudgetExceededError
 
@@ -56,7 +56,7 @@ def a_ledger(folder: Path) -> Iterator[Ledger]:
 
 def spent(ledger: Ledger) -> dict[str, float]:
     """What is spent for each person and folder."""
-    limits = {described(limit.scope).removeprefix("the person "): limit for limit in ledger.summary().budgets}
+    limits = {describe(limit.scope).removeprefix("the person "): limit for limit in ledger.summary().budgets}
     return {name: limits[name].spent for name in LIMITS}
 
 
@@ -161,7 +161,7 @@ def test_what_left_of_an_image_counts_for_who_is_named_in_it_now(
         ledger.set_budget(None, person="anna")
         ledger.set_budget(Budget.parse(words), person="anna")
         ledger.charge([charge("a", "code of 16"), *(charge(other, "code of 16", "anna") for other in others)])
-        with pytest.raises(BudgetExceededError, match=f"with what left of this image before, {refused}"):
+        with pytest.raises(BudgetExceededError, match=f"with the earlier releases of this image, {refused}"):
             ledger.charge([charge("a", "code of 16", "anna", "/photos")])
         with pytest.raises(BudgetExceededError):
             ledger.charge([charge("b", "code of 8", "anna")])  # a near copy, which never left itself

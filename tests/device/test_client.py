@@ -74,7 +74,7 @@ def test_an_error_of_the_service_is_raised_where_it_was_asked(settings: dict[str
     [
         (
             certificate_error(10),
-            "the clock of this machine is right; if it is, have the service renew its cert",
+            "the clock of this machine; if it is right, ask for the service to renew its cert",
         ),
         (certificate_error(18), "name the certificate of this authority in the variable SSL_CERT_FILE"),
         (certificate_error(62), "its certificate is for another host: use the address that it is for"),

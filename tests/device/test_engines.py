@@ -25,7 +25,7 @@ from sfumato.base.files import PART
 from sfumato.device.jobs.folder import FolderConfig, Outcome, dry_run, protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.scopes import described, is_folder
+from sfumato.device.ledger.scopes import describe, is_folder
 from sfumato.device.ledger.storage import Folder
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect import parse
@@ -323,7 +323,7 @@ def test_at_a_url_a_second_run_does_what_is_new_changed_or_gone(memory):
 def test_at_a_url_nothing_of_somebody_else_is_replaced(memory):
     memory.write({"a.png": picture(1)})
     memory.files.pipe_file(f"{memory.root}/target/thesis.txt", b"chapter 1")
-    with pytest.raises(DataError, match="is not empty, and not from an earlier run: name a new folder"):
+    with pytest.raises(DataError, match="is not empty and not from an earlier run: name a new folder"):
         memory.run()
     memory.files.rm_file(f"{memory.root}/target/thesis.txt")
     memory.run()
@@ -359,9 +359,7 @@ def test_a_budget_of_a_url_is_for_what_lies_below_it(memory):
     }
     with Ledger(memory.root / "l.db") as ledger:
         spent = {
-            described(limit.scope): limit.spent
-            for limit in ledger.summary().budgets
-            if is_folder(limit.scope)
+            describe(limit.scope): limit.spent for limit in ledger.summary().budgets if is_folder(limit.scope)
         }
     assert spent == {f"{memory.source}/anna": 9, "/": 0}
 
@@ -407,7 +405,7 @@ def test_a_target_within_the_source_is_refused_at_a_url_too(memory):
 @pytest.mark.parametrize("engine", [EngineConfig(), EngineConfig(workers=2), EngineConfig(name="ray")])
 def test_what_lies_in_the_memory_of_this_process_is_not_given_to_others(memory, engine):
     memory.write({"a.png": picture(1)})
-    with pytest.raises(ConfigError, match="lies in the memory of this process: use the engine local with"):
+    with pytest.raises(ConfigError, match="is in the memory of this process: use the engine local with"):
         protect_folder(memory.source, memory.target, parse(EXACT), memory.root / "l.db", engine=engine)
     assert memory.outputs() == {}
 

@@ -216,7 +216,7 @@ def test_of_two_names_that_would_become_one_the_second_fails(place: Place):
     for _ in range(2):
         outcome = place.run()
         ((cause, (count, first)),) = outcome.failures.items()
-        assert "name of another" in cause
+        assert "same name as another" in cause
         assert (count, first) == (1, "a.png")
         assert set(place.outputs()) == {"a.png", "b.png"}
     kept = place.kept()[images.digest(images.read(place.source / "a.jpg"))]
@@ -602,7 +602,7 @@ def test_a_target_that_holds_somebodys_files_is_refused_and_left(place: Place):
     place.picture("a.png")
     place.target.mkdir()
     (place.target / "thesis.txt").write_text("chapter 1")
-    with pytest.raises(DataError, match="is not empty, and not from an earlier run: name a new folder"):
+    with pytest.raises(DataError, match="is not empty and not from an earlier run: name a new folder"):
         place.run()
     assert place.outputs() == {"thesis.txt": b"chapter 1"}
 
@@ -612,7 +612,7 @@ def test_a_target_of_another_devices_ledger_is_refused(place: Place):
     place.run()
     before = place.outputs()
     place.ledger = place.root / "other" / "ledger.db"
-    with pytest.raises(DataError, match="is not empty, and not from an earlier run"):
+    with pytest.raises(DataError, match="is not empty and not from an earlier run"):
         place.run()
     assert place.outputs() == before
 
@@ -646,7 +646,7 @@ def test_a_target_around_the_source_is_refused(place: Place):
 def test_a_target_that_is_a_file_is_refused(place: Place):
     place.picture("a.png")
     place.target.write_text("thesis")
-    with pytest.raises(DataError, match="target: is not a folder: name a new one"):
+    with pytest.raises(DataError, match="target: is not a folder: name a new folder"):
         place.run()
     assert place.target.read_text() == "thesis"
 

@@ -123,7 +123,7 @@ def test_a_display_matrix_of_another_kind_is_refused(
 ):
     source = with_matrix(write(tmp_path / "in.mp4", [corner()] * 2), *matrix)
     with pytest.raises(
-        ImageError, match="frame 1: turned by no quarter, or skewed: play it, record what you see"
+        ImageError, match="frame 1: turned by an angle other than a quarter turn, or skewed: play it"
     ):
         protect_video(source, tmp_path / "out.mp4", parse("blur:radius=3"), ledger)
     assert sorted(path.name for path in tmp_path.glob("*.mp4")) == ["in.mp4", "patched.mp4"]
@@ -254,7 +254,7 @@ def test_of_several_videos_in_a_file_none_is_taken_but_a_cover_is_no_video(tmp_p
             assert len(read(path)) == 3
             assert read(path)[0].image.max() > 200
         else:
-            with pytest.raises(ImageError, match="2 videos in one file: which one is meant"):
+            with pytest.raises(ImageError, match="2 videos in one file: write the one you mean"):
                 read(path)
 
 

@@ -18,7 +18,7 @@ from scipy.stats import norm
 
 from sfumato.device.ledger import Charge, Ledger, default_path
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.scopes import described
+from sfumato.device.ledger.scopes import describe
 from sfumato.device.ledger.summary import Limit
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
@@ -71,7 +71,7 @@ def ledger(tmp_path: Path):
 
 def limits(ledger: Ledger) -> dict[str, tuple[Budget, float]]:
     """What each budget is for -> the budget, and what is spent of it."""
-    return {described(limit.scope): (limit.budget, limit.spent) for limit in ledger.summary().budgets}
+    return {describe(limit.scope): (limit.budget, limit.spent) for limit in ledger.summary().budgets}
 
 
 def content(path: Path) -> dict[str, list]:
@@ -209,7 +209,7 @@ def test_what_no_theorem_converts_is_refused(definition: str, words: str):
 
 
 def test_what_nothing_is_proved_of_fits_no_budget():
-    with pytest.raises(BudgetExceededError, match="nothing is proved of it, so that no budget can hold it"):
+    with pytest.raises(BudgetExceededError, match="nothing is proved of it, so no budget can hold it"):
         Budget.parse("epsilon=1000000").cost([])
 
 
@@ -274,14 +274,14 @@ def test_an_image_that_is_twice_in_a_batch_is_charged_once(ledger: Ledger):
 
 def test_another_spec_is_another_release_and_adds_up(ledger: Ledger):
     ledger.charge([charge(epsilon=1.0), charge(epsilon=2.0, release=b"other")])
-    assert ledger.spent_on(b"image", Budget.parse("epsilon=10")) == 3
-    assert ledger.kept([b"image"], "noise:2.0") == {b"image": b"other"}
+    assert ledger.sum_on(b"image", Budget.parse("epsilon=10")) == 3
+    assert ledger.find_releases([b"image"], "noise:2.0") == {b"image": b"other"}
 
 
 def test_kept_knows_what_was_released_with_noise_and_nothing_else(ledger: Ledger):
     ledger.charge([charge("a", release=b"A"), charge("b", spec="blur", release=None)])
-    assert ledger.kept([b"a", b"b", b"c"], "noise:1.0") == {b"a": b"A"}
-    assert ledger.kept([b"a", b"b", b"c"], "blur") == {}
+    assert ledger.find_releases([b"a", b"b", b"c"], "noise:1.0") == {b"a": b"A"}
+    assert ledger.find_releases([b"a", b"b", b"c"], "blur") == {}
 
 
 def test_the_ledger_remembers_when_it_is_opened_again(ledger: Ledger):
@@ -433,7 +433,7 @@ def test_a_release_of_which_nothing_is_proved_passes_without_a_budget(ledger: Le
 
 def test_a_release_of_which_nothing_is_proved_makes_any_later_budget_impossible(ledger: Ledger):
     ledger.charge([charge(epsilon=None)])
-    assert ledger.spent_on(b"image", Budget.parse("rho=1e9")) == math.inf
+    assert ledger.sum_on(b"image", Budget.parse("rho=1e9")) == math.inf
     ledger.set_budget(Budget.parse("rho=1e9"))
     with pytest.raises(BudgetExceededError, match=r"this image \(rho=1e9 .*, since nothing is proved"):
         ledger.charge([charge(spec="x", guaranteed=lambda _: guarantee("concentrated", 1e-6))])
@@ -472,14 +472,14 @@ def test_each_budget_asks_the_protection_for_its_own_number_of_pixels(ledger: Le
 
     ledger.set_budget(Budget.parse("epsilon=4,pixels=16"))
     ledger.charge([charge(guaranteed=roots)])
-    assert ledger.spent_on(b"image", Budget.parse("epsilon=9,pixels=16")) == 4
-    assert ledger.spent_on(b"image", Budget.parse("epsilon=9")) == 1
+    assert ledger.sum_on(b"image", Budget.parse("epsilon=9,pixels=16")) == 4
+    assert ledger.sum_on(b"image", Budget.parse("epsilon=9")) == 1
 
 
 def test_a_stored_guarantee_is_grouped_for_a_budget_of_other_pixels_that_comes_later(ledger: Ledger):
     ledger.charge([charge(guaranteed=lambda pixels: guarantee("pure", 2, pixels=4))])
     assert ledger.set_budget(Budget.parse("epsilon=100,pixels=16"), folder="/photos") == 8
-    assert ledger.spent_on(b"image", Budget.parse("epsilon=100,pixels=2")) == 2
+    assert ledger.sum_on(b"image", Budget.parse("epsilon=100,pixels=2")) == 2
     ledger.set_budget(Budget.parse("epsilon=8.5,pixels=16"))
     with pytest.raises(BudgetExceededError, match=r"costs eps = 1, and 0.5 of 8.5 is left for this image"):
         ledger.charge([charge(spec="another")])
@@ -491,10 +491,10 @@ def test_a_better_guarantee_that_comes_later_never_raises_what_is_spent(ledger: 
 
     budget = Budget.parse("epsilon=100,pixels=16")
     ledger.charge([charge("a", spec="x", guaranteed=roots)])
-    before = ledger.spent_on(b"a", budget)
+    before = ledger.sum_on(b"a", budget)
     ledger.set_budget(budget)
     ledger.charge([charge("b", spec="x", guaranteed=roots)])
-    assert (before, ledger.spent_on(b"a", budget), ledger.spent_on(b"b", budget)) == (16, 4, 4)
+    assert (before, ledger.sum_on(b"a", budget), ledger.sum_on(b"b", budget)) == (16, 4, 4)
 
 
 # Refusals
@@ -766,7 +766,7 @@ def test_damage_within_a_text_is_an_error_of_the_ledger(ledger: Ledger, where: b
     place = raw.index(where)
     ledger.path.write_bytes(raw[:place] + junk + raw[place + len(junk) :])
     with pytest.raises(LedgerError), Ledger(ledger.path) as damaged:
-        damaged.spent_on(b"image", Budget.parse("rho=1"))
+        damaged.sum_on(b"image", Budget.parse("rho=1"))
 
 
 def test_a_path_below_a_file_is_refused_by_message(tmp_path: Path):
@@ -826,7 +826,7 @@ def test_what_is_charged_in_a_copy_is_not_charged_in_the_ledger(ledger: Ledger, 
         assert copy.charge([charge(epsilon=0.5)]).new == 1
         with pytest.raises(BudgetExceededError):
             copy.charge([charge(epsilon=0.75)])
-    assert ledger.spent_on(b"image", Budget.parse("epsilon=9")) == 1
+    assert ledger.sum_on(b"image", Budget.parse("epsilon=9")) == 1
     ledger.charge([charge(epsilon=0.75)])  # the ledger itself is no longer attached to anything
 
 

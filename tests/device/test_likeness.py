@@ -64,9 +64,10 @@ def test_the_message_names_the_difference_the_bound_and_the_cure(ledger: Ledger)
     with pytest.raises(ImageError) as caught:
         released(Shifted(1), smooth() // 2, ledger)
     assert str(caught.value) == (
-        "shifted: the release of a 40x40 image would differ from it by 1 grey level (root mean square), and "
-        "leaves only above 2: choose stronger parameters, such as a larger cell or radius, which larger "
-        "images need; or write none to send images in clear"
+        "shifted: the release of a 40x40 image would differ from it by 1 grey level (root "
+        "mean square), and must differ by more than 2: choose stronger parameters, such as a "
+        "larger cell or radius, which larger images need; or write none to send images in "
+        "clear"
     )
 
 

@@ -133,7 +133,7 @@ def test_another_spec_has_noise_of_its_own_and_is_charged(photos: Tensor, ledger
     first = released("dp-pix:cell=4,epsilon=3", photos, ledger)
     second = released("dp-pix:cell=4,epsilon=3.5", photos, ledger)
     assert not torch.equal(first.values, second.values)
-    assert ledger.spent_on(digest(photos[0]), Budget.parse("epsilon=9")) == 6.5
+    assert ledger.sum_on(digest(photos[0]), Budget.parse("epsilon=9")) == 6.5
 
 
 # Noise
@@ -288,8 +288,8 @@ def test_what_lies_around_a_region_is_looked_at_whatever_noise_lies_within(
         with pytest.raises(
             ImageError, match=r"75\.86% of the pixels .* leave as they are, and at most 75% may"
         ):
-            releasing.charged_release(box, photos, ledger, **alike, most_clear=0.75)
-        assert releasing.charged_release(box, photos, ledger, **alike, most_clear=0.76).release.boxes
+            releasing.charge_and_release(box, photos, ledger, **alike, most_clear=0.75)
+        assert releasing.charge_and_release(box, photos, ledger, **alike, most_clear=0.76).release.boxes
     monkeypatch.setattr(Region, "find", lambda self, image: [(0, height, 0, width)])
     background = Region(parse(inner), "background", "m")
     monkeypatch.setattr(Region, "digest", lambda self: "0" * 64)
@@ -297,7 +297,7 @@ def test_what_lies_around_a_region_is_looked_at_whatever_noise_lies_within(
     with pytest.raises(
         ImageError, match=r"100\.00% of the pixels of a \d+x\d+ image would leave as they are:"
     ):
-        releasing.charged_release(background, photos, ledger, **alike)
+        releasing.charge_and_release(background, photos, ledger, **alike)
     assert stored(ledger) == before
 
 
@@ -314,7 +314,7 @@ def test_a_copy_without_releases_says_what_would_be_charged_and_leaves_the_ledge
     first = released("gaussian:sigma=40", photos[:4], ledger).values
     ledger.copy_without_releases(tmp_path / "copy.db")
     with Ledger(tmp_path / "copy.db", keep_releases=False) as copy:
-        again, new, _ = releasing.charged_release(
+        again, new, _ = releasing.charge_and_release(
             parse("gaussian:sigma=40"), photos, copy, folders=["/photos"] * len(photos)
         )
         assert not torch.equal(again.values[:4], first)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from cloud import SIDE, encoder
 
-from sfumato.device.client.outgoing import Image, standing_out
+from sfumato.device.client.outgoing import Image, find_standing_out
 from sfumato.errors import ConfigError
 from sfumato.protect import parse
 from sfumato.protect.code import Code, words_of
@@ -33,7 +33,7 @@ def left_out(by_word, classes: str, *, at_most: float, noise: str = "", average:
     pairs = [each.split(":") for each in classes.split()]
     given = {name: [Image(letters[letter]) for letter in word] for name, word in pairs}
     protection = parse(spec + noise, takes=("bits",))
-    return standing_out(protection, given, SHAPE, at_most=at_most, average=average)
+    return find_standing_out(protection, given, SHAPE, at_most=at_most, average=average)
 
 
 def test_a_class_with_a_code_of_its_own_is_left_out_and_those_that_share_one_stay(by_word):
@@ -67,7 +67,7 @@ def test_of_an_average_the_one_code_counts(by_word):
 
 def test_fewer_classes_than_guessing_allows_are_refused(by_word):
     with pytest.raises(
-        ConfigError, match=r"to guess among 3 classes names each in 33.3% already: for at most 20.0% "
+        ConfigError, match=r"a guess among 3 classes already names each in 33.3%: for at most 20.0% "
     ):
         left_out(by_word, "anna:a ben:a carla:a", at_most=0.2)
 
@@ -77,13 +77,13 @@ def test_images_that_cannot_be_read_are_left_to_the_enrolment(by_word, tmp_path:
     shared = next(iter(images.values()))
     given = {"anna": [Image(shared), Image(tmp_path / "none.png")], "ben": [Image(shared)], "carla": []}
     protection = parse(spec, takes=("bits",))
-    assert standing_out(protection, given, SHAPE, at_most=0.5, average=False) == {}
+    assert find_standing_out(protection, given, SHAPE, at_most=0.5, average=False) == {}
 
 
 def test_other_protections_say_that_it_is_for_codes_of_few_bits(by_word, tmp_path: Path):
     image = next(iter(by_word[1].values()))
     long = f"code:artefact={encoder(tmp_path / 'c.safetensors', bits=16)}"
-    for spec, words in (("blur:radius=2", "codes of few bits alone"), (long, "codes of at most 12 bits")):
+    for spec, words in (("blur:radius=2", "codes of few bits show"), (long, "codes of at most 12 bits")):
         protection = parse(spec, takes=("pixels", "bits"))
         with pytest.raises(ConfigError, match=words):
-            standing_out(protection, {"anna": [Image(image)]}, SHAPE, at_most=1.0, average=False)
+            find_standing_out(protection, {"anna": [Image(image)]}, SHAPE, at_most=1.0, average=False)

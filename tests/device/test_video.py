@@ -10,7 +10,7 @@ import torch
 from pictures import photographs
 
 from sfumato.device.jobs.footage import Frame
-from sfumato.device.jobs.video import between, followed, protect_video
+from sfumato.device.jobs.video import cover_between, follow, protect_video
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
@@ -143,7 +143,7 @@ def test_a_face_is_covered_in_all_frames(tmp_path: Path, ledger: Ledger, shared_
 def test_a_clip_in_which_no_face_is_found_is_not_released(tmp_path: Path, ledger: Ledger, shared_data: Path):
     source = write(tmp_path / "in.mp4", scene(6))
     spec = f"blur:radius=6@faces:file={shared_data / DETECTOR}"
-    with pytest.raises(ImageError, match="no face was found in any frame: it is not released"):
+    with pytest.raises(ImageError, match="no face was found in any frame, so it is not released"):
         protect_video(source, tmp_path / "out.mp4", parse(spec), ledger)
     assert not (tmp_path / "out.mp4").exists()
     clip = protect_video(source, tmp_path / "out.mp4", parse(f"{spec},missing=all"), ledger)
@@ -153,16 +153,16 @@ def test_a_clip_in_which_no_face_is_found_is_not_released(tmp_path: Path, ledger
 
 def test_what_is_covered_between_two_looks():
     one, near, far = (0, 10, 0, 10), (4, 14, 4, 14), (50, 60, 50, 60)
-    covered, later = between({one: 0.0}, [near], 0.2, held=1)
+    covered, later = cover_between({one: 0.0}, [near], 0.2, held=1)
     assert covered == [(0, 14, 0, 14)]  # from where it was to where it is
     assert later == {near: 0.0}
-    covered, later = between({one: 0.0}, [far], 0.2, held=1)  # one is found no more, and one is new
+    covered, later = cover_between({one: 0.0}, [far], 0.2, held=1)  # one is found no more, and one is new
     assert covered == [one, far]
     assert later == {far: 0.0, one: 0.2}
-    assert between({one: 0.9}, [], 0.2, held=1) == ([one], {})
+    assert cover_between({one: 0.9}, [], 0.2, held=1) == ([one], {})
     # Frames that are seconds apart: it stays to the next look, and no longer.
-    assert between({one: 0.0}, [], 3.0, held=1) == ([one], {one: 3.0})
-    assert between({one: 3.0}, [], 3.0, held=1) == ([one], {})
+    assert cover_between({one: 0.0}, [], 3.0, held=1) == ([one], {one: 3.0})
+    assert cover_between({one: 3.0}, [], 3.0, held=1) == ([one], {})
 
 
 class Watcher(Region):
@@ -180,7 +180,7 @@ def test_faces_are_looked_for_every_fifth_of_a_second_and_in_every_fifth_frame(
     region = parse(lower)
     watcher = Watcher(region.inner, "box", region.file)
     frames = [Frame(np.full((3, 8, 8), number, np.uint8), ticks * number, ticks) for number in range(12)]
-    covered = list(followed(iter(frames), watcher, Fraction(1, 100)))
+    covered = list(follow(iter(frames), watcher, Fraction(1, 100)))
     assert [frame.time for frame, _ in covered] == [frame.time for frame in frames]
     assert watcher.__dict__["looks"] == sorted({*range(0, 12, looks), 11})
 
@@ -195,7 +195,7 @@ def test_a_face_that_is_lost_stays_covered_for_a_second_and_to_the_next_look(
         Frame(np.full((3, 8, 8), 255 if number == 0 else 9, np.uint8), ticks * number, ticks)
         for number in range(40)
     ]
-    boxes = [bool(boxes) for _, boxes in followed(iter(frames), watcher, Fraction(1, 100))]
+    boxes = [bool(boxes) for _, boxes in follow(iter(frames), watcher, Fraction(1, 100))]
     assert sum(boxes) == covered
     assert boxes == sorted(boxes, reverse=True)
 
@@ -203,7 +203,7 @@ def test_a_face_that_is_lost_stays_covered_for_a_second_and_to_the_next_look(
 @pytest.mark.parametrize(
     ("spec", "name", "message"),
     [
-        ("dp-pix:cell=8,epsilon=3", "out.mp4", "averages its noise over frames that show the same"),
+        ("dp-pix:cell=8,epsilon=3", "out.mp4", "can average its noise over frames that show the same"),
         ("blur:radius=4", "out.avi", "a protected video is an .mp4"),
     ],
 )

@@ -265,7 +265,7 @@ def test_what_is_to_be_shown_is_not_to_be_hidden():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"against": -1.0}, "against=-1: at least 0, for none"),
+        ({"against": -1.0}, "against=-1: at least 0 (no retry)"),
         ({"against": math.inf}, "against=inf: at least 0"),
         ({"values": "none"}, "values=none: choose hard or soft or shape"),
         ({"values": "soft"}, "values=soft: the networks were never shown soft values: set selection=soft"),

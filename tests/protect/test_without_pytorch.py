@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from sfumato import images
-from sfumato.device.jobs.releasing import squared_difference
+from sfumato.device.jobs.releasing import square_difference
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.protect import parse
 
@@ -74,7 +74,7 @@ def test_the_difference_of_two_images_is_the_sum_of_squares_where_it_counts():
     rng = np.random.default_rng(1)
     one, other = rng.integers(0, 256, (2, 3, 9, 7)).astype(np.uint8)
     squares = (one.astype(int) - other) ** 2
-    assert squared_difference(one, other) == (squares.sum(), 3 * 9 * 7)
+    assert square_difference(one, other) == (squares.sum(), 3 * 9 * 7)
     covered = rng.random((1, 9, 7)) < 0.4
-    assert squared_difference(one, other, covered) == (squares[:, covered[0]].sum(), 3 * covered.sum())
-    assert squared_difference(one, other, np.zeros_like(covered)) == (0, 0)
+    assert square_difference(one, other, covered) == (squares[:, covered[0]].sum(), 3 * covered.sum())
+    assert square_difference(one, other, np.zeros_like(covered)) == (0, 0)

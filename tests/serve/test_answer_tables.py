@@ -188,8 +188,8 @@ def test_a_table_is_looked_up_by_its_own_encoder_without_noise(
     enrolled(device, images)
     table = device.ask("answer_table")
     own = device.spec.partition("=")[2]
-    with pytest.raises(ConfigError, match="nothing leaves here, and noise only makes answers worse"):
+    with pytest.raises(ConfigError, match="nothing leaves the device, and noise only makes answers worse"):
         look_up.look_up(table, Code(own, flip=0.1), images[0])
     other = encoder(tmp_path / "other.safetensors", seed=1, bits=BITS)
-    with pytest.raises(ConfigError, match="another artefact than the table was made for"):
+    with pytest.raises(ConfigError, match="not the artefact that the table was made for"):
         look_up.look_up(table, Code(str(other)), images[0])

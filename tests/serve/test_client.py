@@ -415,7 +415,7 @@ def test_every_byte_that_is_sent_is_the_release_or_says_where_it_goes(cloud: Clo
     with Ledger(cloud.ledger) as ledger:
         clean = [images.read(path, size=SIDE) for path in photos]
         digests = [images.digest(each) for each in clean]
-        kept = ledger.kept(digests, SPEC)
+        kept = ledger.find_releases(digests, SPEC)
     values = torch.stack(
         [torch.frombuffer(bytearray(kept[each]), dtype=torch.uint8).view(3, 4, 4) for each in digests]
     )
@@ -598,7 +598,7 @@ def test_what_was_accepted_once_is_not_asked_again_and_nothing_else_is_accepted(
     cloud.client(protection=None).enrol("anna", cloud.photos(1), classifier="vases")
     assert len(cloud.wire.bodies()) == 2
     cloud.client().create("others", "noisy")
-    with pytest.raises(ConfigError, match="Nobody agreed to that on this device"):
+    with pytest.raises(ConfigError, match="Nobody on this device agreed"):
         cloud.client(protection=None).enrol("anna", cloud.photos(1), classifier="others")
     assert len(cloud.wire.bodies()) == 2
 
@@ -616,7 +616,7 @@ def test_a_demand_that_nobody_accepts_is_shown_with_both_cures_and_nothing_is_be
     assert str(caught.value) == (
         f"{HERE} wants images of 3x16x16 for 'default', protected by {SPEC}: hides any 1 pixel at eps = 3 "
         "(pure DP); the whole image only at eps = 768; nothing is proved about who it shows. "
-        "Nobody agreed to that on this device, and nothing was sent: choose it with "
+        "Nobody on this device agreed, and nothing was sent: choose it with "
         f"protection='{SPEC}' (--with {SPEC}), or accept it at a terminal"
     )
     with pytest.raises(ConfigError, match="It was not accepted, and nothing was sent"):
@@ -1012,7 +1012,7 @@ def test_what_is_proved_of_a_chosen_protection_is_shown_once_for_a_classifier(cl
 
 
 def test_what_is_no_code_is_not_averaged(cloud: Cloud):
-    with pytest.raises(ConfigError, match="codes alone are averaged on the device: protect by code:artefact"):
+    with pytest.raises(ConfigError, match="only codes can be averaged on the device: use code:artefact"):
         cloud.client().enrol("anna", cloud.photos(0), average=True)
     assert cloud.wire.bodies() == []
 
@@ -1333,7 +1333,7 @@ def test_a_packed_answer_is_refused_before_a_byte_of_it_is_read(tmp_path: Path, 
         headers.append(request.headers.get_list("accept-encoding"))
         return httpx.Response(200, headers={"content-encoding": coding}, stream=body)
 
-    with pytest.raises(ServiceError, match="a packed answer, and plain ones were asked for"):
+    with pytest.raises(ServiceError, match="a packed answer to a request for a plain one"):
         asking(tmp_path, answer, retries=0).models()
 
     async def ask() -> None:
@@ -1341,7 +1341,7 @@ def test_a_packed_answer_is_refused_before_a_byte_of_it_is_read(tmp_path: Path, 
         async with AsyncClient(HERE, transport=httpx.MockTransport(answer), **settings) as device:
             await device.models()
 
-    with pytest.raises(ServiceError, match="a packed answer, and plain ones were asked for"):
+    with pytest.raises(ServiceError, match="a packed answer to a request for a plain one"):
         asyncio.run(ask())
     assert not body.asked
     assert headers == [["identity"]] * 2
@@ -1417,7 +1417,7 @@ def test_an_asynchronous_client_asks_again_too(tmp_path: Path, monkeypatch: pyte
     [
         (httpx.Response(404, text="<html>"), "404: not the answer of a sfumato service"),
         (httpx.Response(404, json=["x"]), "404: not the answer of a sfumato service"),
-        (httpx.Response(200, text="<html>"), "an answer that is not a list"),
+        (httpx.Response(200, text="<html>"), "the answer is not a list"),
         (httpx.Response(301, headers={"location": "https://elsewhere.example"}), "301: it redirects"),
         (problem(422, "a\x1b[2Jb"), r"422: a\\x1b\[2Jb"),
     ],
@@ -1451,7 +1451,7 @@ def test_the_key_is_in_no_error_no_text_and_no_log(
 
 def test_a_key_that_no_header_holds_is_refused_without_being_shown(tmp_path: Path):
     for key in ("", "line\nbreak", "Schlüssel", "x" * 201, "two words"):
-        with pytest.raises(ConfigError, match="characters: it is 1 to 200 printable ones") as caught:
+        with pytest.raises(ConfigError, match="characters: it needs 1 to 200 printable ones") as caught:
             asking(tmp_path, models_reply, key=key)
         assert not key or key not in str(caught.value)
 
@@ -1475,12 +1475,12 @@ def test_a_key_goes_over_tls_or_stays_on_the_machine(tmp_path: Path):
     "url", ["cloud.example", "ftp://cloud.example", "https://", "https://a:b:c", "https://a/?key=b", ""]
 )
 def test_an_address_is_an_address(tmp_path: Path, url: str):
-    with pytest.raises(ConfigError, match="this is not an address of a service: write"):
+    with pytest.raises(ConfigError, match="this is not the address of a service: write"):
         Client(url, key=KEY, ledger=tmp_path / "ledger.db")
 
 
 def test_a_password_in_an_address_is_not_shown(tmp_path: Path):
-    with pytest.raises(ConfigError, match="has a name or a password") as caught:
+    with pytest.raises(ConfigError, match="has a user name or a password") as caught:
         Client("https://me:hidden@cloud.example", key=KEY, ledger=tmp_path / "ledger.db")
     assert "hidden" not in str(caught.value)
 

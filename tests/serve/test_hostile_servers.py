@@ -141,7 +141,7 @@ def test_a_demand_that_nobody_agreed_to_gets_nothing(
     service: Hostile, device: Callable[..., Client], photo: Path, spec: str
 ):
     service.models = [described(spec)]
-    with pytest.raises(ConfigError, match="Nobody agreed to that on this device, and nothing was sent"):
+    with pytest.raises(ConfigError, match="Nobody on this device agreed, and nothing was sent"):
         device().enrol("anna", photo)
     assert service.releases() == []
 
@@ -163,7 +163,7 @@ def test_a_demand_changed_by_a_millionth_gets_nothing_more(
                 other.enrol("anna", photo)
             assert re.fullmatch(
                 rf"{URL}: images leave for 'default' by {SPEC} of images of 3x16x16 since "
-                r"20\d\d-\d\d-\d\d \d\d:\d\d UTC, and now the service demands dp-pix:cell=4,epsilon=3.00000"
+                r"20\d\d-\d\d-\d\d \d\d:\d\d UTC, but now the service demands dp-pix:cell=4,epsilon=3.00000"
                 r"\d of images of 3x16x16: nothing was sent. If you agree: choose it with protection=... "
                 rf"\(--with SPEC\), or accept it after `sfumato ledger unpin {URL}`",
                 str(caught.value),

@@ -255,9 +255,7 @@ def header(spec: str, *, size: int = 24, made_of: str | None = None) -> wire.Hea
 
 def test_a_release_of_another_protection_size_or_artefact_is_refused():
     assert demand_of(served("gaussian:sigma=40"), header("gaussian:sigma=40")).spec == "gaussian:sigma=40"
-    with pytest.raises(
-        NotProtectedError, match="takes releases of gaussian:sigma=40: protect with one of these"
-    ):
+    with pytest.raises(NotProtectedError, match="takes releases of gaussian:sigma=40: use one of these"):
         demand_of(served("gaussian:sigma=40"), header("gaussian:sigma=20"))
     with pytest.raises(NotProtectedError, match="images of 3x32x32, and the model's are 3x24x24: resize"):
         demand_of(served("none"), header("none", size=32))
@@ -355,7 +353,7 @@ def test_bits_numbers_and_images_are_not_taken_for_each_other():
         demand_of(served(CODE), header(CODE))
     with pytest.raises(NotProtectedError, match=r"takes releases of feature:.* and this is of bits"):
         demand_of(served("feature:artefact=f"), code_header(4, "feature:artefact=f,noise=1"))
-    with pytest.raises(NotProtectedError, match=r"takes releases of code:.*: protect with one of these"):
+    with pytest.raises(NotProtectedError, match=r"takes releases of code:.*: use one of these"):
         demand_of(served(CODE), code_header(4, "feature:artefact=c.safetensors,noise=1"))
     with pytest.raises(DataError, match="is not a plain image: send it in the release format"):
         read_png(images.encode(worst()[0]), served(CODE), served(CODE).demands[0])

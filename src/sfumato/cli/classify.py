@@ -150,12 +150,12 @@ def _by_table(
     """
     from sfumato.base.files import printable
     from sfumato.device.client import look_up
-    from sfumato.device.client.demands import Policy, parsed
+    from sfumato.device.client.demands import Policy, parse_protection
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
     from sfumato.protect.code import Code
 
-    code = None if spec is None else parsed(spec)
+    code = None if spec is None else parse_protection(spec)
     if not isinstance(code, Code):
         raise ConfigError("a table is of codes: name the encoder by --with code:artefact=FILE")
     known = look_up.read(path) if path.exists() else None
@@ -179,4 +179,4 @@ def _by_table(
         ),
         err=True,
     )
-    return look_up.by_table(found, code)
+    return look_up.answerer(found, code)

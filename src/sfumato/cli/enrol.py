@@ -138,7 +138,7 @@ def connect(
     import sys
 
     from sfumato.device.client import Client
-    from sfumato.device.client.demands import parsed
+    from sfumato.device.client.demands import parse_protection
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
 
@@ -148,7 +148,7 @@ def connect(
     return Client(
         url,
         key=key,
-        protection=None if spec is None else parsed(spec),
+        protection=None if spec is None else parse_protection(spec),
         accept=_accept if sys.stdin.isatty() and sys.stderr.isatty() else None,
         notice=_notice,
         ledger=ledger or default_path(),

@@ -25,7 +25,7 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
     from datetime import UTC, datetime
 
     from sfumato.device.ledger import Ledger
-    from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, described
+    from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, describe
     from sfumato.protect.naming import PEOPLE
 
     path = _existing(path)
@@ -44,7 +44,7 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
                 "specs": summary.specs,
                 "budgets": [
                     {
-                        "scope": described(limit.scope),
+                        "scope": describe(limit.scope),
                         "budget": str(limit.budget),
                         "definition": limit.budget.definition,
                         "amount": limit.budget.amount,
@@ -68,11 +68,11 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
     for spec, count in summary.specs.items():
         print(f"{spec}: {count:,}")
     for limit in summary.budgets:
-        words = f"budget of {described(limit.scope)}: {limit.budget}"
+        words = f"budget of {describe(limit.scope)}: {limit.budget}"
         if limit.scope in (EVERY_IMAGE, EVERY_PERSON) or math.isinf(limit.budget.amount):
             print(words)
         else:
-            print(f"{words}; {limit.budget.spent_in_words(limit.spent)}")
+            print(f"{words}; {limit.budget.describe_spent(limit.spent)}")
     print(f"near copies of an image: {_NEAR_COPIES[near_copies]}")
     for (service, classifier), pin in summary.pins.items():
         day = datetime.fromtimestamp(pin.since, UTC).date()
@@ -122,7 +122,7 @@ def naming(
     are usually released. Something is proved about codes of few bits, and about answers.
     """
     from sfumato.device.ledger import Ledger
-    from sfumato.device.ledger.scopes import described, scope_of
+    from sfumato.device.ledger.scopes import describe, scope_of
     from sfumato.dp.naming import BY_STRENGTH
     from sfumato.errors import LedgerError
     from sfumato.protect.naming import PEOPLE
@@ -139,7 +139,7 @@ def naming(
                     for assuming in BY_STRENGTH
                     for each in ledger.namings(among or PEOPLE, folder=folder, person=name, assuming=assuming)
                 ]
-                print_json({"subject": described(scope_of(folder, name)), "namings": stated})
+                print_json({"subject": describe(scope_of(folder, name)), "namings": stated})
             else:
                 print(_proved(ledger, among or PEOPLE, folder, name))
 
@@ -147,14 +147,14 @@ def naming(
 def _proved(ledger: "Ledger", among: Sequence[int], folder: str | None, person: str | None) -> str:
     """What all releases of a person, or of a folder, prove of naming them, in a sentence."""
     from sfumato.base.files import printable
-    from sfumato.device.ledger.scopes import described, scope_of
+    from sfumato.device.ledger.scopes import describe, scope_of
     from sfumato.dp.naming import Assumption, Naming, sentences
 
     def assuming(assumption: Assumption) -> list[Naming]:
         return ledger.namings(among, folder=folder, person=person, assuming=assumption)
 
     words = sentences(assuming, releases=assuming("none")[0].releases)
-    return f"{printable(described(scope_of(folder, person)))}: {words}"
+    return f"{printable(describe(scope_of(folder, person)))}: {words}"
 
 
 _NEAR_COPIES = {
@@ -211,7 +211,7 @@ def budget(
     with Ledger(path or default_path()) as ledger:
         spent = ledger.set_budget(limit, folder=folder, person=person)
         survey(ledger)
-        unheld = 0 if limit is None or folder is not None or person else ledger.unheld(limit)
+        unheld = 0 if limit is None or folder is not None or person else ledger.count_unheld(limit)
     subject = "every image"
     if folder is not None:
         subject = without_password(folder) if is_url(folder) else folder
@@ -223,11 +223,11 @@ def budget(
         print(f"budget of {subject}: {limit}")
     elif math.isinf(spent):
         print(
-            f"budget of {subject}: {limit}. Nothing more can be released there, since {limit.unheld} that "
-            "was made there, such as a blur. A number of releases (releases=5) limits it"
+            f"budget of {subject}: {limit}. Nothing more can be released there, since {limit.unheld} made "
+            "there, such as a blur. A number of releases (releases=5) limits it"
         )
     else:
-        print(f"budget of {subject}: {limit}; {limit.spent_in_words(spent)}")
+        print(f"budget of {subject}: {limit}; {limit.describe_spent(spent)}")
     if limit is not None and limit.holds_nothing_of:
         typer.echo(f"note: {limit.holds_nothing_of}", err=True)
         if unheld:

@@ -541,8 +541,8 @@ def _proved(protection: "Protection", shape: tuple[int, int, int], count: int) -
 
 def _begun() -> str:
     """What to know of a ledger that is new."""
-    from sfumato.device.ledger.scopes import described
+    from sfumato.device.ledger.scopes import describe
     from sfumato.device.ledger.tables import DEFAULT_BUDGETS
 
-    limits = "; ".join(f"{described(scope)} may have {budget}" for scope, budget in DEFAULT_BUDGETS.items())
+    limits = "; ".join(f"{describe(scope)} may have {budget}" for scope, budget in DEFAULT_BUDGETS.items())
     return f"the ledger is new: {limits} (change it with `sfumato ledger budget`)"

@@ -9,7 +9,7 @@ __all__ = ["AsyncClient", "Client", "Demanded", "Enrolled", "Guess", "ServiceErr
 
 
 def __getattr__(name: str) -> object:
-    # Not at import: a look-up in an answer table needs no HTTP.
+    # Lazy: a look-up in an answer table needs no HTTP.
     if name in __all__:
         from sfumato.device.client import client
 

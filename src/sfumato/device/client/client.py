@@ -1,10 +1,10 @@
-"""The device's side of the service: protect here, by the ledger of this device, and send what may leave.
+"""The client of a service: protects images here, charges the ledger of this device, and sends releases.
 
-No pixel that was not released is in anything that is sent: what leaves is a release, as sfumato.wire writes
-it, and the address, which holds the label. A label is not protected: choose one that says nothing.
+A request contains no unreleased pixel: it contains a release, as sfumato.wire writes it, and the address with
+the label. A label is not protected: choose one that says nothing.
 
-The device decides how images are protected; a service can only ask (sfumato.device.client.demands). The
-messages are in sfumato.device.client.conversation; here are two clients, over a connection of each kind.
+The device decides how images are protected; a service can only ask (sfumato.device.client.demands).
+sfumato.device.client.conversation has the messages; this module has two clients, for each kind of connection.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, over
 from urllib.parse import quote
 
 from sfumato.base.files import printable
-from sfumato.device.client.addresses import quoted_label
+from sfumato.device.client.addresses import quote_label
 from sfumato.device.client.conversation import Batch, Conversation, Enrolled, Guess
 from sfumato.device.client.demands import Accept, Demanded, Notice, Protecting
 from sfumato.device.client.exchange import (
@@ -49,7 +49,7 @@ with needs_extra("the client", "serve"):
 
 __all__ = ["AsyncClient", "Client", "Demanded", "Enrolled", "Guess", "ServiceError"]
 
-_MOST_REASON = 500  # characters of why there is no answer
+_MOST_REASON = 500  # characters of the reason of a lost answer
 
 _Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
@@ -62,15 +62,15 @@ class _Done(Generic[_Answer]):
 
 
 def _next(steps: Steps[_Answer], reply: Reply | Lost | None) -> Request | Pause | _Done[_Answer]:
-    """Take the reply to the last request, and continue to the next request or pause or the end."""
+    """Pass the reply to the last request on; return the next request or pause, or the answer."""
     try:
         return steps.send(reply)
-    except StopIteration as end:  # which must not leave a thread or a coroutine
+    except StopIteration as end:  # StopIteration must not leave a thread or a coroutine
         return _Done(end.value)
 
 
 class _Method(Generic[_Given, _Answer]):
-    """A method of both clients, by its steps: Client gives the answer, of AsyncClient it is awaited."""
+    """A method of both clients, made from its steps: Client returns the answer, AsyncClient a coroutine."""
 
     def __init__(self, steps: Callable[Concatenate[Any, _Given], Steps[_Answer]]) -> None:
         @wraps(steps)
@@ -81,7 +81,7 @@ class _Method(Generic[_Given, _Answer]):
         async def ask_beside(self: "AsyncClient", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
             return await self._run(steps(self, *args, **kwargs))
 
-        signature = inspect.signature(steps)  # which help() shows: with the answer, and not the steps to it
+        signature = inspect.signature(steps)  # help() shows the answer and not the steps to it
         signature = signature.replace(return_annotation=get_args(signature.return_annotation)[-1])
         ask.__dict__["__signature__"] = ask_beside.__dict__["__signature__"] = signature
         self._ask, self._ask_beside = ask, ask_beside
@@ -100,7 +100,7 @@ class _Method(Generic[_Given, _Answer]):
 
 
 class _Service(ABC, Generic[_Transport]):
-    """What both clients offer. State: its connections."""
+    """The methods of both clients. State: its connections."""
 
     def __init__(
         self,
@@ -117,29 +117,29 @@ class _Service(ABC, Generic[_Transport]):
         insecure: bool = False,
         transport: _Transport | None = None,
     ) -> None:
-        """Nothing is sent yet.
+        """Check the arguments; nothing is sent yet.
 
         Args:
             url: of the service, such as "https://cloud.example".
             key: the secret that `sfumato keys create` printed.
-            protection: a spec, or a protection; None for what was chosen or accepted before for this service
-                and classifier, as the ledger has it. Clear images are sent only where "none" is asked for;
-                a private feature or a code is named with its noise, such as
-                "feature:artefact=f.safetensors,noise=0.5" or "code:artefact=c.safetensors,flip=0.1".
-            accept: asked where there is no protection and nothing was accepted before: whether images may
-                leave as the model demands. True pins that. None never accepts. AsyncClient calls it, and
-                `failed` of enrol, in another thread.
-            notice: called with what is proved of `protection`, when it is used for this service and
-                classifier for the first time: before anything is sent.
-            ledger: the path of this device's ledger, which is begun where there is none.
-            classifier: the name of the one that is meant where a call names none.
-            timeout: seconds for a connection, and for each wait for bytes; four times as many for an answer.
-            retries: how often a request is sent again at most.
-            insecure: also send to an http address of another machine: key and labels travel in clear.
-            transport: what sends, in place of the network: for tests.
+            protection: a spec, or a protection; None for the one that was chosen or accepted before for this
+                service and classifier, by the ledger. Clear images need an explicit "none"; a private feature
+                or a code needs its noise, such as "feature:artefact=f.safetensors,noise=0.5" or
+                "code:artefact=c.safetensors,flip=0.1".
+            accept: asked, without a protection or an earlier acceptance, whether images may leave as the
+                model demands. True pins that. None never accepts. AsyncClient calls it, and `failed` of
+                enrol, in another thread.
+            notice: called with the guarantee of `protection` when it is first used for this service and
+                classifier, before anything is sent.
+            ledger: the path of this device's ledger, which is created if it is absent.
+            classifier: the name of the classifier for calls that name none.
+            timeout: seconds for a connection, and for each wait for bytes; four times as long for an answer.
+            retries: the most times that a request is sent again.
+            insecure: allow http to another machine: key and labels travel in clear.
+            transport: replaces the network, for tests.
 
         Raises:
-            ConfigError: an address, a key or a number that cannot be.
+            ConfigError: an invalid address, key or number.
             SpecError: a malformed spec.
             ArtefactError: the artefact of a code cannot be read.
         """
@@ -160,34 +160,34 @@ class _Service(ABC, Generic[_Transport]):
             timeout=timeout,
             headers=NOT_PACKED,
             follow_redirects=False,
-            # A proxy of the environment would be sent an http request whole, with the key.
+            # A proxy of the environment would get a whole http request, with the key.
             trust_env=self._conversation.url.startswith("https:"),
             transport=transport,
         )
 
     @abstractmethod
     def _connect(self, **settings: Any) -> None:
-        """Have a connection of httpx."""
+        """Open a connection of httpx."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._conversation.url!r})"
 
     @_Method
     def models(self) -> Steps[list[ModelInfo]]:
-        """The models that the service runs, and the protections that each takes.
+        """List the models that the service runs, and the protections that each takes.
 
-        This and all other methods raise ServiceError where the service refuses or cannot be reached.
+        This and all other methods raise ServiceError if the service refuses or cannot be reached.
         """
         return self._conversation.models()
 
     @_Method
     def classifiers(self) -> Steps[list[ClassifierInfo]]:
-        """The classifiers of this tenant."""
+        """List the classifiers of this tenant."""
         return self._conversation.classifiers()
 
     @_Method
     def create(self, name: str, model: str) -> Steps[ClassifierInfo]:
-        """Begin a classifier for a model. ServiceError of status 409 where there is one of that name."""
+        """Create a classifier for a model. Raises ServiceError (409) if the name exists."""
         return self._conversation.create(name, model)
 
     @_Method
@@ -201,34 +201,32 @@ class _Service(ABC, Generic[_Transport]):
         people: bool = False,
         average: bool = False,
     ) -> Steps[Enrolled]:
-        """Make images examples of a class; the classifier is begun where it is new and one model fits.
+        """Make images examples of a class. A new classifier is created if one model fits.
 
-        Images are protected and sent 32 at a time. Where the service would refuse them, as by a key that may
-        only ask, nothing is charged. After a later error, those before it are enrolled, and the same
-        call continues: the same image is the same release, charged once and enrolled once in this class. The
-        service knows it by an id that this ledger makes, and of which another class, classifier or service
-        gets another. Images that differ count each, also where their releases are equal.
+        Images are protected and sent 32 at a time. If the service would refuse them, for example with a
+        read-only key, nothing is charged. After a later error, earlier images are enrolled, and the same call
+        resumes: the same image is the same release, charged once and enrolled once in this class. The service
+        recognises it by an id that this ledger makes; another class, classifier or service gets another id.
+        Different images count each, even if their releases are equal.
 
         Args:
             label: of the class.
             sources: files, Pillow images, (C, H, W) uint8 tensors, or one of these. A centre square of each
                 is resized to what the model takes.
-            classifier: its name; None for the client's own.
-            failed: called with each image that cannot be read, whose release would be nearly itself, or that
-                would pass a budget, and why; None raises that instead.
-            people: whether the label says who is on the images: then they count for the budget of that
-                person. By default a class is not a person.
-            average: of codes alone: make one code of all the images here, the class's prototype, and send
+            classifier: a name; None for the client's own.
+            failed: called with each image that cannot be read, is nearly its own release, or would pass a
+                budget, and with the error; None raises the error.
+            people: whether the label is a person's name: images then count for the budget of that person. By
+                default a class is not a person.
+            average: for codes only: average all images here into one code, the class's prototype, and send
                 that. It costs the class as many bits as one image does.
 
         Raises:
-            ConfigError: the model takes another protection, or one that nobody chose or accepted; or demands
-                another than it did; no model fits, or several do; no label; or what is not a code is
-                averaged.
-            BudgetExceededError: an image would pass a budget of the ledger; of its 32, none was sent. Not
-                where there is `failed`.
-            ImageError: an image that cannot be read, or whose release would be nearly itself. Not where there
-                is `failed`.
+            ConfigError: the model takes another protection, or one that nobody chose or accepted, or demands
+                another than before; no model fits, or several do; not a label; or `average` without a code.
+            BudgetExceededError: an image would pass a budget of the ledger; none of its 32 was sent. Not with
+                `failed`.
+            ImageError: an image cannot be read, or is nearly its own release. Not with `failed`.
             LedgerError: the ledger cannot be used.
         """
         return self._conversation.enrol(label, sources, classifier, failed, people=people, average=average)
@@ -244,22 +242,22 @@ class _Service(ABC, Generic[_Transport]):
         average: bool = False,
         at_most_named: float | None = None,
     ) -> Steps[dict[str, Enrolled]]:
-        """As enrol, for many classes: 32 images of any of them in a request.
+        """Like enrol, for many classes: 32 images of any of them in a request.
 
-        Of the images of one request all are enrolled, or none. Classes of an image or two are enrolled many
-        times as fast so.
+        A request enrols all of its images, or none. This is many times as fast for classes of an image or
+        two.
 
         Args:
             images: of each label.
             classifier, failed, people, average: see enrol.
-            at_most_named: refuse a class that one of its codes names more often than this, from 0 to 1, among
-                the classes of this call, to whoever has all these images: those that stand out most, until
-                none does. For codes of at most 12 bits. None refuses none.
+            at_most_named: from 0 to 1: refuse a class that an adversary with all these images could name more
+                often than this from one of its codes, among the classes of this call; the most exposed class
+                first, until none is left. For codes of at most 12 bits. None refuses none.
 
         Returns:
-            Of each label, in Unicode's NFC.
+            the result for each label, in Unicode's NFC.
 
-        Raises: as enrol does; and ConfigError if `at_most_named` is for too few classes, or no such code.
+        Raises: as enrol; and ConfigError if `at_most_named` has too few classes, or another protection.
         """
         return self._conversation.enrol_many(
             images, classifier, failed, people=people, average=average, at_most_named=at_most_named
@@ -267,12 +265,12 @@ class _Service(ABC, Generic[_Transport]):
 
     @_Method
     def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> Steps[list[Guess]]:
-        """The classes that an image may be of, the likeliest first; before them Guess(None), if of none.
+        """Guess the class of an image, the likeliest first; Guess(None) comes first if it is of none.
 
-        What leaves is charged. Where the service would refuse the image, because there is no such classifier,
-        no class or no model, or by the key, that is asked before, and nothing is charged.
+        The release is charged. The classifier, its classes, its model and the key are checked before: if the
+        service would refuse the image, nothing is charged.
 
-        Raises: as enrol does; and ConfigError without a class.
+        Raises: as enrol; and ConfigError without a class.
         """
         guesses = yield from self._conversation.classify([source], classifier, top)
         return guesses[0]
@@ -287,7 +285,7 @@ class _Service(ABC, Generic[_Transport]):
         batch: Batch | None = None,
         failed: Failed | None = None,
     ) -> Steps[list[list[Guess]]]:
-        """As classify, for each of many images, 32 in a request.
+        """Like classify, for each of many images, 32 in a request.
 
         Args:
             sources, top, classifier: see classify.
@@ -305,13 +303,13 @@ class _Service(ABC, Generic[_Transport]):
     def answer_table(
         self, *, classifier: str | None = None, known: AnswerTable | None = None
     ) -> Steps[AnswerTable]:
-        """The signed table of answers to every code, which sfumato.device.client.look_up reads.
+        """Fetch the signed table of answers to every code, for sfumato.device.client.look_up.
 
-        For codes of at most 16 bits, without noise. The key that signs is pinned in the ledger at first.
+        For codes of at most 16 bits, without noise. The first signing key is pinned in the ledger.
 
         Args:
-            classifier: its name; None for the client's own.
-            known: a table that was asked for before: it is given back if the classifier has not changed.
+            classifier: a name; None for the client's own.
+            known: an earlier table: it is returned if the classifier has not changed.
 
         Raises:
             ServiceError: also if the classifier has no table.
@@ -321,33 +319,34 @@ class _Service(ABC, Generic[_Transport]):
 
     @_Method
     def classes(self, *, classifier: str | None = None) -> Steps[list[ClassSummary]]:
-        """The classes of a classifier, and of how many examples each is."""
+        """List the classes of a classifier, and the number of examples of each."""
         return self._conversation.classes(classifier)
 
     @_Method
     def forget(self, label: str, *, classifier: str | None = None) -> Steps[int]:
-        """Forget a class. Returns how many examples were forgotten."""
-        return self._conversation.forget(f"/classes/{quoted_label(label)}", classifier)
+        """Forget a class. Returns the number of examples forgotten."""
+        return self._conversation.forget(f"/classes/{quote_label(label)}", classifier)
 
     @_Method
     def forget_example(self, example: str, *, classifier: str | None = None) -> Steps[int]:
-        """Forget one example, by the id that `enrol` gave: 1."""
+        """Forget one example, by its id from `enrol`. Returns 1."""
         return self._conversation.forget(f"/examples/{quote(example, safe='')}", classifier)
 
     @_Method
     def forget_classifier(self, classifier: str) -> Steps[int]:
-        """Forget a classifier with all its classes. Returns how many examples were forgotten."""
+        """Forget a classifier with all its classes. Returns the number of examples forgotten."""
         return self._conversation.forget("", classifier)
 
 
 class Client(_Service[httpx.BaseTransport]):
-    """A service, asked from a device on which every image is protected first. State: its connections.
+    """A client that protects every image on the device first. State: its connections.
 
-    An image is charged in the ledger at the size that the model takes. For a model of another size it has
-    another release, which the ledger counts with the first: they are near copies.
+    An image is charged in the ledger at the size that the model takes. A model of another size gets another
+    release, which the ledger counts with the first: they are near copies.
 
-    Threads may share one. Where a reply is lost or the service is busy, what can be repeated without harm is
-    sent again: questions, and enrolments, which the service knows by their ids.
+    Threads may share one. If a reply is lost or the service is busy, requests that are safe to repeat are
+    sent
+    again: questions, and enrolments, which the service knows by their ids.
     """
 
     def _connect(self, **settings: Any) -> None:
@@ -372,41 +371,41 @@ class Client(_Service[httpx.BaseTransport]):
         return step.answer
 
     def _reply(self, request: Request) -> Reply | Lost:
-        """What came of a request in its time. A thread that still waits, as for a header, is left."""
+        """Send a request within its time. A thread that still waits, as for a header, is abandoned."""
         seconds = most_seconds(request, self._timeout)
         received: Future[Reply | Lost] = Future()
 
         def receive() -> None:
             try:
-                received.set_result(self._received(request, time.monotonic() + seconds))
-            except BaseException as error:  # of the one who asks
+                received.set_result(self._receive(request, time.monotonic() + seconds))
+            except BaseException as error:  # raised in the caller's thread
                 received.set_exception(error)
 
         threading.Thread(target=receive, name="sfumato-reply", daemon=True).start()
         wait([received], timeout=seconds)
         return received.result() if received.done() else TOO_SLOW
 
-    def _received(self, request: Request, until: float) -> Reply | Lost:
+    def _receive(self, request: Request, until: float) -> Reply | Lost:
         headers = self._conversation.headers(request)
         try:
             with self._http.stream(
                 request.method, request.path, content=request.content, headers=headers
             ) as reply:
                 receiving = Receiving(reply.status_code, reply.headers, until=until)
-                lost = receiving.refused()
+                lost = receiving.refuse()
                 assert isinstance(reply.stream, httpx.SyncByteStream)
-                parts = iter(reply.stream)  # as they travel: nothing unpacks them
+                parts = iter(reply.stream)  # raw bytes: nothing unpacks them
                 while lost is None and (part := next(parts, None)) is not None:
                     lost = receiving.add(part)
                 return lost or receiving.reply()
         except httpx.HTTPError as error:
-            return _lost(error)
+            return _lost_by(error)
 
 
 class AsyncClient(_Service[httpx.AsyncBaseTransport]):
-    """As Client, for a program with an event loop, which images do not hold up: they are protected beside it.
+    """Like Client, for a program with an event loop: images are protected in another thread.
 
-    State: its connections. Arguments, methods, promises and errors are those of Client.
+    State: its connections. Arguments, methods, guarantees and errors are those of Client.
     """
 
     def _connect(self, **settings: Any) -> None:
@@ -442,7 +441,7 @@ class AsyncClient(_Service[httpx.AsyncBaseTransport]):
                 ) as reply,
             ):
                 receiving = Receiving(reply.status_code, reply.headers, until=time.monotonic() + seconds)
-                lost = receiving.refused()
+                lost = receiving.refuse()
                 assert isinstance(reply.stream, httpx.AsyncByteStream)
                 parts = aiter(reply.stream)
                 while lost is None and (part := await anext(parts, None)) is not None:
@@ -451,11 +450,11 @@ class AsyncClient(_Service[httpx.AsyncBaseTransport]):
         except TimeoutError:
             return TOO_SLOW
         except httpx.HTTPError as error:
-            return _lost(error)
+            return _lost_by(error)
 
 
-def _lost(error: httpx.HTTPError) -> Lost:
-    # Not as a cause: it holds the request, and that the key.
+def _lost_by(error: httpx.HTTPError) -> Lost:
+    # The error is not chained: it holds the request, and the request holds the key.
     reason = printable(f"{type(error).__name__}: {error}".rstrip(": "))[:_MOST_REASON]
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
@@ -468,11 +467,11 @@ def _lost(error: httpx.HTTPError) -> Lost:
     return Lost(reason, cure, lasting=True)
 
 
-_NO_TLS = "it must offer TLS 1.2 or later at this port: check the port, or have the service set up for it"
+_NO_TLS = "it must offer TLS 1.2 or later at this port: check the port, or ask for TLS there"
 _UNTRUSTED = (
     "this machine does not trust the authority that signed its certificate: if it is your own service, name "
     "the certificate of this authority in the variable SSL_CERT_FILE"
 )
-_PERIOD = "see that the clock of this machine is right; if it is, have the service renew its certificate"
+_PERIOD = "check the clock of this machine; if it is right, ask for the service to renew its certificate"
 _ELSEWHERE = "its certificate is for another host: use the address that it is for"
 _CERTIFICATES = {9: _PERIOD, 10: _PERIOD, 62: _ELSEWHERE, 64: _ELSEWHERE}  # X509_V_ERR_* of OpenSSL

@@ -1,4 +1,4 @@
-"""What a client says to a service and makes of its replies, without a connection.
+"""A client's conversation with a service: requests and replies, without a connection.
 
 Each request is a generator of steps (sfumato.device.client.exchange), which a client drives over its
 connection.
@@ -20,14 +20,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from sfumato import wire
 from sfumato.base.files import printable
-from sfumato.device.client.addresses import checked_url, kept_label
+from sfumato.device.client.addresses import check_url, normalise_label
 from sfumato.device.client.demands import (
     Accept,
     Notice,
     Policy,
     Protecting,
     number_of,
-    parsed,
+    parse_protection,
     size_words,
     takes,
     words,
@@ -41,9 +41,9 @@ from sfumato.device.client.outgoing import (
     Stopped,
     check_averages,
     example_id,
-    standing_out,
+    find_standing_out,
 )
-from sfumato.device.client.sources import Source, batches, fitted, listed
+from sfumato.device.client.sources import Source, as_list, batches
 from sfumato.errors import BudgetExceededError, ConfigError, DataError, ImageError, did_you_mean
 from sfumato.protect.code import Code, signs
 from sfumato.protect.release import Trained
@@ -69,7 +69,7 @@ Batch = Literal["shuffled", "level"]
 MOST_LEVEL_BITS = 12  # of a code, whose 4,096 values are 128 requests
 
 _SYSTEM = random.SystemRandom()
-_MOST_SIDE = 2048  # of images that a service may ask for
+_MOST_SIDE = 2048  # the largest side of the images that a service may ask for
 _MOST_LISTED = 5  # models in a message
 
 _Answer = TypeVar("_Answer")
@@ -77,12 +77,12 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Guess:
-    """A class that an image may be of.
+    """A guess at the class of an image.
 
     Attributes:
-        label: its name; None says that the image is of none of the classes.
-        probability: among all classes; None without a label, and where the service withholds it.
-        distance: the squared Euclidean one, from the prototype; None likewise.
+        label: its name; None if the image is of none of the classes.
+        probability: among all classes; None without a label, or if the service withholds it.
+        distance: squared Euclidean distance to the prototype; None likewise.
     """
 
     label: str | None
@@ -92,14 +92,14 @@ class Guess:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """What became of the images of a class; the first three add up to all that were given.
+    """The result for the images of a class; the first three counts add up to all images.
 
     Attributes:
-        new: images that are enrolled now.
-        known: images that were enrolled before, or were given twice.
+        new: images that were enrolled now.
+        known: images that were enrolled before, or given twice.
         failed: images that cannot be read or may not leave.
-        total: how many examples the class has now; None where nothing of it was sent.
-        examples: the ids of examples: in each request of the new ones, then of the others.
+        total: number of examples of the class now; None if nothing was sent.
+        examples: the ids of examples: in each request the new ones, then the others.
     """
 
     new: int = 0
@@ -110,11 +110,11 @@ class Enrolled:
 
     @property
     def images(self) -> int:
-        """How many were given."""
+        """The number of all images."""
         return self.new + self.known + self.failed
 
     def with_part(self, part: EnrolledExamples, images: int) -> "Enrolled":
-        """These, and what the service says of some more; `images`: that each example is of."""
+        """Add a part of the service's answer; `images`: the number that each example stands for."""
         return Enrolled(
             self.new + part.new * images,
             self.known + part.known * images,
@@ -124,13 +124,13 @@ class Enrolled:
         )
 
     def with_failed(self) -> "Enrolled":
-        """These, and an image that failed."""
+        """Add an image that failed."""
         return replace(self, failed=self.failed + 1)
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """A classifier, what its model takes, and how that is made here."""
+    """A classifier, the shape that its model takes, and the protection."""
 
     id: str
     path: str
@@ -139,7 +139,7 @@ class _Subject:
 
 
 class Conversation:
-    """All that may be asked of a service. State: the classifiers that were met so far."""
+    """All requests to a service. State: the classifiers seen so far."""
 
     def __init__(
         self,
@@ -155,18 +155,18 @@ class Conversation:
         insecure: bool,
     ) -> None:
         """See sfumato.device.client.Client."""
-        self.url = checked_url(url, insecure=insecure)
-        # Not in the message: what was typed may be a part of a key. Others would fail in the middle of a
+        self.url = check_url(url, insecure=insecure)
+        # Not in the message: the input may be part of a key. Other characters would fail in the middle of a
         # request, with an error that shows them.
         if not re.fullmatch(r"[\x21-\x7e]{1,200}", key):
             raise ConfigError(
-                f"the key has {len(key)} characters: it is 1 to 200 printable ones without spaces, as "
+                f"the key has {len(key)} characters: it needs 1 to 200 printable ones without spaces, as "
                 "`sfumato keys create` printed it (on the command line: SFUMATO_KEY, or --key-file)"
             )
         if retries < 0:
-            raise ConfigError(f"retries={retries}: at least 0, for none")
+            raise ConfigError(f"retries={retries}: at least 0 (no retry)")
         self._key = key
-        self._chosen = parsed(protection) if isinstance(protection, str) else protection
+        self._chosen = parse_protection(protection) if isinstance(protection, str) else protection
         self._policy = Policy(self.url, self._chosen, accept, ledger, notice)
         self._outgoing = Outgoing(ledger)
         self._default = classifier
@@ -174,23 +174,23 @@ class Conversation:
         self._subjects: dict[tuple[str, bool], _Subject] = {}
 
     def headers(self, request: Request) -> dict[str, str]:
-        """What is sent with a request."""
+        """Return the headers of a request."""
         kind = {} if request.kind is None else {"content-type": request.kind}
         known = {} if request.known is None else {"if-none-match": request.known}
         return {"x-api-key": self._key, **kind, **known}
 
-    # What may be asked.
+    # Requests.
 
     def models(self) -> Steps[list[ModelInfo]]:
-        """See Client, as for all that follow."""
+        """See Client; so for all methods below."""
         return (yield from self._ask(list[ModelInfo], Request("GET", "/v1/models", again=True)))
 
     def classifiers(self) -> Steps[list[ClassifierInfo]]:
-        """The classifiers of this tenant."""
+        """List the classifiers of this tenant."""
         return (yield from self._ask(list[ClassifierInfo], Request("GET", "/v1/classifiers", again=True)))
 
     def create(self, name: str, model: str) -> Steps[ClassifierInfo]:
-        """Begin a classifier."""
+        """Create a classifier."""
         content = json.dumps({"name": name, "model": model}).encode()
         request = Request("POST", "/v1/classifiers", again=False, content=content, kind="application/json")
         return (yield from self._ask(ClassifierInfo, request))
@@ -208,7 +208,7 @@ class Conversation:
         """Make images examples of a class."""
         images = {label: sources}
         enrolled = yield from self.enrol_many(images, classifier, failed, people=people, average=average)
-        return enrolled[kept_label(label)]
+        return enrolled[normalise_label(label)]
 
     def enrol_many(
         self,
@@ -221,7 +221,7 @@ class Conversation:
         at_most_named: float | None = None,
     ) -> Steps[dict[str, Enrolled]]:
         """Make images examples of many classes."""
-        given = [(kept_label(label), sources) for label, sources in images.items()]
+        given = [(normalise_label(label), sources) for label, sources in images.items()]
         each: list[Iterable[Image]] = [_examples(label, sources, people=people) for label, sources in given]
         subject = yield from self._subject(classifier, begin=True)
         if average:
@@ -235,14 +235,14 @@ class Conversation:
 
         if at_most_named is not None:
             of_label = {label: list(part) for (label, _), part in zip(given, each, strict=True)}
-            left = standing_out(
+            left = find_standing_out(
                 subject.protection, of_label, subject.shape, at_most=at_most_named, average=average
             )
             for label, chance in left.items():
                 error = BudgetExceededError(
                     f"{printable(label)}: one release names this class {chance:.1%} of the time among the "
-                    f"others that stay, and at most {at_most_named:.1%} is allowed: leave it out, or use a "
-                    "code of fewer bits, or one with flip=",
+                    f"others that stay, and at most {at_most_named:.1%} is allowed: leave the class out, or "
+                    "use a code of fewer bits, or one with flip=",
                     cause="its class stands out",
                 )
                 if failed is None:
@@ -255,7 +255,7 @@ class Conversation:
         if not average:
             parts = batches(chain.from_iterable(each), subject.shape)
         for batch in parts:
-            sent = self._outgoing.released(
+            sent = self._outgoing.release(
                 *(subject.protection, batch, subject.shape, None if failed is None else miss), average=average
             )
             if sent is not None:
@@ -265,7 +265,7 @@ class Conversation:
         return enrolled
 
     def _enrol(self, subject: _Subject, sent: Sent) -> Steps[list[EnrolledClass]]:
-        """Send examples, and check that the answer is about these."""
+        """Send examples, and check that the answer is about them."""
         labels = [image.label for image, _ in zip(sent.images, sent.numbers, strict=False)]  # or one average
         ids = [
             example_id(number, url=self.url, classifier=subject.id, label=label)
@@ -275,7 +275,7 @@ class Conversation:
         path = f"{subject.path}/examples"
         parts = yield from self._send(EnrolledClasses, path, content, kind=labelled.MEDIA_TYPE)
         if {part.label: part.new + part.known for part in parts.classes} != Counter(labels):
-            raise ServiceError(f"{self.url}: an answer about other images than were sent")
+            raise ServiceError(f"{self.url}: the answer is about other images")
         return parts.classes
 
     def classify(
@@ -286,14 +286,14 @@ class Conversation:
         batch: Batch | None = None,
         failed: Failed | None = None,
     ) -> Steps[list[list[Guess]]]:
-        """The guesses for each image; of an image that `failed` was called with, none."""
+        """Guess the classes of each image; of an image that `failed` was called with, none."""
         if not 1 <= top <= MOST_GUESSES:
             raise ConfigError(f"top={top}: from 1 to {MOST_GUESSES} classes")
         if batch not in (None, *get_args(Batch)):
             raise ConfigError(f"batch={batch!r}: {did_you_mean(str(batch), get_args(Batch))}")
         subject = yield from self._subject(classifier, begin=False)
         if batch == "level":
-            return (yield from self._classify_level(subject, sources, top, failed))
+            return (yield from batches(as_list(subject, sources, top, failed))
         images: Iterable[Image] = map(Image, listed(sources))
         if batch == "shuffled":
             images = list(images)
@@ -301,11 +301,9 @@ class Conversation:
             images = [images[place] for place in order]
         guesses: list[list[Guess]] = []
         for part in batches(images, subject.shape):
-            sent = self._outgoing.released(
+            sent = self._outgoing.release(
                 *(subject.protection, part, subject.shape),
-                None if failed is None else lambda image, error: failed(image.source, error),
-            )
-            released = () if sent is None else sent.images
+                None if failed is None without `failed`, errors are None else sent.images
             answers = [] if sent is None else (yield from self._ask_classes(subject, sent.content, top))
             if len(answers) != len(released):
                 raise ServiceError(f"{self.url}: {len(answers)} answers for {len(released)} images")
@@ -351,14 +349,14 @@ class Conversation:
         return [_guesses(answer) for answer in answers.images]
 
     def classes(self, classifier: str | None) -> Steps[list[ClassSummary]]:
-        """The classes of a classifier."""
+        """List the classes of a classifier."""
         path = yield from self._path(classifier)
         return (yield from self._ask(list[ClassSummary], Request("GET", f"{path}/classes", again=True)))
 
     def table(self, classifier: str | None, known: AnswerTable | None) -> Steps[AnswerTable]:
-        """The answer table of a classifier; `known`, if that is still the one."""
+        """Fetch the answer table of a classifier; returns `known` if it is current."""
         name = self._default if classifier is None else classifier
-        info = yield from self._listed(name)
+        info = yield from self._find(name)
         if info is None:
             raise _no_classifier(name)
         if known is not None and known.header.classifier != info.id:
@@ -371,21 +369,21 @@ class Conversation:
         except DataError as error:
             raise ServiceError(f"{self.url}: {words(str(error))}") from error
         if (table.header.classifier, table.header.name) != (info.id, info.name):
-            raise ServiceError(f"{self.url}: the table of another classifier than was asked for")
+            raise ServiceError(f"{self.url}: the table is of another classifier")
         self._policy.check_signer(table.header.signer)
         return table
 
     def forget(self, below: str, classifier: str | None) -> Steps[int]:
-        """Forget what lies at a path below a classifier; "" for the whole."""
+        """Forget the entry at a path below a classifier; "" for the whole classifier."""
         path = yield from self._path(classifier)
-        # Not again: where the first reply was lost, the second would say that there is no such thing.
+        # Not repeated: if the first reply was lost, the second would be 404.
         forgotten = yield from self._ask(Forgotten, Request("DELETE", path + below, again=False))
         return forgotten.forgotten
 
     def _send(
         self, answer: type[_Answer], path: str, content: bytes, *, kind: str = wire.MEDIA_TYPE
     ) -> Steps[_Answer]:
-        """Send releases: the same ones again change nothing."""
+        """Send releases; it is safe to send them again."""
         request = Request("POST", path, again=True, content=content, kind=kind)
         return (yield from self._ask(answer, request))
 
@@ -395,46 +393,46 @@ class Conversation:
             body = yield from exchange(request, self.url, retries=self._retries)
         except ServiceError as error:
             if error.status in (404, 409, 422):
-                self._subjects.clear()  # what was known of them may be over
+                self._subjects.clear()  # they may have changed
             raise
         try:
             return TypeAdapter(kind).validate_json(body)
         except ValidationError as error:
-            problem = f"an answer that is not a {getattr(kind, '__name__', kind)}"
+            problem = f"the answer is not a {getattr(kind, '__name__', kind)}"
             raise ServiceError(f"{self.url}: {problem}: the service may be of another version") from error
 
     # Classifiers.
 
     def _path(self, name: str | None) -> Steps[str]:
         name = self._default if name is None else name
-        info = yield from self._listed(name)
+        info = yield from self._find(name)
         if info is None:
             raise _no_classifier(name)
         return _path_of(info)
 
-    def _listed(self, name: str) -> Steps[ClassifierInfo | None]:
+    def _find(self, name: str) -> Steps[ClassifierInfo | None]:
         listed = yield from self.classifiers()
         return next((info for info in listed if info.name == name), None)
 
     def _subject(self, name: str | None, *, begin: bool) -> Steps[_Subject]:
-        """A classifier by its name, as far as images go.
+        """Look up a classifier by its name, before images are sent to it.
 
-        Whatever can refuse them is asked before any image is charged: the key, the classifier, its model, the
-        protection, and of a question whether there is a class.
+        Everything that could refuse the images is checked before any is charged: the key, the classifier, its
+        model, the protection, and for a query whether there is a class.
 
         Args:
             name: None for the client's own.
-            begin: begin it, where it is new; or else it has a class.
+            begin: create it if it is new; otherwise it must have a class.
         """
         name = self._default if name is None else name
         if (name, begin) in self._subjects:
             return self._subjects[name, begin]
         models = yield from self.models()
-        info = yield from self._listed(name)
+        info = yield from self._find(name)
         if info is None:
             if not begin:
                 raise _no_classifier(name)
-            info = yield from self._begun(name, models)
+            info = yield from self._begin(name, models)
         model = next((model for model in models if model.name == info.model), None)
         if model is None:
             raise ConfigError(
@@ -454,12 +452,12 @@ class Conversation:
             )
         if not (begin or info.classes):
             raise ConfigError(f"{name} has no class: enrol an example first; nothing was sent or charged")
-        subject = _Subject(info.id, _path_of(info), model.shape, self._policy.agreed(name, model))
+        subject = _Subject(info.id, _path_of(info), model.shape, self._policy.agree(name, model))
         self._subjects[name, begin] = subject
         return subject
 
-    def _begun(self, name: str, models: list[ModelInfo]) -> Steps[ClassifierInfo]:
-        """A new classifier, for the one model that takes what is released here."""
+    def _begin(self, name: str, models: list[ModelInfo]) -> Steps[ClassifierInfo]:
+        """Create a classifier for the one model that takes this device's releases."""
         wanted = self._chosen
         fit = [model for model in models if wanted is None or number_of(wanted, model) is not None]
         if len(fit) > 1 and isinstance(wanted, Trained):
@@ -473,22 +471,22 @@ class Conversation:
                 f"no classifier is called {name!r}, and {len(fit)} models take releases of {spec} ({taken}): "
                 "create it for one of them first"
             )
-        self._policy.agreed(name, fit[0])  # before anything is made
+        self._policy.agree(name, fit[0])  # before anything is created
         try:
             return (yield from self.create(name, fit[0].name))
         except ServiceError as error:
             if error.status != 409:
                 raise
-            # Another device was first: the same classifier.
-            other = yield from self._listed(name)
+            # Another device created the same classifier first.
+            other = yield from self._find(name)
             if other is None:
                 raise
             return other
 
 
 def _examples(label: str, sources: Source | Iterable[Source], *, people: bool) -> Iterator[Image]:
-    """The images of a class; `people`: its label says who is on them."""
-    return (Image(source, label, label if people else None) for source in listed(sources))
+    """Return the images of a class; `people`: its label is a person's name."""
+    return (Image(source, label, label if people else None) for source in as_list(sources))
 
 
 def _no_classifier(name: str) -> ConfigError:

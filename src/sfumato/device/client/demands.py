@@ -1,6 +1,7 @@
-"""How images leave for a service: as the device chose, or somebody on it accepted, never as demanded alone.
+"""Demands: a service asks for a protection; the device chooses one, or a person accepts the demand.
 
-What was chosen or accepted for a classifier of a service is pinned in the ledger, with the size of its
+The chosen or accepted protection of each classifier of a service is pinned in the ledger, with the size of
+its
 images. A service that asks for something else later gets nothing.
 """
 
@@ -23,7 +24,7 @@ from sfumato.wire.messages import ModelInfo
 
 Protecting = Protection | Feature | Code
 
-SIGNER = ""  # among pins: in place of a classifier, whose public key signs the answer tables
+SIGNER = ""  # in pins, instead of a classifier: the public key that signs the answer tables
 
 _MOST_WORDS = 500  # characters of the server's words in a message
 _OF = " of images of "  # between spec and size in a pin
@@ -31,15 +32,16 @@ _OF = " of images of "  # between spec and size in a pin
 
 @dataclass(frozen=True)
 class Demanded:
-    """How a service wants images for a classifier: for a person to accept, or not.
+    """The protection that a service demands for a classifier, for a person to accept or refuse.
 
     Attributes:
         url: of the service.
         classifier: its name.
         spec: the protection.
-        shape: (C, H, W), to which images are cut and resized first: the same cells tell more of a larger one.
-        guarantee: what a release is proved to hide, in words.
-        naming: what is proved of who is on an image, in words.
+        shape: (C, H, W), images are cropped and resized to it first: the same cells reveal more of a larger
+            image.
+        guarantee: the guarantee of a release, in words.
+        naming: the guarantee about naming the person on an image, in words.
     """
 
     url: str
@@ -62,14 +64,14 @@ Notice = Callable[[Demanded], None]
 
 @dataclass(frozen=True)
 class Policy:
-    """What a device lets a service have.
+    """What this device allows a service.
 
     Attributes:
         url: of the service.
-        chosen: the protection that somebody on this device asked for; None for what is pinned or accepted.
+        chosen: the protection that a user of this device chose; None for the pinned or accepted one.
         accept: asks a person; None never accepts.
-        ledger: the path of the ledger that has the pins.
-        notice: shows what somebody chose, when it is pinned; None shows nothing.
+        ledger: the path of the ledger with the pins.
+        notice: shows the chosen protection when it is pinned; None shows nothing.
     """
 
     url: str
@@ -78,11 +80,11 @@ class Policy:
     ledger: str | os.PathLike[str]
     notice: Notice | None = None
 
-    def agreed(self, classifier: str, model: ModelInfo) -> Protecting:
-        """How images are protected for a classifier of a model; pinned, where that is news.
+    def agree(self, classifier: str, model: ModelInfo) -> Protecting:
+        """Return the protection agreed for a classifier of a model, and pin it if it is new.
 
         Raises:
-            ConfigError: nobody agreed to what the model takes, or something else was agreed on before.
+            ConfigError: nobody agreed to a protection that the model takes, or another one was agreed before.
         """
         if self.chosen is not None:
             check_takes(model, self.chosen)
@@ -91,13 +93,13 @@ class Policy:
         with Ledger(self.ledger) as ledger:
             pin = ledger.pin(self.url, classifier)
         if pin is None:
-            protection = self.chosen or self._accepted(classifier, model)
+            protection = self.chosen or self._ask(classifier, model)
         else:
             protection = self._as_pinned(classifier, model, pin)
-        pinned = _pinned(protection.spec, model)
+        pinned = _pin_words(protection.spec, model)
         if pin is None or pin.spec != pinned:
             if self.notice is not None and self.chosen is not None:
-                self.notice(self._demanded(classifier, model, self.chosen))
+                self.notice(self._demand(classifier, model, self.chosen))
             with Ledger(self.ledger) as ledger:
                 ledger.set_pin(self.url, classifier, pinned)
         return protection
@@ -113,56 +115,56 @@ class Policy:
                 ledger.set_pin(self.url, SIGNER, signer)
         if pin is not None and pin.spec != signer:
             raise ConfigError(
-                f"{self.url}: its answer tables are signed by {words(signer[:16])}..., and by "
-                f"{words(pin.spec[:16])}... before: ask who runs it whether its key is new; if so, "
+                f"{self.url}: its answer tables are signed by {words(signer[:16])}..., and were signed by "
+                f"{words(pin.spec[:16])}... before: ask the operator whether the key is new; if so, "
                 f"`sfumato ledger unpin {self.url}`"
             )
 
     def _as_pinned(self, classifier: str, model: ModelInfo, pin: Pin) -> Protecting:
         if self.chosen is not None:
-            # Another spec is another choice; of the size nobody says anything but the service.
+            # A new spec is the user's choice; the size comes from the service alone.
             if pin.spec.rpartition(_OF)[2] != size_words(model.shape):
-                raise self._changed(classifier, model, pin)
+                raise self._refuse_change(classifier, model, pin)
             return self.chosen
-        same = [spec for spec in model.specs if _pinned(spec, model) == pin.spec]
+        same = [spec for spec in model.specs if _pin_words(spec, model) == pin.spec]
         if not same:
-            raise self._changed(classifier, model, pin)
+            raise self._refuse_change(classifier, model, pin)
         return demand(model, same[0])
 
-    def _accepted(self, classifier: str, model: ModelInfo) -> Protecting:
-        """The one protection that a model takes, if a person accepts it. Raises ConfigError."""
+    def _ask(self, classifier: str, model: ModelInfo) -> Protecting:
+        """Ask a person to accept the one protection that a model takes. Raises ConfigError if not."""
         if len(model.specs) != 1:
-            raise ConfigError(f"the model {takes(model)}: choose one of them as protection")
+            raise ConfigError(f"the model {takes(model)}: choose one of them as the protection")
         protection = demand(model, model.specs[0])
-        demanded = self._demanded(classifier, model, protection)
+        demanded = self._demand(classifier, model, protection)
         if self.accept is None:
             raise ConfigError(
-                f"{demanded}. Nobody agreed to that on this device, and nothing was sent: choose it with "
+                f"{demanded}. Nobody on this device agreed, and nothing was sent: choose it with "
                 f"protection={protection.spec!r} (--with {protection.spec}), or accept it at a terminal"
             )
         if not self.accept(demanded):
             raise ConfigError(f"{demanded}. It was not accepted, and nothing was sent")
         return protection
 
-    def _demanded(self, classifier: str, model: ModelInfo, protection: Protecting) -> Demanded:
+    def _demand(self, classifier: str, model: ModelInfo, protection: Protecting) -> Demanded:
         shape, spec = model.shape, protection.spec
         proved, naming = guarantee_words(protection, shape), naming_words(protection, shape)
         return Demanded(self.url, classifier, spec, shape, proved, naming)
 
-    def _changed(self, classifier: str, model: ModelInfo, pin: Pin) -> ConfigError:
+    def _refuse_change(self, classifier: str, model: ModelInfo, pin: Pin) -> ConfigError:
         since = datetime.fromtimestamp(pin.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
         cure = f"`sfumato ledger unpin {self.url}`"
         if pin.spec.endswith(_OF + size_words(model.shape)):
             cure = f"choose it with protection=... (--with SPEC), or accept it after {cure}"
         demanded = f"{words(', '.join(model.specs))}{_OF}{size_words(model.shape)}"
         return ConfigError(
-            f"{self.url}: images leave for {classifier!r} by {pin.spec} since {since}, and now the service "
+            f"{self.url}: images leave for {classifier!r} by {pin.spec} since {since}, but now the service "
             f"demands {demanded}: nothing was sent. If you agree: {cure}"
         )
 
 
-def parsed(spec: str) -> Protecting:
-    """The protection that a person wrote, private features and codes among them.
+def parse_protection(spec: str) -> Protecting:
+    """Parse the protection that a user wrote, private features and codes included.
 
     Raises:
         SpecError: a malformed spec.
@@ -173,11 +175,11 @@ def parsed(spec: str) -> Protecting:
 
 
 def demand(model: ModelInfo, spec: str) -> Protection:
-    """The protection that a service demands, if that may be accepted at all.
+    """Parse the protection that a service demands, if it may be accepted at all.
 
     Raises:
-        ConfigError: clear images, which are sent only where somebody asks for them by name; or a file of the
-            service's choice, where the device names its own.
+            ConfigError: clear images, which need an explicit choice by the user; or a file chosen by the
+                service: the device names its own.
         SpecError: it protects nothing, or is not a spec.
     """
     name = spec.partition(":")[0].strip()
@@ -188,7 +190,7 @@ def demand(model: ModelInfo, spec: str) -> Protection:
         )
     if files := files_of(spec):
         raise ConfigError(
-            f"the model {takes(model)}: a service chooses no file of this device: name your own copy of that "
+            f"the model {takes(model)}: a service cannot choose a file here: name your own copy of that "
             f"{files[0]} in the protection (--with {name}:{files[0]}=...)"
         )
     try:
@@ -203,46 +205,46 @@ def check_takes(model: ModelInfo, protection: Protecting) -> None:
     if number is None:
         spec = portable(protection.spec)
         raise ConfigError(
-            f"the model {takes(model)}, and not of {spec}: protect with one of these, or use another model"
+            f"the model {takes(model)}, and not of {spec}: use one of these protections, or another model"
         )
     wanted = model.made_of[number] if number < len(model.made_of) else None
     if isinstance(protection, Trained) and wanted not in (None, protection.digest()):
         raise ConfigError(
-            f"{protection.spec}: another artefact than {words(model.name)} was made for: use the one whose "
+            f"{protection.spec}: not the artefact that {words(model.name)} was made for: use the one whose "
             f"SHA-256 begins with {words(str(wanted)[:16])}"
         )
 
 
 def number_of(protection: Protecting, model: ModelInfo) -> int | None:
-    """Which of a model's protections this is; None where it is none of them."""
+    """Return the index of this protection among a model's; None if it is not one of them."""
     spec = portable(protection.spec)
     for number, taken in enumerate(model.specs):
-        # Of a private feature or a code, noise is the device's choice; made_of says whether it is that one.
+        # The device chooses the noise of a private feature or a code; made_of identifies its artefact.
         if taken == spec or (isinstance(protection, Feature | Code) and _family(taken) == _family(spec)):
             return number
     return None
 
 
 def _family(spec: str) -> str:
-    """The name that a spec begins with."""
+    """Return the name of the protection in a spec."""
     return spec.partition(":")[0]
 
 
 def takes(model: ModelInfo) -> str:
-    """What a model takes, for a message."""
+    """Say which releases a model takes, for a message."""
     return words(f"{model.name} takes releases of {', '.join(model.specs)}")
 
 
 def size_words(shape: tuple[int, int, int]) -> str:
-    """A shape as messages and pins have it, such as "3x84x84"."""
+    """Format a shape as in messages and pins, such as "3x84x84"."""
     return "x".join(map(str, shape))
 
 
 def words(text: str) -> str:
-    """What a service wrote, for a message that people read."""
+    """Clean the text of a service for a message to people."""
     return printable(shorten(text, _MOST_WORDS))
 
 
-def _pinned(spec: str, model: ModelInfo) -> str:
-    """What a pin says: how images leave, and how large they are."""
+def _pin_words(spec: str, model: ModelInfo) -> str:
+    """Return the text of a pin: the protection, and the size of images."""
     return f"{portable(spec)}{_OF}{size_words(model.shape)}"

@@ -1,7 +1,7 @@
-"""A request to a service and its reply, without a connection: what is sent again, and what an error says.
+"""A request to a service and its reply, without a connection: retries and error messages.
 
-Steps are a generator: it yields requests and pauses, is sent the reply of each request (None after a pause),
-and returns what came of them.
+Steps are a generator: it yields requests and pauses, receives the reply to each request (None after a pause),
+and returns the answer.
 """
 
 import email.utils
@@ -19,20 +19,20 @@ from sfumato.errors import SfumatoError
 MOST_REPLY = 16 << 20  # bytes of an answer
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
-_WAITS = 4  # times the timeout of one wait, for a whole reply
-_SLOWEST = 10_000  # bytes a second that are sent
+_WAITS = 4  # a whole reply may take this many timeouts
+_SLOWEST = 10_000  # bytes a second, the slowest upload
 _MOST_DIGITS = 9  # of Retry-After: decades
-_AGAIN = frozenset({502, 503, 504})  # may pass; never 4xx, which say that the request is wrong
+_AGAIN = frozenset({502, 503, 504})  # may pass; a 4xx never does: the request is wrong
 
 _Answer = TypeVar("_Answer")
 
 
 class ServiceError(SfumatoError):
-    """The service refused, failed, or could not be reached; the message is its advice, where it gave any.
+    """The service refused, failed, or could not be reached; the message is its advice, if it gave any.
 
     Attributes:
-        status: of HTTP; None where there was no answer.
-        wait: seconds after which it may be asked again; None where it did not say.
+        status: of HTTP; None without an answer.
+        wait: seconds to wait before asking again; None if it did not say.
     """
 
     def __init__(self, message: str, *, status: int | None = None, wait: float | None = None) -> None:
@@ -45,8 +45,8 @@ class Request:
     """A request.
 
     Attributes:
-        again: it may be sent twice, since the second time changes nothing.
-        known: the ETag of what is here already, which need not be sent: then the body is empty.
+        again: whether it is safe to send it twice.
+        known: the ETag of the local copy: if it is current, the reply has an empty body.
     """
 
     method: str
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the service replied."""
+    """A reply of the service."""
 
     status: int
     headers: Mapping[str, str]
@@ -73,7 +73,7 @@ class Lost:
     Attributes:
         reason: why.
         cure: what to do.
-        lasting: whether it would be the same if the request was sent again.
+        lasting: whether sending the request again would give the same.
     """
 
     reason: str
@@ -83,37 +83,37 @@ class Lost:
 
 @dataclass(frozen=True)
 class Pause:
-    """Seconds to wait before the conversation goes on."""
+    """Seconds to wait before the next request."""
 
     seconds: float
 
 
 class Receiving:
-    """A reply while it comes, its bytes counted as they travel. State: what came so far.
+    """A reply that is being received; bytes are counted as they arrive. State: the part so far.
 
-    Nothing is unpacked: some hundred bytes of nested gzip become gigabytes. A service is asked not to pack,
-    and a packed reply is refused.
+    Nothing is unpacked: some hundred bytes of nested gzip become gigabytes. The client asks for no packing,
+    and refuses a packed reply.
     """
 
     def __init__(self, status: int, headers: Mapping[str, str], *, until: float) -> None:
-        """`until`: by time.monotonic, when all of it is to be here."""
+        """`until`: the deadline for all of it, by time.monotonic."""
         self._status, self._headers, self._until = status, headers, until
         self._body = bytearray()
 
-    def refused(self) -> Lost | None:
-        """Why nothing of it is read, if so."""
+    def refuse(self) -> Lost | None:
+        """Refuse a packed reply: why it is not read, or None."""
         packed = self._headers.get("content-encoding", "identity").strip().lower()
-        return None if packed in ("", "identity") else Lost("a packed answer, and plain ones were asked for")
+        return None if packed in ("", "identity") else Lost("a packed answer to a request for a plain one")
 
     def add(self, part: bytes) -> Lost | None:
-        """Take some more bytes. -> why the rest is not read, if so."""
+        """Take more bytes. Returns why the rest is not read, or None."""
         self._body += part
         if len(self._body) > MOST_REPLY:
             return Lost(f"an answer of more than {MOST_REPLY >> 20} MiB")
         return TOO_SLOW if time.monotonic() > self._until else None
 
     def reply(self) -> Reply:
-        """All of it."""
+        """Return the whole reply."""
         return Reply(self._status, self._headers, bytes(self._body))
 
 
@@ -122,18 +122,18 @@ NOT_PACKED = {"accept-encoding": "identity"}
 
 
 def most_seconds(request: Request, timeout: float) -> float:
-    """How long a request and its whole reply may take: each wait alone could be short, and have no end."""
+    """Return the time limit of a request and its whole reply: short waits alone could go on forever."""
     return _WAITS * timeout + len(request.content or b"") / _SLOWEST
 
 
-# What is yielded, what is sent back for it, and what is returned in the end.
+# Yields requests and pauses, receives replies, returns the answer.
 Steps = Generator[Request | Pause, Reply | Lost | None, _Answer]
 
 
 def exchange(request: Request, url: str, *, retries: int) -> Steps[bytes]:
-    """Send a request to the service of a URL, again where that may help. -> the body of its reply.
+    """Send a request to a service, with retries if they may help. Returns the body of its reply.
 
-    Waits grow from a quarter of a second, and are drawn, so that clients do not come back all at once: "full
+    Waits grow from a quarter of a second and are random, so that clients do not return all at once: "full
     jitter", Brooker 2015.
 
     Raises:
@@ -170,7 +170,7 @@ def _error(url: str, reply: Reply | Lost) -> ServiceError:
                 "it redirects to another address, where the key is not sent: use that address if it is right"
             )
     if reply.status == 401:
-        detail += " (on the command line it is that of SFUMATO_KEY, or of --key-file)"
+        detail += " (on the command line: SFUMATO_KEY, or --key-file)"
     detail = words(detail or "not the answer of a sfumato service: check the address")
     wait = _seconds(reply.headers.get("retry-after"), reply.headers.get("date"))
     after = "" if wait is None else f" (try again in {wait:.0f} s)"
@@ -178,9 +178,9 @@ def _error(url: str, reply: Reply | Lost) -> ServiceError:
 
 
 def _seconds(value: str | None, sent: str | None) -> float | None:
-    """Of Retry-After, which is a number of seconds or a date.
+    """Read Retry-After, which is a number of seconds or a date.
 
-    A date is by the clock of the service, which `sent` tells; this device's own may be years off.
+    A date is by the clock of the service, which `sent` gives; this device's own clock may be years off.
     """
     if value is None:
         return None
@@ -192,11 +192,11 @@ def _seconds(value: str | None, sent: str | None) -> float | None:
 
 
 def _moment(value: str | None) -> float | None:
-    """A date of HTTP, in seconds since 1970; None if it is not one."""
+    """Parse a date of HTTP into seconds since 1970; None if it is not one."""
     if value is None:
         return None
     try:
         then = email.utils.parsedate_to_datetime(value)
-        return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()  # -0000, or none
-    except (ValueError, TypeError, IndexError, OverflowError):  # by what is wrong with it
+        return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()  # a zone of -0000, or no zone
+    except (ValueError, TypeError, IndexError, OverflowError):  # depending on the error
         return None

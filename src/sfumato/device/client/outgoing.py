@@ -1,4 +1,4 @@
-"""What leaves a device for a service: images, read and protected, and charged in the ledger before."""
+"""Requests to a service: read images, charge them in the ledger, and encode their releases."""
 
 import hmac
 import math
@@ -26,7 +26,7 @@ from sfumato.protect.naming import chances_by_class
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
 
-Stopped = ImageError | BudgetExceededError  # why an image does not leave
+Stopped = ImageError | BudgetExceededError  # the errors that stop an image
 Failed = Callable[[Source, Stopped], None]
 
 _ID = 16  # bytes of an id
@@ -34,13 +34,13 @@ _ID = 16  # bytes of an id
 
 @dataclass(frozen=True)
 class Image:
-    """An image as a client is given it.
+    """An image given to a client.
 
     Attributes:
-        source: see above.
-        label: of which class it is an example; "" of a query.
-        person: who is on it; None where nobody says.
-        printed: the fingerprint of the picture as it was read, once it was.
+        source: the image.
+        label: its class as an example; "" for a query.
+        person: who is on it; None if unknown.
+        printed: the fingerprint of the picture, set after reading.
     """
 
     source: Source
@@ -55,8 +55,8 @@ class Sent:
 
     Attributes:
         content: the bytes.
-        images: those that it is of; of an average, all that went into it.
-        numbers: of each release in it, the ledger's own number.
+        images: its images; for an average, all images that went into it.
+        numbers: the ledger's number of each release in it.
     """
 
     content: bytes
@@ -65,29 +65,29 @@ class Sent:
 
 
 def example_id(number: bytes, *, url: str, classifier: str, label: str) -> str:
-    """By which one class of one service knows an example again.
+    """Return the id by which one class of one service recognises an example.
 
-    Nobody without the ledger can tell whether the ids of two classes, classifiers or services are of one
-    image, nor which image it is: HMAC-SHA256 of their names under the number, which is random and stays here.
+    Without the ledger, nobody can tell whether the ids of two classes, classifiers or services are of one
+    image, nor of which: HMAC-SHA256 of their names under the number, which is random and stays on the device.
 
     Args:
         number: the ledger's number of the release, see Charged.
-        url: of the service, as the device knows it: the service chooses only the id of the classifier.
+        url: of the service, as the device knows it: the service chooses only the classifier's id.
         classifier: its id.
         label: of the class.
     """
-    names = "\n".join((url, classifier, label)).encode()  # none of them has the end of a line
+    names = "\n".join((url, classifier, label)).encode()  # none of them contains a line break
     return hmac.digest(number, names, "sha256")[:_ID].hex()
 
 
 class Outgoing:
-    """Makes what leaves, by the ledger of the device. State: whether that was surveyed."""
+    """Makes releases by the ledger of the device. State: whether the ledger was surveyed."""
 
     def __init__(self, ledger: str | os.PathLike[str]) -> None:
         self._ledger = ledger
         self._surveyed = False
 
-    def released(
+    def release(
         self,
         protecting: Protecting,
         images: Sequence[Image],
@@ -96,17 +96,17 @@ class Outgoing:
         *,
         average: bool = False,
     ) -> Sent | None:
-        """What leaves of some images; None where nothing does.
+        """Release some images; None if none may leave.
 
         Args:
-            protecting: how.
-            images: see above.
+            protecting: the protection.
+            images: the images.
             shape: C, H and W, as the model takes them.
-            failed: called with each image that cannot be read, whose release would be nearly itself, or that
-                would pass a budget, and why; None raises that.
-            average: of codes of one class: make one of all.
+            failed: called with each image that cannot be read, is nearly its own release, or would pass a
+                budget, and with the error; None raises the error.
+            average: for codes of one class: average all into one.
 
-        Raises: as Client.enrol does.
+        Raises: as Client.enrol.
         """
         read: list[tuple[Image, Tensor]] = []
         for image in images:
@@ -117,10 +117,10 @@ class Outgoing:
                 if failed is None:
                     raise
                 failed(image, error)
-        # A private feature or a code is charged, kept and given out as the release of an image is.
+        # A private feature or a code is charged and stored like the release of an image.
         protection = cast(Protection, protecting)
         try:
-            released = self._charged(protection, read, average)
+            released = self._charge(protection, read, average)
         except (ImageError, BudgetExceededError) as error:
             if failed is None:
                 raise
@@ -128,36 +128,36 @@ class Outgoing:
                 for image, _ in read:
                     failed(image, error)
                 return None
-            read = self._passing(protection, read, failed)
-            released = self._charged(protection, read, average)
+            read = self._charge_each(protection, read, failed)
+            released = self._charge(protection, read, average)
         if released is None:
             return None
         content = wire.encode(released.release, made_of=artefact_of(protection))
         return Sent(content, tuple(image for image, _ in read), tuple(released.numbers))
 
-    def _passing(
+    def _charge_each(
         self,
         protection: Protection,
         read: list[tuple[Image, Tensor]],
         failed: Callable[[Image, Stopped], None],
     ) -> list[tuple[Image, Tensor]]:
-        """The images that may leave, each charged by itself; `failed` is called with the others."""
+        """Charge each image by itself and return those that may leave; `failed` gets the others."""
         passing = []
         for image, values in read:
             try:
-                self._charged(protection, [(image, values)], average=False)
+                self._charge(protection, [(image, values)], average=False)
             except (ImageError, BudgetExceededError) as error:
                 failed(image, error)
             else:
                 passing.append((image, values))
         return passing
 
-    def _charged(
+    def _charge(
         self, protection: Protection, read: list[tuple[Image, Tensor]], average: bool
     ) -> Released | None:
         if not read:
             return None
-        # Opened here: a ledger is for one thread, and a client for any number.
+        # Opened here: a ledger is for one thread, a client for any number.
         with Ledger(self._ledger) as ledger:
             if not self._surveyed:
                 survey(ledger)
@@ -169,10 +169,10 @@ class Outgoing:
             printed = [image.printed for image, _ in read]
             if average:
                 code, person = cast(Code, protection), people[0]
-                return releasing.averaged_release(
+                return releasing.release_average(
                     code, images, ledger, folders=folders, person=person, names=names, printed=printed
                 )
-            return releasing.charged_release(
+            return releasing.charge_and_release(
                 protection,
                 images,
                 ledger,
@@ -184,7 +184,7 @@ class Outgoing:
             )
 
 
-def standing_out(
+def find_standing_out(
     protection: Protecting,
     images: Mapping[str, Sequence[Image]],
     shape: tuple[int, int, int],
@@ -192,32 +192,32 @@ def standing_out(
     at_most: float,
     average: bool,
 ) -> dict[str, float]:
-    """The classes that may not be enrolled, since one of their releases names them more often than `at_most`.
+    """Find the classes that may not be enrolled, since one release names them more often than `at_most`.
 
-    Among the classes that stay, to the best adversary, who has all their images; see chances_by_class. The
-    one that stands out most is left out, until none does. Nothing is charged, and nothing leaves.
+    The measure is the best adversary, who has all images of the classes that stay; see chances_by_class. The most
+    exposed class is removed, until none is left. Nothing is charged, and nothing leaves.
 
     Args:
         protection: a code of at most 12 bits.
-        images: of each class; those that cannot be read are passed over here.
+        images: of each class; unreadable ones are skipped here.
         shape: C, H and W, as the model takes them.
         at_most: from 0 to 1.
-        average: whether one code of all its images leaves of a class.
+        average: whether a class sends one code, the average of its images.
 
     Returns:
-        Of each class that is left out, how often it is named.
+        How often each removed class is named.
 
     Raises:
-        ConfigError: another protection, or fewer classes than 1 / at_most.
+        ConfigError: not a code, or fewer classes than 1 / at_most.
     """
     if not isinstance(protection, Code):
-        raise ConfigError(f"{protection.spec}: who stands out is known of codes of few bits alone")
+        raise ConfigError(f"{protection.spec}: only codes of few bits show who stands out")
     numbers: list[Tensor] = []
     classes = []
     for label, sources in images.items():
         read = []
         for image in sources:
-            with suppress(ImageError):  # which is said of it when it would be sent
+            with suppress(ImageError):  # reported when it would be sent
                 read.append(image_of(image.source, shape)[0])
         if read:
             made = protection.encode(torch.stack(read))
@@ -227,7 +227,7 @@ def standing_out(
     while staying := [row for row, label in enumerate(classes) if label not in left]:
         if at_most * len(staying) < 1:
             raise ConfigError(
-                f"to guess among {len(staying)} classes names each in {1 / len(staying):.1%} already: for at "
+                f"a guess among {len(staying)} classes already names each in {1 / len(staying):.1%}: for at "
                 f"most {at_most:.1%} enrol at least {math.ceil(1 / at_most)} classes that do not stand out"
             )
         rows = torch.cat([torch.full((len(numbers[row]),), row) for row in staying])
@@ -243,6 +243,6 @@ def check_averages(protection: Protecting) -> None:
     """Raise ConfigError unless releases of a protection can be averaged here."""
     if not isinstance(protection, Code):
         raise ConfigError(
-            f"{protection.spec}: codes alone are averaged on the device: protect by code:artefact=..., or "
+            f"{protection.spec}: only codes can be averaged on the device: use code:artefact=..., or "
             "enrol each image by itself"
         )

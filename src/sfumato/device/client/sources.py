@@ -1,4 +1,4 @@
-"""What a client is given: files, Pillow images and tensors, made into the images that a model takes."""
+"""The inputs of a client: files, Pillow images and tensors, converted to the images that a model takes."""
 
 import io
 import os
@@ -24,8 +24,8 @@ _MOST_IMAGES = 32  # of a request
 _MOST_VALUES = 8_000_000  # pixels in all channels of a request
 
 
-def listed(sources: Source | Iterable[Source]) -> Iterable[Source]:
-    """Images, of which one stands for itself."""
+def as_list(sources: Source | Iterable[Source]) -> Iterable[Source]:
+    """Return images as an iterable; a single image becomes a list of one."""
     single = isinstance(sources, str | os.PathLike | Image.Image)
     if single or (isinstance(sources, Tensor) and sources.ndim == 3):
         return [sources]  # type: ignore[list-item]
@@ -33,7 +33,7 @@ def listed(sources: Source | Iterable[Source]) -> Iterable[Source]:
 
 
 def batches(images: Iterable[_Image], shape: tuple[int, int, int]) -> Iterator[list[_Image]]:
-    """The images of each request, of (C, H, W)."""
+    """Yield the images of each request, of shape (C, H, W)."""
     values = shape[0] * shape[1] * shape[2]
     count = max(1, min(_MOST_IMAGES, _MOST_VALUES // values))
     left = iter(images)
@@ -42,19 +42,19 @@ def batches(images: Iterable[_Image], shape: tuple[int, int, int]) -> Iterator[l
 
 
 def image_of(source: Source, shape: tuple[int, int, int]) -> tuple[Tensor, Fingerprint | None]:
-    """An image as a model wants it, (C, H, W) uint8, and the fingerprint of the picture as it was read.
+    """Read an image as a model takes it, (C, H, W) uint8, and the fingerprint of the original picture.
 
-    Raises ImageError as `fitted` does.
+    Raises ImageError as `fit` does.
     """
-    picture, image = fitted(source, shape)
+    picture, image = fit(source, shape)
     return image, fingerprints(picture[None])[0]
 
 
-def fitted(source: Source, shape: tuple[int, int, int]) -> tuple[images.Images, Tensor]:
-    """A picture as it was read, and as a model wants it: (C, H, W) uint8.
+def fit(source: Source, shape: tuple[int, int, int]) -> tuple[images.Images, Tensor]:
+    """Read a picture. Returns it as read, and as a model takes it: (C, H, W) uint8.
 
     Raises:
-        ImageError: it cannot be read; or the model's images are not square, and this is of another size.
+        ImageError: it cannot be read; or the model's images are not square and have another size.
     """
     channels, height, width = shape
     content: str | os.PathLike[str] | bytes
@@ -72,17 +72,17 @@ def fitted(source: Source, shape: tuple[int, int, int]) -> tuple[images.Images, 
     if image.shape != shape:
         raise ImageError(
             f"an image of {image.shape[1]}x{image.shape[2]} pixels, and the model's are {height}x{width}: "
-            "resize it, since only squares are cut here",
+            "resize it yourself: only squares are cropped here",
             cause="of another size",
         )
     return picture, torch.from_numpy(image)
 
 
 def _as_file(picture: Image.Image) -> bytes:
-    """A TIFF, which has every mode of Pillow's; what cannot be an image is refused as in a file."""
+    """Encode as TIFF, which has every mode of Pillow; an invalid image is refused as in a file."""
     buffer = io.BytesIO()
     try:
-        # By default it is compressed as the file was that it came from, which may lose something.
+        # By default Pillow compresses it like the file it came from, which may be lossy.
         ImageOps.exif_transpose(picture).save(buffer, "TIFF", compression="raw")
     except (OSError, ValueError, SyntaxError) as error:
         raise ImageError(f"{picture!r}: cannot be used ({error})") from error
@@ -90,10 +90,10 @@ def _as_file(picture: Image.Image) -> bytes:
 
 
 def name_of(source: Source) -> str:
-    """The name of the file of an image; "" if it is not a file."""
+    """Return the name of the file of an image; "" if it is not a file."""
     return Path(source).name if isinstance(source, str | os.PathLike) else ""
 
 
 def folder_of(source: Source) -> Path:
-    """Where an image lies, for the budgets of folders; of one that is not a file, nowhere."""
+    """Return the folder of an image for the budgets of folders; an empty path if it is not a file."""
     return Path(source).resolve().parent if isinstance(source, str | os.PathLike) else Path()

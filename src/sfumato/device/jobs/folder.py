@@ -1,7 +1,7 @@
-"""Folders of any depth, tar shards among them: every image released by the ledger, and a manifest.
+"""Release every image of a folder of any depth, tar shards included, by the ledger, and write a manifest.
 
-The folder and that of the releases may be of this machine or at URLs; see storage. The work is done in tasks
-on an engine: each may be done more than once, and writes the same, for the ledger says what to release.
+Source and target may be local folders or URLs; see storage. An engine runs the work as tasks. A task may run
+more than once and writes the same each time: the ledger fixes every release.
 """
 
 import os
@@ -32,7 +32,7 @@ from sfumato.device.jobs.worker import (
     FolderConfig,
     Job,
     channels_of,
-    encoded,
+    encode_files,
     is_shard,
     read_as,
     usual_format,
@@ -57,19 +57,19 @@ __all__ = [
     "protect_image",
 ]
 
-_AHEAD = 3  # tasks for each worker, those that wait for it included
+_AHEAD = 3  # tasks for each worker, including those that wait
 
 
-Report = Callable[[int, int, int], None]  # images done, bytes done, bytes in all
+Report = Callable[[int, int, int], None]  # images done, bytes done, total bytes
 
 
 class ReleasedFile(NamedTuple):
     """The release of one image.
 
     Attributes:
-        content: of its file.
+        content: the bytes of its file.
         shape: (C, H, W) of the original.
-        charged: how many releases were new to the ledger: 1, or 0.
+        charged: number of releases that were new to the ledger: 1 or 0.
         counts: see Row.counts.
     """
 
@@ -89,39 +89,40 @@ def protect_folder(
     engine: EngineConfig | None = None,
     report: Report = lambda images, done, total: None,
 ) -> Outcome:
-    """Release every image below a folder into another, under the same names with the suffix of the format.
+    """Release every image below a folder into another, under the same names with a new suffix.
 
-    Each image is charged in the ledger before its release is written, and each file appears whole. Stopped or
-    killed, the same call continues; releases that are there are not touched, and files that were added or
-    changed are released (the release of a file that can no longer be read is removed). Nothing of somebody
-    else is replaced. A tar shard becomes a shard, and counts as lying in its own folder. Files that are not
-    images by their suffix, hidden files, links to folders and links out of the source are left out and
-    counted. A run that releases nothing leaves nothing behind.
+    Each image is charged in the ledger before its release is written, and each file appears whole. If the
+    run is stopped or killed, the same call resumes it: existing releases stay, and new or changed files are
+    released (the release of a file that can no longer be read is removed). Files of others are never
+    replaced. A tar shard becomes a shard, and counts as lying in its own folder. Files without an image
+    suffix, hidden files, links to folders and links out of the source are skipped and counted. A run that
+    releases nothing leaves no files.
 
-    On a Ray cluster the ledger stays on this machine, in one process that all workers ask; the source and the
-    target are URLs, or folders that all nodes share, and so is the artefact of a mask. What a lost worker or
-    node had begun is done again by another. Of URLs, a second run at once is kept out on this device alone.
+    On a Ray cluster the ledger stays on this machine, in one process that all workers ask. The source, the
+    target and the artefact of a mask are URLs, or folders that all nodes share. Work that a lost worker or
+    node had begun is repeated by another. A second run into the same URL is excluded on this device only.
 
     Args:
-        source: the folder, or one tar file; a path, or a URL (a str) that fsspec understands.
+        source: the folder, or one tar file; a path, or a URL (a str) that fsspec opens.
         target: a folder that is new, empty, or from an earlier run with the same settings; a path or a URL.
-        protection: how.
+        protection: the protection.
         ledger: path of this device's ledger.
-        config: how to write.
-        engine: where the work is done; None for a process on each core of this machine.
+        config: the output format.
+        engine: where tasks run; None for one process per core of this machine.
         report: called during the job, with images and bytes done and bytes in all.
 
     Raises:
-        ConfigError, ArtefactError: of a mask, the format has no transparency, or the file is not an artefact;
+        ConfigError, ArtefactError: for a mask, the format has no transparency, or the file is not an
+            artefact;
             or no such engine; or a URL that other processes cannot see, or with a password that is not
             quoted.
-        MissingExtraError: Ray, or what fsspec needs for the URL, is not installed.
-        DataError: no such source, or a target that cannot be used, or a damaged journal of an earlier run; or
-            a node of the cluster has not the target of this machine.
-        LedgerError, OSError: the ledger or the target cannot be written; what was finished is kept.
-        SfumatoError: worker processes were killed; what was finished is kept.
+        MissingExtraError: Ray, or a package that fsspec needs for the URL, is not installed.
+        DataError: no such source, an unusable target, or a damaged journal of an earlier run; or a node of
+            the cluster does not have the target of this machine.
+        LedgerError, OSError: the ledger or the target cannot be written; finished work is kept.
+        SfumatoError: worker processes were killed; finished work is kept.
     """
-    config, engine = _suited(config, protection), engine or EngineConfig()
+    config, engine = _fit_channels(config, protection), engine or EngineConfig()
     origin, goal, ledger = storage_of(source), storage_of(target), Path(ledger)
     _check_storages(origin, goal, ledger)
     _check_shared(engine, origin, goal)
@@ -132,20 +133,20 @@ def protect_folder(
     with ExitStack() as stack:
         stack.enter_context(_journal_errors(ledger))
         goal.make()
-        with Ledger(ledger) as opened:  # begins it, or fails now and not in a worker
+        with Ledger(ledger) as opened:  # creates it, or fails now and not in a worker
             survey(opened)
         journal_path = path_of(ledger, goal)
-        stack.enter_context(_locked(goal, journal_path))
+        stack.enter_context(_lock(goal, journal_path))
         first = not journal_path.exists()
         journal = Journal(journal_path)
         stack.callback(journal.close)
         made = file_digest_of(protection)
         secret = journal.settle(_settings(origin, protection, made, config), goal)
         goal.tidy()
-        below, only = listing.parted(origin)
+        below, only = listing.split_source(origin)
         job = Job(below, goal, protection.spec, config, secret)
         outcome = _run(job, only, ledger, journal, engine, report)
-        if engine.name == "ray":  # which goes on without a worker that was killed, and its half
+        if engine.name == "ray":  # which continues after a worker was killed and left a partial file
             goal.tidy()
         outcome.shapes, outcome.counts = journal.shapes(), journal.counts()
         if new and not outcome.shapes:
@@ -159,15 +160,15 @@ def protect_folder(
     return outcome
 
 
-def _suited(config: FolderConfig | None, protection: Protection) -> FolderConfig:
-    """The configuration with the channels that a protection takes."""
+def _fit_channels(config: FolderConfig | None, protection: Protection) -> FolderConfig:
+    """Fill in the channels that a protection takes."""
     config = config or FolderConfig()
     return config if config.channels else replace(config, channels=channels_of(protection))
 
 
 def _has_images(source: Storage, config: FolderConfig) -> bool:
-    """Whether anything of a source can be read: an image, or a tar file, into which nobody looks here."""
-    below, only = listing.parted(source)
+    """Whether a source has a readable image, or a tar file, which is not opened here."""
+    below, only = listing.split_source(source)
     names = (name for name, _, _ in listing.walk(below, only, Outcome()))
     return any(is_shard(name) for name in names) or first_image(source, config) is not None
 
@@ -181,11 +182,11 @@ def dry_run(
     engine: EngineConfig | None = None,
     report: Report = lambda images, done, total: None,
 ) -> Outcome:
-    """What protect_folder would do and charge: everything is read and nothing is written.
+    """Return what protect_folder would do and charge: it reads everything and writes nothing.
 
-    The charges are made in a copy of the ledger, so that budgets stop them where they would.
+    The charges go to a copy of the ledger, so that its budgets apply.
     """
-    config, engine = _suited(config, protection), engine or EngineConfig()
+    config, engine = _fit_channels(config, protection), engine or EngineConfig()
     origin, ledger = storage_of(source), Path(ledger)
     _check_storages(origin, None, ledger)
     _check_shared(engine, origin)
@@ -209,20 +210,20 @@ def _simulate(
                 original.copy_without_releases(copy)
             with Ledger(copy) as opened:
                 survey(opened)
-        below, only = listing.parted(origin)
+        below, only = listing.split_source(origin)
         return _run(Job(below, None, protection.spec, config, b""), only, copy, None, engine, report)
 
 
 def first_image(
     source: str | os.PathLike[str] | Storage, config: FolderConfig | None = None
 ) -> Pixels | None:
-    """The first image of a folder that can be read, before it is protected; None where there is none.
+    """Read the first readable image of a folder, unprotected; None if there is none.
 
-    Tar files are passed over.
+    Tar files are skipped.
     """
     config = config or FolderConfig()
     origin = source if isinstance(source, Folder | Remote) else storage_of(source)
-    below, only = listing.parted(origin)
+    below, only = listing.split_source(origin)
     for name, _, _ in listing.walk(below, only, Outcome()) if origin.exists() else ():
         if not is_shard(name):
             with suppress(ImageError, MissingExtraError):
@@ -231,27 +232,26 @@ def first_image(
 
 
 def preview(image: Images, protection: Protection) -> Pixels:
-    """An image beside what the receiver of its release sees: (C, H, W) uint8 -> (C, H, 2 W).
+    """Show an image next to what the receiver of its release sees: (C, H, W) uint8 -> (C, H, 2 W).
 
-    Where parts are protected, they are framed on the original.
-
-    Nothing of it is charged, and its noise is drawn for it alone: it must not leave the device.
+    If parts are protected, they are framed on the original. Nothing is charged, and the noise is drawn for
+    this picture alone: it must not leave the device.
 
     Raises:
-        ConfigError: what is released is not an image.
+        ConfigError: the protection does not release images.
         SpecError: a parameter does not fit the image.
     """
     if kind_of(protection) not in IMAGES:
-        raise ConfigError(f"{protection.spec}: releases {kind_of(protection)}, of which there is no picture")
+        raise ConfigError(f"{protection.spec}: releases {kind_of(protection)}, which have no picture")
     shown = as_array(image)
     released = protection.release(image[None], fresh_noise()).pictures()[0]
     if isinstance(protection, Region):
-        shown = _framed(shown, protection.boxes(image))
+        shown = _frame(shown, protection.boxes(image))
     return np.concatenate([shown, released], axis=2)
 
 
-def _framed(image: Pixels, boxes: Sequence[Box]) -> Pixels:
-    """A copy of a (C, H, W) image with a white frame, in a black one, around each box."""
+def _frame(image: Pixels, boxes: Sequence[Box]) -> Pixels:
+    """Copy a (C, H, W) image with a white frame, inside a black one, around each box."""
     framed = image.copy()
     for top, bottom, left, right in boxes:
         for inset, value in ((0, 0), (1, 255), (2, 0)):
@@ -275,29 +275,29 @@ def protect_image(
     *,
     folder: str | os.PathLike[str] = ".",
 ) -> ReleasedFile:
-    """One image file, or its bytes, in; the file of its release out.
+    """Release one image file, or its bytes. Returns the file of its release.
 
     Args:
         source: the image.
-        protection: how.
+        protection: the protection.
         ledger: of this device.
-        config: how to write.
+        config: the output format.
         folder: where the image lies, for the budgets of folders; a path or a URL.
 
     Raises:
-        ImageError: not an image that can be read.
+        ImageError: the image cannot be read.
         BudgetExceededError, LedgerError, SpecError: see sfumato.device.jobs.releasing.release.
         ConfigError, ArtefactError: see protect_folder.
     """
-    config = _suited(config, protection)
+    config = _fit_channels(config, protection)
     _check_format(protection, config)
     counts: Counter[str] = Counter()
     image, printed = look(read_as(partial(_read, source), config.channels, counts), config.size)
     name = "" if isinstance(source, bytes) else Path(source).name
-    released, new, _ = releasing.charged_release(
+    released, new, _ = releasing.charge_and_release(
         protection, image[None], ledger, folders=[folder], names=[name], printed=[printed]
     )
-    content = next(encoded(released, config, made_of=artefact_of(protection)))
+    content = next(encode_files(released, config, made_of=artefact_of(protection)))
     counts[BOXES] = sum(getattr(released, "boxes", ()))
     return ReleasedFile(content, (image.shape[0], image.shape[1], image.shape[2]), new, counts)
 
@@ -309,17 +309,17 @@ def _read(source: str | os.PathLike[str] | bytes, channels: int | None) -> Pixel
 def _settings(
     source: Storage, protection: Protection, made: str | None, config: FolderConfig
 ) -> dict[str, str]:
-    """What stays the same in all runs into one target."""
+    """Return the settings that all runs into one target share."""
     settings = {
         "source": source.identity.hex(),
         "spec": protection.spec,
         "format": config.format_name,
         "cells": str(config.cells),
         "rename": str(config.rename),
-        "people": str(config.people),  # what is there already would count for nobody
-        "size": "" if config.size is None else str(config.size),  # as where nothing is known of it
+        "people": str(config.people),  # earlier releases would count for nobody
+        "size": "" if config.size is None else str(config.size),  # the same as a journal without a size
     }
-    if made is not None:  # a mask that was trained again is another, under the same spec
+    if made is not None:  # a retrained mask is another protection under the same spec
         settings["files of the protection"] = made
     return settings
 
@@ -332,7 +332,7 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path) -> No
     if target is None:
         return
     if target.exists() and not target.is_folder():
-        raise DataError(f"{target}: is not a folder: name a new one for the releases of {source}")
+        raise DataError(f"{target}: is not a folder: name a new folder for the releases of {source}")
     if target.within(source):
         raise DataError(f"{target}: lies in {source}, whose images would be mixed with their releases")
     if Folder(ledger).within(target):
@@ -340,18 +340,18 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path) -> No
 
 
 def _check_shared(engine: EngineConfig, *storages: Storage) -> None:
-    """Raise where the processes of an engine would each see a storage of their own."""
+    """Raise ConfigError if each process of an engine would see its own storage."""
     if engine.name == "local" and engine.workers == 1:
         return
     for storage in storages:
         if isinstance(storage, Remote) and storage.of_one_process:
             raise ConfigError(
-                f"{storage}: lies in the memory of this process: use the engine local with workers=1"
+                f"{storage}: is in the memory of this process: use the engine local with workers=1"
             )
 
 
 def _check_format(protection: Protection, config: FolderConfig) -> None:
-    """Raise now, before anything is charged or written, what would stop every file."""
+    """Raise the errors that would stop every file, before anything is charged or written."""
     kind = kind_of(protection)
     usual = usual_format(kind)
     if config.format_name != usual and (kind not in IMAGES or config.format_name == TEXT):
@@ -380,17 +380,17 @@ def _journal_errors(ledger: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         raise DataError(
             f"a journal in {ledger}.runs: {error}. If it is damaged, delete it and name a new target: the "
-            "ledger gives the same releases again for nothing"
+            "ledger returns the same releases at no cost"
         ) from error
 
 
 @contextmanager
-def _locked(target: Storage, journal: Path) -> Iterator[None]:
-    """Keep a second run out of a target; the system lets go of the lock when this process ends, however."""
+def _lock(target: Storage, journal: Path) -> Iterator[None]:
+    """Keep a second run out of a target. The system drops the lock when this process ends in any way."""
     if isinstance(target, Folder):
         path = target.path
     else:
-        # Not the journal itself: SQLite's own locks would end with any handle to it.
+        # Not the journal itself: closing any handle to it would drop SQLite's own locks.
         path = journal.with_suffix(".lock")
         path.touch(mode=0o600)
     handle = os.open(path, os.O_RDONLY)
@@ -407,12 +407,12 @@ def _locked(target: Storage, journal: Path) -> Iterator[None]:
 def _run(
     job: Job, only: str | None, ledger: Path, journal: Journal | None, where: EngineConfig, report: Report
 ) -> Outcome:
-    """Go through the source, have the workers release what is not there yet, and keep the journal."""
+    """Walk the source, let workers release what is missing, and keep the journal."""
     total = sum(size for _, size, _ in listing.walk(job.source, only, Outcome()))
     outcome = Outcome()
     done_images = done_bytes = 0
 
-    def finished(rows: list[Row], size: int) -> None:
+    def finish(rows: list[Row], size: int) -> None:
         nonlocal done_images, done_bytes
         if journal is not None:
             assert job.target is not None
@@ -436,29 +436,29 @@ def _run(
         done_bytes += size
         report(done_images, done_bytes, total)
 
-    # On a cluster of many, tasks that wait would not wait: a limit is one of tasks.
+    # A cluster would run tasks that are meant to wait: there, the limit is on tasks.
     ahead = 1 if where.name == "ray" and where.workers else _AHEAD
     with ExitStack() as stack:
-        stack.callback(worker.close)  # where the tasks are done in this process
+        stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
         held = tasks.hold(partial(Ledger, ledger, keep_releases=job.target is not None))
         running: dict[Future[list[Row]], int] = {}
-        for items in listing.chunks(listing.todo(job, only, journal, outcome, finished)):
+        for items in listing.chunks(listing.todo(job, only, journal, outcome, finish)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
             while len(running) >= max(1, ahead * tasks.workers):
-                _collect(running, finished)
+                _collect(running, finish)
             with engines.explain_lost_workers():
                 future = tasks.submit(worker.release_items, job, items, held)
             running[future] = sum(item.size for item in items)
         while running:
-            _collect(running, finished)
+            _collect(running, finish)
     return outcome
 
 
-def _collect(running: dict[Future[list[Row]], int], finished: Callable[[list[Row], int], None]) -> None:
+def _collect(running: dict[Future[list[Row]], int], finish: Callable[[list[Row], int], None]) -> None:
     wait(running, return_when=FIRST_COMPLETED)
     for future in [future for future in running if future.done()]:
         size = running.pop(future)
         with engines.explain_lost_workers():
             rows = future.result()
-        finished(rows, size)
+        finish(rows, size)

@@ -1,9 +1,9 @@
-"""The frames of a video file as a player shows them: upright, of square pixels, each at its time.
+"""Read the frames of a video file as a player shows them: upright, with square pixels, each at its time.
 
-A container says more than its frames: that they are turned or mirrored, how wide a pixel is, when each is
-shown, what is cut away at both ends (by edit lists, which FFmpeg applies). Only if all of it is done does a
-detector of faces see what a viewer sees. What is not done here is refused, at the frame that shows it:
-several videos in a file, interlaced or transparent frames, spheres, two views, sizes that change.
+A container also records rotation and mirroring, the width of a pixel, when each frame is shown, and cuts at
+both ends (edit lists, which FFmpeg applies). A face detector sees what a viewer sees only if all of this is
+applied. Frames that need something else are refused: several videos in a file, interlaced or transparent
+frames, spheres, two views, sizes that change.
 """
 
 import struct
@@ -20,11 +20,11 @@ from sfumato.errors import ImageError, needs_extra
 from sfumato.images import Pixels
 from sfumato.images.decoding import MAX_PIXELS
 
-# Others name further files, which nobody chose, or addresses: playlists, lists of parts, numbered images.
+# Other formats can refer to further files or addresses: playlists, lists of parts, numbered images.
 _FORMATS = "mov,matroska,avi"
-_FINEST = 100_000  # ticks in a second: what is finer does not fit an MP4
-_BASE = Fraction(1, 90_000)  # in the place of a finer one
-_LONGEST = 3600  # seconds for which one frame is shown
+_FINEST = 100_000  # ticks in a second, the most that an MP4 holds
+_BASE = Fraction(1, 90_000)  # replaces a finer time base
+_LONGEST = 3600  # seconds that one frame may last
 _FLAT = 4  # AV_SPHERICAL_RECTILINEAR
 _TRANSPARENT = (
     "partly transparent, so that it would show what a player hides: write it without transparency first"
@@ -39,7 +39,7 @@ class Frame:
     Attributes:
         image: (3, H, W) uint8.
         time: ticks of Footage.base since the first.
-        duration: ticks for which it is shown, as far as the file says; else those of one frame of many.
+        duration: ticks for which it is shown; if the file does not say, those of an average frame.
     """
 
     image: Pixels
@@ -52,20 +52,20 @@ def footage(path: Path) -> Iterator["Footage"]:
     """Open a video.
 
     Raises:
-        ImageError: no video, or what `Footage.frames` raises; also where FFmpeg raises within.
+        ImageError: not a video, or an error of `Footage.frames` or of FFmpeg.
         MissingExtraError: the extra `video` is not installed.
     """
     with needs_extra("video", "video"):
         import av
     whitelist = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
-    with _named(path):
+    with _naming(path):
         opened = av.open(f"file:{path}", container_options=whitelist, metadata_errors="replace")
     with opened:
         yield Footage(opened, path)
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
     """Name the file in errors of FFmpeg."""
     import av
 
@@ -80,7 +80,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 class Footage:
-    """A video that is read once, from its beginning. State: how far it is read.
+    """A video that is read once, from its beginning. State: the position.
 
     Attributes:
         base: seconds of a tick.
@@ -89,7 +89,7 @@ class Footage:
 
     def __init__(self, opened: Any, path: Path) -> None:
         self._opened, self._path = opened, path
-        covers = ("attached_pic", "timed_thumbnails")  # pictures beside the video, which are left out
+        covers = ("attached_pic", "timed_thumbnails")  # pictures stored with the video, which are ignored
         streams = [
             stream
             for stream in opened.streams.video
@@ -97,11 +97,11 @@ class Footage:
         ]
         if len(streams) != 1:
             found = f"{len(streams)} videos in one file" if streams else "has no picture"
-            cure = ": which one is meant? Write one of them alone into a file" if streams else ""
+            cure = ": write the one you mean into a file of its own" if streams else ""
             raise ImageError(f"{path}: {found}{cure}", cause=found if streams else "no video")
         self._stream = streams[0]
         marks = {name.lower(): value for name, value in self._stream.metadata.items()}
-        if marks.get("alpha_mode", "0") != "0":  # of WebM, whose transparency lies beside the frames
+        if marks.get("alpha_mode", "0") != "0":  # WebM stores transparency apart from the frames
             raise ImageError(f"{path}: {_TRANSPARENT}", cause="partly transparent")
         self._stream.thread_type = "AUTO"
         base = self._stream.time_base
@@ -111,17 +111,17 @@ class Footage:
         self._square = self._stream.sample_aspect_ratio or Fraction(1)
 
     def frames(self) -> Iterator[Frame]:
-        """All frames, of one size.
+        """Yield all frames, of one size.
 
         Raises:
-            ImageError: a frame that is not shown as it is stored, in a way that is not done here; one of
-                another size, or damaged; or times that run backwards.
+            ImageError: a frame needs a conversion that is not supported here; it is of
+                another size, or damaged; or times run backwards.
         """
         reader = _Reader(self._square)
         size: tuple[int, ...] = ()
         pixel = None
         start, last = None, -1
-        for number, frame in enumerate(self._decoded()):
+        for number, frame in enumerate(self._decode()):
             pixel = pixel or self._stream.codec_context.sample_aspect_ratio
             if (reason := obstacle(frame)) is None:
                 image = reader.upright(frame)
@@ -143,10 +143,10 @@ class Footage:
             shown = (frame.duration or 0) * (self._stream.time_base or 0) or 1 / self.rate
             yield Frame(image, time, max(1, round(min(shown, _LONGEST) / self.base)))
 
-    def _decoded(self) -> Iterator[Any]:
+    def _decode(self) -> Iterator[Any]:
         frames = self._opened.decode(self._stream)
         while True:
-            with _named(self._path):
+            with _naming(self._path):
                 frame = next(frames, None)
             if frame is None:
                 return
@@ -154,7 +154,7 @@ class Footage:
 
 
 def obstacle(frame: Any) -> str | None:
-    """Why a frame is not taken, with what to do; None where it is."""
+    """Say why a frame is refused and what to do; None if it is accepted."""
     from av.sidedata.sidedata import Type
     from av.video.reformatter import ColorTrc
 
@@ -171,16 +171,16 @@ def obstacle(frame: Any) -> str | None:
         return f"a view all around, which a flat picture distorts: {_RECORD}"
     if (data := beside.get(Type.STEREO3D)) is not None and struct.unpack_from("=i", bytes(data)) != (0,):
         return f"two views in one, for both eyes: {_RECORD}"
-    if (data := beside.get(Type.DISPLAYMATRIX)) is not None and turned(bytes(data)) is None:
-        return f"turned by no quarter, or skewed: {_RECORD}"
+    if (data := beside.get(Type.DISPLAYMATRIX)) is not None and read_turn(bytes(data)) is None:
+        return f"turned by an angle other than a quarter turn, or skewed: {_RECORD}"
     dolby = Type.DOVI_METADATA in beside or Type.DOVI_RPU_BUFFER in beside
     if dolby and frame.color_trc not in (ColorTrc.SMPTE2084, ColorTrc.ARIB_STD_B67):
         return "Dolby Vision in colours of its own: convert it to SDR first"
     return None
 
 
-def turned(matrix: bytes) -> tuple[bool, bool, bool] | None:
-    """Whether a picture is transposed, then its columns and rows reversed; None where none of it will do.
+def read_turn(matrix: bytes) -> tuple[bool, bool, bool] | None:
+    """Read whether to transpose a picture, then to reverse its columns and its rows; None for other turns.
 
     Source: ISO/IEC 14496-12, 6.2.2: x' = a·x + c·y and y' = b·x + d·y, of the matrix a b u c d v x y w.
     """
@@ -191,7 +191,7 @@ def turned(matrix: bytes) -> tuple[bool, bool, bool] | None:
 
 
 class _Reader:
-    """Makes pictures of frames. State: what converts them, which keeps its tables."""
+    """Converts frames to pictures. State: the converter, which caches its tables."""
 
     def __init__(self, square: Fraction) -> None:
         from av.video.reformatter import VideoReformatter
@@ -200,12 +200,12 @@ class _Reader:
         self._reformatter = VideoReformatter()
 
     def upright(self, frame: Any) -> Pixels:
-        """(3, H, W) uint8: of square pixels, in the colours of an ordinary screen (BT.709), upright."""
+        """Convert a frame to (3, H, W) uint8: upright, square pixels, in the colours of BT.709."""
         from av.sidedata.sidedata import Type
         from av.video.reformatter import ColorPrimaries, Colorspace, ColorTrc
 
         width, height = frame.width, frame.height
-        if self._square > 1:  # the longer side grows, so that nothing is lost
+        if self._square > 1:  # one side grows, so that no pixels are lost
             width = round(width * self._square)
         else:
             height = round(height / self._square)
@@ -218,7 +218,7 @@ class _Reader:
         to_screen = (
             {"dst_color_trc": ColorTrc.BT709, "dst_color_primaries": ColorPrimaries.BT709} if wide else {}
         )
-        # Players take unnamed colours for BT.709 in a picture of this height.
+        # Players assume BT.709 for unnamed colours in a picture of this height.
         unnamed = frame.colorspace == 2 and not frame.format.is_rgb and frame.height >= 720
         rgb = self._reformatter.reformat(
             frame,
@@ -230,7 +230,7 @@ class _Reader:
         )
         image = rgb.to_ndarray().transpose(2, 0, 1)
         matrix = frame.side_data.get(Type.DISPLAYMATRIX)
-        if matrix is not None and (turn := turned(bytes(matrix))) is not None:
+        if matrix is not None and (turn := read_turn(bytes(matrix))) is not None:
             transposed, columns, rows = turn
             image = image.transpose(0, 2, 1) if transposed else image
             image = image[:, :: -1 if rows else 1, :: -1 if columns else 1]

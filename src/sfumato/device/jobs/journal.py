@@ -1,6 +1,6 @@
-"""What a folder job has done so far, so that the same command resumes: one small database a target.
+"""The journal of a folder job, by which the same command resumes it: one small database a target.
 
-It lies beside the ledger and not in the target, for it knows the names of the originals.
+It lies next to the ledger and not in the target, because it has the names of the originals.
 """
 
 import hashlib
@@ -32,21 +32,21 @@ create table if not exists files (
 
 @dataclass
 class Row:
-    """What became of one file, or of one tar shard.
+    """The result for one file or tar shard.
 
     Attributes:
         source: path below the source.
-        stamp: of the source, by which a changed file is noticed; see storage.Entry.
-        output: path below the target; "" where nothing was written.
+        stamp: of the source, to notice a changed file; see storage.Entry.
+        output: path below the target; "" if nothing was written.
         sha256: of the output, in hexadecimal.
         size: of the output, in bytes.
-        shapes: "3x84x84" -> how many images of that shape are in the output.
-        failures: cause -> how many images could not be released for it, and the name of the first.
-        words: cause -> what the user is told of the first image that failed for it; may name other images.
-        left_out: reason -> how many members of a shard were passed over.
-        counts: what else is counted of its images: BOXES, and the conversions of sfumato.device.jobs.worker.
-        without: the names of images that were released and have no box: all of them is protected.
-        charged: how many releases were new to the ledger.
+        shapes: maps "3x84x84" to the number of images of that shape in the output.
+        failures: maps each cause to the number of images that failed for it, and the name of the first.
+        words: maps each cause to the message for the first image that failed for it; may name other images.
+        left_out: maps each reason to the number of members of a shard that were skipped.
+        counts: further counts of its images: BOXES, and the conversions of sfumato.device.jobs.worker.
+        without: the names of released images without a box: all of the image is protected.
+        charged: number of releases that were new to the ledger.
     """
 
     source: str
@@ -70,14 +70,14 @@ class Row:
         self.failures[cause] = (count + 1, first)
 
     def count_boxes(self, name: str, boxes: int) -> None:
-        """Count the faces, or boxes, of one image of which parts are protected."""
+        """Count the faces, or boxes, of one image with protected parts."""
         self.counts[BOXES] += boxes
         if not boxes:
             self.without.append(name)
 
 
 def by_shape(shapes: Mapping[str, int]) -> Counter[tuple[int, int, int]]:
-    """The counts of Row.shapes by (C, H, W)."""
+    """Add up Row.shapes by (C, H, W)."""
     total: Counter[tuple[int, int, int]] = Counter()
     for name, count in shapes.items():
         channels, height, width = map(int, name.split("x"))
@@ -86,7 +86,7 @@ def by_shape(shapes: Mapping[str, int]) -> Counter[tuple[int, int, int]]:
 
 
 def path_of(ledger: Path, target: Storage) -> Path:
-    """Where the journal of a target lies: in a folder beside the ledger, which is made."""
+    """Return the path of a target's journal, in a folder next to the ledger that is created if missing."""
     folder = runs_of(ledger)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(target.identity).hexdigest()[:16]}.db"
@@ -98,7 +98,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._database = sqlite3.connect(path, isolation_level=None)
-        # What a power cut takes from it is done again, and comes out the same.
+        # Rows lost in a power cut are redone with the same result.
         self._database.execute("pragma journal_mode = wal")
         self._database.execute("pragma synchronous = normal")
         self._database.executescript(_SCHEMA)
@@ -108,23 +108,23 @@ class Journal:
         self._database.close()
 
     def remove(self) -> None:
-        """Close the connection and remove the file, of a run that released nothing."""
+        """Close the connection and remove the file, after a run that released nothing."""
         self.close()
         self._path.unlink(missing_ok=True)
-        with suppress(OSError):  # other journals lie there
+        with suppress(OSError):  # it holds other journals
             self._path.parent.rmdir()
 
     def settle(self, settings: dict[str, str], target: Storage) -> bytes:
-        """Begin a run with these settings, or resume it. -> its secret key, for new names.
+        """Begin or resume a run with these settings. Returns its secret key, for new names.
 
         Raises:
-            DataError: the target belongs to a run with other settings, or holds files of somebody else.
+            DataError: the target belongs to a run with other settings, or has files from elsewhere.
         """
         known = dict(self._database.execute("select key, value from settings"))
         empty = target.is_empty()
         if not known or empty:
             if not empty:
-                raise DataError(f"{target}: is not empty, and not from an earlier run: name a new folder")
+                raise DataError(f"{target}: is not empty and not from an earlier run: name a new folder")
             known = {**settings, "secret": known.get("secret", secrets.token_hex(32))}
             self._database.execute("begin")
             self._database.execute("delete from settings")
@@ -135,13 +135,13 @@ class Journal:
             earlier = known.get(key, "")
             if earlier != value:
                 raise DataError(
-                    f"{target}: holds a run with {key} {_shown(key, earlier)}, not "
-                    f"{_shown(key, value)}: name a new folder, or empty it"
+                    f"{target}: holds a run with {key} {_show(key, earlier)}, not "
+                    f"{_show(key, value)}: name a new folder, or empty it"
                 )
         return bytes.fromhex(known["secret"])
 
     def record(self, rows: Sequence[Row]) -> None:
-        """Keep what became of some files."""
+        """Store the results of some files."""
         self._database.execute("begin")
         self._database.executemany(
             "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -163,22 +163,22 @@ class Journal:
         self._database.execute("commit")
 
     def find(self, source: str) -> Row | None:
-        """What became of a file; None where that is not known."""
+        """Read the result of a file; None if unknown."""
         return next(self._rows("where source = ?", os.fsencode(source)), None)
 
     def owner(self, output: str) -> str | None:
-        """Whose release lies at a path below the target."""
+        """Find the source whose release lies at a path below the target."""
         row = self._database.execute(
             "select source from files where output = ?", (os.fsencode(output),)
         ).fetchone()
         return os.fsdecode(row[0]) if row else None
 
     def outputs(self) -> Iterator[Row]:
-        """All rows that have an output, in the order of their paths."""
+        """Yield all rows with an output, ordered by path."""
         return self._rows("where output is not null order by output")
 
     def shapes(self) -> Counter[tuple[int, int, int]]:
-        """(C, H, W) -> how many images of that shape were released."""
+        """Count the released images by shape (C, H, W)."""
         total: Counter[tuple[int, int, int]] = Counter()
         for text, rows in self._database.execute(
             "select shapes, count(*) from files where output is not null group by shapes"
@@ -188,7 +188,7 @@ class Journal:
         return total
 
     def counts(self) -> Counter[str]:
-        """The counts of Row.counts, of all images that were released."""
+        """Add up Row.counts over all released images."""
         total: Counter[str] = Counter()
         for text, rows in self._database.execute(
             "select counts, count(*) from files where output is not null group by counts"
@@ -214,5 +214,5 @@ class Journal:
             )
 
 
-def _shown(key: str, value: str) -> str:
+def _show(key: str, value: str) -> str:
     return os.fsdecode(bytes.fromhex(value)) if key == "source" else value

@@ -1,4 +1,4 @@
-"""The files of a folder job: what lies in the source, what of it is to be released yet, and in what tasks."""
+"""The files of a folder job: the source, the files still to release, and their tasks."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -10,19 +10,19 @@ from sfumato.device.jobs.manifest import MANIFEST, Outcome
 from sfumato.device.jobs.worker import SAME_NAME, SHARDS, Item, Job, is_shard
 from sfumato.device.ledger.storage import Storage
 
-# A task for a worker: few enough files that little is done twice after a kill, enough that the two commits of
-# the ledger and the journal do not count.
+# A task for a worker: few enough files that a kill costs little work, enough that the two commits of the
+# ledger and the journal cost little.
 _CHUNK_FILES = 64
 _CHUNK_BYTES = 8 << 20
 
 
-def parted(source: Storage) -> tuple[Storage, str | None]:
-    """The folder that tasks read from, and the one file of it that is wanted; None for all."""
+def split_source(source: Storage) -> tuple[Storage, str | None]:
+    """Split a source into the folder that tasks read, and the one file of it to release (None: all)."""
     return (source, None) if source.is_folder() else (source.parent, source.name)
 
 
 def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[str, int, str]]:
-    """Images and shards of a storage, or one shard of it: path, size in bytes, stamp; a folder at a time."""
+    """Yield path, size in bytes and stamp of the images and shards of a storage, or of one shard of it."""
     if only is not None:
         entry = source.look(only)
         if entry.kind in ("file", "link out"):  # a user who names a link means its file
@@ -73,10 +73,10 @@ def todo(
     only: str | None,
     journal: Journal | None,
     outcome: Outcome,
-    finished: Callable[[list[Row], int], None],
+    finish: Callable[[list[Row], int], None],
 ) -> Iterator[Item]:
-    """The files whose releases are not there yet."""
-    before = ("", "")  # the last output, and whose it is
+    """Yield the files whose releases are missing."""
+    before = ("", "")  # the last output, and its source
     for name, size, stamp in walk(job.source, only, outcome):
         item = Item(name, stamp, size, job.output(name), ours=False)
         owner = before[1] if before[0] == item.output else name
@@ -87,7 +87,7 @@ def todo(
                     before = item.output, name
                     outcome.earlier += 1
                     outcome.left_out += row.left_out
-                    finished([], size)
+                    finish([], size)
                     continue
                 item = replace(item, ours=True)
             owner = journal.owner(item.output) or owner
@@ -99,12 +99,12 @@ def todo(
 
 
 def is_there(target: Storage, row: Row) -> bool:
-    """Whether what was written of a file lies in the target, as long as it was."""
+    """Whether the output of a file exists in the target with its recorded size."""
     return target.size(row.output) == row.size
 
 
 def chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
-    """Files for one task; a shard is a task by itself."""
+    """Group files into tasks; a shard is a task by itself."""
     chunk: list[Item] = []
     size = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""What a folder job did: its outcome for the caller, and the manifest that travels with the releases."""
+"""The outcome of a folder job, and the manifest that travels with the releases."""
 
 import json
 import platform
@@ -20,27 +20,27 @@ from sfumato.protect.release import Protection, artefact_of
 from sfumato.protect.spec import portable
 
 MANIFEST = "manifest.json"
-NAMED = 10  # files of which something is said by name
+NAMED = 10  # files that are named in a report
 
 
 @dataclass
 class Outcome:
-    """What a folder job did.
+    """The outcome of a folder job.
 
     Attributes:
-        shapes: (C, H, W) -> how many images of that shape are in the target, those of earlier runs included.
-        earlier: how many files were there already, from an earlier run.
-        charged: how many releases were new to the ledger; those of a task whose worker was lost on a cluster,
-            and that was done again, are in the ledger and not in this number.
-        failures: cause -> how many images could not be released for it, and the first of their names.
-        words: cause -> what the user is told of the first image that failed for it; it stays on the device.
-        failed: of each file of which something failed, its name, the cause, and how many of its images (of a
-            tar file there may be several).
-        left_out: reason -> how many files were passed over.
-        counts: what else is counted of the images in the target; see Row.
-        stills: the first files of this run of which parts are protected, with how many faces or boxes.
-        without: the images of this run that have none: all of them is protected.
-        manifest: where it is, at a URL without the password; None after a dry run.
+        shapes: maps (C, H, W) to the number of images of that shape in the target, earlier runs included.
+        earlier: number of files that an earlier run had released.
+        charged: number of releases that were new to the ledger. If a worker was lost on a cluster and its
+            task repeated, the ledger has the releases of its first attempt, and this number does not.
+        failures: maps each cause to the number of images that failed for it, and the first of their names.
+        words: maps each cause to the message for the first image that failed; it stays on the device.
+        failed: for each file with failures, its name, the cause, and the number of its images that failed (a
+            tar file may have several).
+        left_out: maps each reason to the number of files that were skipped.
+        counts: further counts of the images in the target; see Row.
+        stills: the first files of this run with protected parts, and their numbers of faces or boxes.
+        without: the images of this run that have none: all of the image is protected.
+        manifest: its path, or its URL without the password; None after a dry run.
     """
 
     shapes: Counter[tuple[int, int, int]] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class Outcome:
         self.add(row)
 
     def add(self, row: Row) -> None:
-        """Count what became of one file."""
+        """Count the result of one file."""
         self.charged += row.charged
         self.left_out += row.left_out
         self.without += row.without
@@ -76,7 +76,7 @@ class Outcome:
 
 
 def counts_by_word(protection: Protection, counts: Mapping[str, int]) -> dict[str, int]:
-    """What is counted of images, by the keys of a manifest: of faces, what became of them."""
+    """Rename the counts of images to the keys of a manifest; faces by how they were protected."""
     words = {what.replace(" ", "_"): count for what, count in counts.items() if what != BOXES}
     if isinstance(protection, Region):
         words[COUNTED[protection.place].replace(" ", "_")] = counts.get(BOXES, 0)
@@ -90,8 +90,8 @@ def write_manifest(
     config: FolderConfig,
     journal: Journal,
 ) -> None:
-    """The manifest that travels with the releases: nothing in it is a secret of the device."""
-    from importlib.metadata import version  # here: one image has no manifest
+    """Write the manifest that travels with the releases. It has no secret of the device."""
+    from importlib.metadata import version  # imported here: single images need no manifest
 
     head = {
         "spec": portable(protection.spec),
@@ -123,7 +123,7 @@ def write_manifest(
         **counts_by_word(protection, outcome.counts),
     }
     with target.file(MANIFEST, replace=True) as temporary, temporary.open("w", encoding="ascii") as out:
-        # Row by row, for there may be very many. In names, \udcXX is a byte that is not UTF-8 (os.fsencode).
+        # Row by row, since there may be many. In names, \udcXX is a byte that is not UTF-8 (os.fsencode).
         out.write(json.dumps(head, indent=1)[:-2] + ',\n "outputs": [')
         for i, row in enumerate(journal.outputs()):
             entry = {"file": row.output, "sha256": row.sha256, "bytes": row.size, "shapes": row.shapes}

@@ -1,4 +1,4 @@
-"""The way off a device: charged in the ledger first, released after, and the same again when asked again."""
+"""Releases: charged in the ledger first, released after, and the same when asked again."""
 
 import math
 import os
@@ -27,7 +27,7 @@ from sfumato.protect.vectors import BitsRelease, FeatureRelease
 if TYPE_CHECKING:
     from sfumato.protect.code import Code
 
-_ARRAYS = (Release, FeatureRelease, BitsRelease)  # which hold their values as an array
+_ARRAYS = (Release, FeatureRelease, BitsRelease)  # releases that hold an array
 
 
 class Released(NamedTuple):
@@ -35,8 +35,8 @@ class Released(NamedTuple):
 
     Attributes:
         release: what may leave.
-        new: how many of the images were charged for it; the others were before.
-        numbers: of each image that is released, the ledger's number of that release, see Charged.
+        new: number of images that were charged now; the others were charged before.
+        numbers: for each released image, the ledger's number of its release, see Charged.
     """
 
     release: Any
@@ -52,12 +52,12 @@ def release(
     folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None = None,
 ) -> Release:
-    """See charged_release; the release alone."""
-    released: Release = charged_release(protection, images, ledger, folders=folders, people=people).release
+    """Release images; see charge_and_release. Returns the release only."""
+    released: Release = charge_and_release(protection, images, ledger, folders=folders, people=people).release
     return released
 
 
-def charged_release(
+def charge_and_release(
     protection: Protection,
     images: Images,
     ledger: Ledger,
@@ -68,34 +68,34 @@ def charged_release(
     printed: Sequence[Fingerprint | None] | None = None,
     most_clear: float = 1.0,
 ) -> Released:
-    """Release images as `protection` does, by the ledger: within its budgets, and each image only once.
+    """Release images by the ledger: within its budgets, and each image once.
 
-    An image that this spec released before comes back with the noise that it had, also within one batch. When
-    this returns, every charge is on disk; when it raises, none of them is, and nothing was shown.
+    An image that this spec released before returns with its earlier noise, also within one batch. When this
+    returns, every charge is on disk; when it raises, none is, and nothing has left.
 
     Args:
-        protection: how. The ledger has its spec; of one that was trained, what is in its artefact and not
-            where that lies.
+        protection: the protection. The ledger records its spec; for a trained one, the digest of its artefact
+            instead of its path.
         images: (N, C, H, W) uint8, the originals.
         ledger: of this device.
-        folders: where each of the N images lies, for the budgets of folders: a path, or a URL (a str), which
-            counts as a folder by its name and those above it, without user and password; see
+        folders: the folder of each of the N images, for the budgets of folders: a path, or a URL (a str),
+            which counts in itself and in those above it, without user and password; see
             sfumato.device.ledger.scopes.folder_name.
-        people: who is in each of the N images, for the budgets of people; None where nobody says.
-        names: of their files, for messages on this device; None where they have none.
-        printed: fingerprints of the pictures of which the images were made, by which near copies are told, at
-            whatever size; None takes those of the images.
-        most_clear: of a protection of a region, the largest share of the pixels that is left as it is.
+        people: who is in each of the N images, for the budgets of people; None if unknown.
+        names: of their files, for messages on this device; None without files.
+        printed: fingerprints of the original pictures, to recognise near copies at any size; None computes
+            them from the images.
+        most_clear: for a region, the largest share of the pixels that may stay unprotected.
 
     Raises:
         BudgetExceededError: one of the images would pass a budget.
-        ImageError: the batch is empty, or none; or see check_covers and check_differs.
+        ImageError: the batch is empty or not images; or see check_covers and check_differs.
         SpecError: a parameter does not fit images of this size.
         LedgerError: the ledger cannot be written.
     """
     digests = _digests(images)
     spec = protection_key(protection.spec, file_digest_of(protection))
-    kept = ledger.kept(digests, spec) if protection.draws_noise else {}
+    kept = ledger.find_releases(digests, spec) if protection.draws_noise else {}
     fresh = {name: i for i, name in enumerate(digests) if name not in kept}
     wanted = images if len(fresh) == len(images) else images[list(fresh.values())]
     released = protection.release(wanted, fresh_noise())
@@ -117,8 +117,8 @@ def charged_release(
         rows = {name: row for row, name in enumerate(fresh)}
         released = released.rows([rows[name] for name in digests])
         return Released(released, charged.new, charged.numbers)
-    # What the ledger returns, not what was drawn here: another process may have been first.
-    # (None comes from a copy without releases: nothing leaves by that.)
+    # The ledger's answer counts, not what was drawn here: another process may have been first.
+    # (None comes from a copy without releases, by which nothing leaves.)
     packets = [
         kept[name] if packet is None else packet
         for name, packet in zip(digests, charged.releases, strict=True)
@@ -129,7 +129,7 @@ def charged_release(
     return Released(released, charged.new, charged.numbers)
 
 
-def averaged_release(
+def release_average(
     code: "Code",
     images: Images,
     ledger: Ledger,
@@ -139,33 +139,33 @@ def averaged_release(
     names: Sequence[str] | None = None,
     printed: Sequence[Fingerprint | None] | None = None,
 ) -> Released:
-    """Release ONE code of several images, the prototype of a class as the device makes it: see Code.average.
+    """Release ONE code of several images, the prototype of a class made on the device: see Code.average.
 
-    A person and a folder pay for it once, and each image pays for it, as for a release of its own. The same
-    images give the same release again, in any order and for nothing; of others it is another release. Of
-    one image it is the release of that image.
+    A person and a folder pay for it once; each image pays for it as for a release of its own. The same images
+    give the same release again, in any order and at no cost; other images give another release. For one image
+    it is the release of that image.
 
     Args:
-        code, images, ledger, folders: see charged_release, also for what is promised and the errors.
+        code, images, ledger, folders: see charge_and_release, also for its guarantees and errors.
         person: who is in all of the images.
-        names, printed: see charged_release.
+        names, printed: see charge_and_release.
 
     Returns:
-        the release, of one code; `new` is 1 where it was charged now, or 0 where it was before.
+        the release, of one code; `new` is 1 if it was charged now, 0 if before.
     """
     rows = {name: row for row, name in enumerate(_digests(images))}
-    digests = sorted(rows)  # another order would be rounded otherwise
+    digests = sorted(rows)  # another order would round differently
     order = [rows[name] for name in digests]
     images, folders = images[order], [folders[row] for row in order]
     names = names and [names[row] for row in order]
     printed = printed and [printed[row] for row in order]
     if len(digests) == 1:
-        as_image = cast(Protection, code)  # charged, kept and given out as the release of an image is
-        return charged_release(
+        as_image = cast(Protection, code)  # charged and stored like the release of an image
+        return charge_and_release(
             as_image, images, ledger, folders=folders, people=[person], names=names, printed=printed
         )
     spec = average_key(protection_key(code.spec, file_digest_of(code)), digests)
-    kept = ledger.kept(digests[:1], spec)
+    kept = ledger.find_releases(digests[:1], spec)
     released = code.average(images, fresh_noise())
     packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None
     people = [person] * len(digests)
@@ -178,23 +178,23 @@ def averaged_release(
 
 
 def _values(released: Any) -> np.ndarray:
-    """What a release of any kind holds of each image, (N, ...)."""
+    """Return the values of a release of any kind, (N, ...)."""
     return released.array if isinstance(released, _ARRAYS) else np.asarray(released.values)
 
 
 def _with(released: Any, packets: Sequence[bytes]) -> Any:
-    """A release of the same kind, of the values that stand in packets, one for each image."""
+    """Build a release of the same kind from packets of values, one for each image."""
     like = _values(released)
     values = np.frombuffer(bytearray().join(packets), like.dtype).reshape(len(packets), *like.shape[1:])
     if isinstance(released, _ARRAYS):
         return replace(released, array=values)
-    import torch  # here: who releases pixels, numbers or bits has no need of it
+    import torch  # imported here: releases of pixels, numbers or bits do not need it
 
     return replace(released, values=torch.from_numpy(values))
 
 
 def _digests(images: Images) -> list[bytes]:
-    """The digests of (N, C, H, W) images. Raises ImageError where they are not images."""
+    """Compute the digests of (N, C, H, W) images. Raises ImageError if they are not images."""
     check_batch(images)
     if not len(images):
         raise ImageError("there are no images to release: give at least one")
@@ -212,7 +212,7 @@ def _charges(
     names: Sequence[str] | None,
     printed: Sequence[Fingerprint | None] | None,
 ) -> list[Charge]:
-    """A charge for each image, without its release; arguments are those of charged_release."""
+    """Make a charge for each image, without its release; arguments as for charge_and_release."""
     shape = (images.shape[1], images.shape[2], images.shape[3])
     tells = information(protection)
     seen = _fingerprints(ledger, digests, images) if printed is None else printed
@@ -241,14 +241,14 @@ def _charges(
 
 
 def check_covers(protection: Region, covered: Sequence[NDArray[np.bool_]], most_clear: float) -> None:
-    """Raise ImageError if a region covers nothing of an image, or leaves too much of it as it is.
+    """Raise ImageError if a region covers nothing of an image, or leaves too much of it unprotected.
 
-    It does so for a region with noise as well, of which `check_differs` compares nothing: no guarantee counts
-    what lies outside of the region, and everybody sees where that is.
+    This holds for a region with noise as well, which `check_differs` does not compare: no guarantee counts
+    what lies outside of the region, and everybody sees its outline.
 
     Args:
-        covered: of each image, (1, H, W) bool, which pixels are protected.
-        most_clear: the largest share that is not.
+        covered: for each image, (1, H, W) bool, its protected pixels.
+        most_clear: the largest share that may be unprotected.
     """
     for each in covered:
         clear = 1 - float(each.mean())
@@ -263,17 +263,17 @@ def check_covers(protection: Region, covered: Sequence[NDArray[np.bool_]], most_
 
 
 def check_differs(protection: Protection, images: Images, released: Release) -> None:
-    """Raise ImageError where the release of an image is nearly the image itself, unless "none" was asked for.
+    """Raise ImageError if the release of an image is nearly the image itself, unless "none" was asked for.
 
-    Without noise, by what the receiver sees: a root mean square difference of at most LEAST_DIFFERENCE grey
-    levels over all values; of a mask, all pixels shown. A blank image is such a one for every blur.
+    Without noise, the receiver's view decides: a root mean square difference of at most LEAST_DIFFERENCE grey
+    levels over all values; for a mask, all pixels shown. A blank image fails for every blur.
 
-    With noise nothing is looked at: a refusal would be a function of the image that no guarantee counts.
-    There the parameters are bounded instead, where they are read (sfumato.protect.parameters).
+    With noise there is no check: a refusal would be a function of the image that no guarantee counts.
+    Instead the parameters are bounded when they are read (sfumato.protect.parameters).
 
     Args:
         images: (N, C, H, W) uint8, the originals.
-        released: of them. A private feature or a code is not an image, and equals none.
+        released: their releases. A private feature or a code is not an image and is not compared.
     """
     if protection.draws_noise or protection.spec == "none" or not isinstance(released, Release):
         return
@@ -285,13 +285,13 @@ def check_differs(protection: Protection, images: Images, released: Release) -> 
             likeness = f"the release of a {height}x{width} image would show all pixels"
         else:
             covered = released.covered if isinstance(released, RegionRelease) else None
-            squares, values = squared_difference(image, seen, None if covered is None else covered[i])
+            squares, values = square_difference(image, seen, None if covered is None else covered[i])
             difference = math.sqrt(squares / max(1, values))
             if difference > LEAST_DIFFERENCE:
                 continue
             likeness = (
                 f"the release of a {height}x{width} image would differ from it by {difference:.2g} grey "
-                f"level{'s' * (difference != 1)} (root mean square), and leaves only above "
+                f"level{'s' * (difference != 1)} (root mean square), and must differ by more than "
                 f"{LEAST_DIFFERENCE:g}"
             )
         raise ImageError(
@@ -301,28 +301,28 @@ def check_differs(protection: Protection, images: Images, released: Release) -> 
         )
 
 
-def squared_difference(
+def square_difference(
     image: Pixels, seen: Pixels, covered: NDArray[np.bool_] | None = None
 ) -> tuple[int, int]:
-    """The sum of squares of what two (C, H, W) uint8 images differ by, and of how many values.
+    """Sum the squared differences of two (C, H, W) uint8 images, and count the values.
 
     Args:
         image, seen: the images.
         covered: (1, H, W) bool, the pixels that count; None for all.
     """
-    apart = np.maximum(image, seen) - np.minimum(image, seen)  # which uint8 holds
+    apart = np.maximum(image, seen) - np.minimum(image, seen)  # fits uint8
     if covered is not None:
         apart = apart[:, covered[0]]
     if not apart.size:
         return 0, 0
-    # By how many values have each difference: exact, and several times as fast as squares in floating point.
+    # A histogram of differences is exact, and several times as fast as squares in floating point.
     counts = Image.fromarray(apart.reshape(-1, apart.shape[-1])).histogram()
     return sum(count * level**2 for level, count in enumerate(counts)), apart.size
 
 
 def _fingerprints(ledger: Ledger, digests: Sequence[bytes], images: Images) -> list[Fingerprint | None]:
-    """The fingerprint of each image; None of those whose fingerprints the ledger has."""
-    known = ledger.known(digests)
+    """Compute the fingerprint of each image; None if the ledger has it."""
+    known = ledger.find_fingerprinted(digests)
     new = {name: row for row, name in enumerate(digests) if name not in known}
     taken = dict(zip(new, fingerprints(images[list(new.values())]), strict=True)) if new else {}
     return [taken.get(name) for name in digests]

@@ -1,7 +1,6 @@
-"""Folders that have a budget, looked through: which images lie there, before anything of them is released.
+"""The survey of folders that have a budget: their images are recorded before any is released.
 
-Without it, a copy of an image in another folder would have a budget of its own, as long as the original was
-never released.
+Otherwise a copy of an image in another folder would have its own budget until the original is released.
 """
 
 import os
@@ -19,17 +18,16 @@ _BATCH = 64  # files of one transaction
 
 
 def survey(ledger: Ledger) -> int:
-    """Write down in a ledger the images of its budgeted folders that are new or changed there.
+    """Record in a ledger the new and changed images of its folders with a budget.
 
-    Folders of this machine alone; of tar files and URLs, an image counts from its first release on. Outside
-    of the root nothing lies on this machine: it is not looked through. Files that are not images are passed
-    over: nothing can be released of them.
+    Only folders of this machine are surveyed; images in tar files and at URLs count from their first release
+    on. The root alone is not surveyed. Files that are not images are skipped.
 
     Returns:
-        how many images were read.
+        the number of images read.
     """
     read = 0
-    for folder in ledger.budgeted_folders():
+    for folder in ledger.folders_with_budget():
         new = _new_files(Path(os.fsdecode(folder)), ledger)
         while files := list(islice(new, _BATCH)):
             seen = []
@@ -45,7 +43,7 @@ def survey(ledger: Ledger) -> int:
 
 
 def _new_files(folder: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
-    """Images below a folder that were not surveyed since they were changed, with their stamps."""
+    """Yield images below a folder that are new or changed since their survey, with their stamps."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -59,5 +57,5 @@ def _new_files(folder: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
             if not stat.S_ISREG(status.st_mode):
                 continue
             stamp = f"{status.st_mtime_ns}:{status.st_size}"
-            if ledger.surveyed(os.fsencode(path)) != stamp:
+            if ledger.read_stamp(os.fsencode(path)) != stamp:
                 yield path, stamp

@@ -1,12 +1,12 @@
-"""Video: every frame protected, faces followed from frame to frame, and one charge for the clip.
+"""Video: protect every frame, follow faces from frame to frame, and charge the clip once.
 
-Faces are looked for in every few frames. Where a face of one look is near a face of the next, both and all
-between them are covered, in all frames between; a face that is found no more stays covered where it was for a
-second, and at the next look in any case; and one that is new is covered from the look before. So none is
-missed in between that was found before or after.
+Faces are detected in every few frames. If a face of one detection overlaps a face of the next, both and the
+space between them are covered in all frames between. A face that disappears stays covered in its position for
+a second, at least until the next detection. A new face is covered from the previous detection on. So a face
+that was detected before or after is not missed in between.
 
-Sound and metadata are left out: a voice tells who speaks. Noise is refused: whoever has the clip averages it
-over frames that show the same. How frames are read is in sfumato.device.jobs.footage.
+Sound and metadata are removed: a voice identifies its speaker. Noise is refused: people who have the clip can
+average it over frames that show the same. sfumato.device.jobs.footage reads the frames.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from sfumato.base.files import open_regular, whole
 from sfumato.device.jobs.footage import Footage, Frame, footage
-from sfumato.device.jobs.releasing import squared_difference
+from sfumato.device.jobs.releasing import square_difference
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.charges import Charge
 from sfumato.device.ledger.tables import protection_key
@@ -39,24 +39,24 @@ from sfumato.protect.release import file_digest_of, kind_of
 
 SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi")
 
-EVERY = 5  # frames from one look for faces to the next, at most
-LOOK = Fraction(1, 5)  # seconds likewise
-HELD = 1.0  # seconds for which a face that is found no more stays covered
+EVERY = 5  # most frames between two detections of faces
+LOOK = Fraction(1, 5)  # most seconds between them
+HELD = 1.0  # seconds that a face stays covered after it disappeared
 _QUALITY = "20"  # of H.264; lower is better
 _BT709 = 1  # ITU-T H.273: what an ordinary screen shows
 
 
 @dataclass(frozen=True)
 class Clip:
-    """What became of a clip.
+    """The result for a clip.
 
     Attributes:
-        frames: how many it has.
+        frames: their number.
         seconds: its length.
         size: (H, W) of a frame.
-        faces: the most boxes in one frame; 0 where no faces were looked for.
-        without: frames in which no box was.
-        charged: whether it was charged now, and not before.
+        faces: the most boxes in one frame; 0 without a search for faces.
+        without: number of frames without a box.
+        charged: whether it was charged now rather than before.
     """
 
     frames: int
@@ -72,20 +72,20 @@ def protect_video(
 ) -> Clip:
     """Protect all frames of a clip, or faces in them, into an MP4 (H.264) without sound and metadata.
 
-    The clip is charged once, as one image, before the file appears, which it does whole. Of a clip in which
-    no face was found at all, nothing is released where that is to stop; in one that has faces elsewhere,
-    frames without a face are shown as they are, or protected wholly where `missing` is "all". Each frame is
-    shown when it was, and in its shape.
+    The clip is charged once, as one image, before the whole file appears. If no frame has a face and
+    `missing` is "stop", nothing is released. If some frames have faces, frames without a face are shown
+    unprotected, or protected as a whole if `missing` is "all". Each frame keeps its time and its shape.
 
     Args:
-        source: a file that FFmpeg reads.
+        source: a video file.
         target: the new file, .mp4.
-        protection: of pixels, without noise; of a part of the frames where it is a Region.
+        protection: of pixels, without noise; a Region protects a part of each frame.
         ledger: of this device.
 
     Raises:
         ConfigError: a protection with noise or of another kind, or another suffix.
-        ImageError: no video, damaged, without a face, nearly the same as its release, or with frames that are
+        ImageError: not a video, damaged, without a face, nearly the same as its release, or with frames that
+            are
             not shown as they are stored: see footage.Footage.frames.
         SpecError: a parameter does not fit a frame or a face.
         BudgetExceededError, LedgerError: see Ledger.charge.
@@ -99,8 +99,8 @@ def protect_video(
     judged = _Difference()
     frames = boxes_most = without = 0
     with footage(source) as clip, whole(target) as temporary, _Writer(temporary, clip) as written:
-        for frame, boxes in followed(clip.frames(), protection, clip.base):
-            released, covered = _released(protection, frame.image, boxes)
+        for frame, boxes in follow(clip.frames(), protection, clip.base):
+            released, covered = _protect_frame(protection, frame.image, boxes)
             judged.add(frame.image, released, covered)
             frames, without = frames + 1, without + (not boxes)
             boxes_most = max(boxes_most, len(boxes or ()))
@@ -109,8 +109,8 @@ def protect_video(
             raise ImageError(f"{source}: has no frame", cause="no video")
         if isinstance(protection, Region) and not boxes_most and protection.missing == "stop":
             raise ImageError(
-                f"{source}: no face was found in any frame: it is not released: look at it yourself, and "
-                "protect it without --where, or protect such clips wholly (--no-face all)",
+                f"{source}: no face was found in any frame, so it is not released: look at it yourself, and "
+                "protect it without --where, or protect such clips as a whole (--no-face all)",
                 cause="no face was found",
             )
         judged.check(protection, source)
@@ -134,18 +134,16 @@ def _check(protection: Any, target: Path) -> None:
     if target.suffix.lower() != ".mp4":
         raise ConfigError(f"{target}: a protected video is an .mp4: name it so")
     if hasattr(protection, "artefact") or kind_of(protection) != "pixels":
-        raise ConfigError(
-            f"{protection.spec}: of a video, frames are released: choose blur, pixelize or block"
-        )
+        raise ConfigError(f"{protection.spec}: a video is released as frames: choose blur, pixelize or block")
     if protection.draws_noise:
         raise ConfigError(
-            f"{protection.spec}: whoever has a video averages its noise over frames that show the same: "
-            "choose blur, pixelize or block"
+            f"{protection.spec}: people who have a video can average its noise over frames that show the "
+            "same: choose blur, pixelize or block"
         )
 
 
 class _Writer:
-    """An MP4 that is written frame by frame. State: the file."""
+    """Writes an MP4 frame by frame. State: the file."""
 
     def __init__(self, path: Path, clip: Footage) -> None:
         with needs_extra("video", "video"):
@@ -166,9 +164,9 @@ class _Writer:
         self._file.close()
 
     def write(self, image: Pixels, like: Frame) -> None:
-        """Add a (3, H, W) uint8 picture, shown when another is."""
+        """Add a (3, H, W) uint8 picture, at the time of a frame."""
         _, height, width = image.shape
-        # H.264 halves its colours: sides are even, by repeating the last row or column.
+        # H.264 halves its colours: odd sides repeat the last row or column.
         even = np.pad(image.transpose(1, 2, 0), ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
         if not self._stream.codec_context.is_open:
             self._stream.height, self._stream.width = even.shape[:2]
@@ -179,15 +177,15 @@ class _Writer:
         self._file.mux(self._stream.encode(frame))
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining frames and close the file."""
         self._file.mux(self._stream.encode())
         self._file.close()
 
 
-def _released(
+def _protect_frame(
     protection: Any, image: Pixels, boxes: list[Box] | None
 ) -> tuple[Pixels, NDArray[np.bool_] | None]:
-    """A protected frame, and where it is protected; None for all of it."""
+    """Protect a frame. Returns it and its protected pixels (None: all)."""
     if not isinstance(protection, Region):
         return protection.release(image[None], fresh_noise()).pictures()[0], None
     if not boxes and protection.missing == "stop" and protection.place != "background":
@@ -196,14 +194,14 @@ def _released(
     return values, covered
 
 
-def followed(
+def follow(
     frames: Iterator[Frame], protection: Any, base: Fraction
 ) -> Iterator[tuple[Frame, list[Box] | None]]:
-    """Each frame with its boxes; None where none are looked for.
+    """Yield each frame with its boxes; None without a search.
 
     Args:
         frames: of a video.
-        protection: whose boxes they are, where it is a Region.
+        protection: detects the boxes, if it is a Region.
         base: seconds of a tick of their times.
     """
     if not isinstance(protection, Region):
@@ -214,7 +212,7 @@ def followed(
         return
     known = dict.fromkeys(protection.find(first.image), 0.0)  # box -> seconds since it was found
     waiting = [first]
-    # One looks ahead while frames of the window before are protected and encoded.
+    # One thread detects ahead while the frames of the window before are protected and encoded.
     with ThreadPoolExecutor(1) as looking:
 
         def window(since: Frame) -> tuple[list[Frame], Future[list[Box]] | None]:
@@ -229,23 +227,23 @@ def followed(
         while look is not None:
             found = look.result()
             passed = float((more[-1].time - waiting[0].time) * base)
-            covered, known = between(known, found, passed, HELD)
+            covered, known = cover_between(known, found, passed, HELD)
             ready, waiting = [*waiting, *more[:-1]], [more[-1]]
             more, look = window(more[-1])
             yield from ((frame, covered) for frame in ready)
     yield from ((frame, disjoint(known)) for frame in waiting)
 
 
-def between(
+def cover_between(
     known: dict[Box, float], found: list[Box], passed: float, held: float
 ) -> tuple[list[Box], dict[Box, float]]:
-    """What is covered from one look to the next, and the boxes known at the next.
+    """Return the boxes to cover from one detection to the next, and the boxes known at the next.
 
     Args:
-        known: boxes at the first look, with the seconds since each was found.
-        found: at the next look.
+        known: boxes at the first detection, with the seconds since each was found.
+        found: boxes at the next detection.
         passed: seconds between them.
-        held: seconds for which a box that is found no more stays; it stays to the next look in any case.
+        held: seconds that a box stays after it disappeared, at least to the next detection.
     """
     covered = [around([box, *(each for each in found if overlap(box, each))]) for box in known]
     later = dict.fromkeys(found, 0.0)
@@ -256,22 +254,22 @@ def between(
 
 
 class _Difference:
-    """How far releases are from frames, over all that is protected. State: sums."""
+    """The difference between releases and frames, over all protected pixels. State: sums."""
 
     def __init__(self) -> None:
         self._squares, self._values = 0, 0
 
     def add(self, image: Pixels, released: Pixels, covered: NDArray[np.bool_] | None) -> None:
         """Count a frame."""
-        squares, values = squared_difference(image, released, covered)
+        squares, values = square_difference(image, released, covered)
         self._squares, self._values = self._squares + squares, self._values + values
 
     def check(self, protection: Any, source: Path) -> None:
-        """Raise ImageError where the release of a clip is nearly the clip, unless that was asked for."""
+        """Raise ImageError if the release of a clip is nearly the clip, unless "none" was asked for."""
         difference = math.sqrt(self._squares / max(1, self._values))
         if protection.spec != "none" and difference <= LEAST_DIFFERENCE:
             raise ImageError(
                 f"{source}: {protection.spec} would change it by {difference:.2g} grey levels (root mean "
-                f"square), and it leaves only above {LEAST_DIFFERENCE:g}: choose a larger cell or radius",
+                f"square), and must change more than {LEAST_DIFFERENCE:g}: choose a larger cell or radius",
                 cause="its release would be nearly the video itself",
             )

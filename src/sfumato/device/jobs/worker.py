@@ -1,4 +1,4 @@
-"""What the tasks of a folder job do: read images, have them charged, and write their releases."""
+"""The tasks of a folder job: read images, charge them, and write their releases."""
 
 import errno
 import hashlib
@@ -37,35 +37,35 @@ if TYPE_CHECKING:
 
 SHARDS = (".tar", ".tar.gz", ".tgz")
 
-RELEASE = "RELEASE"  # the format in which a release travels
-TEXT = "TEXT"  # that of answers
+RELEASE = "RELEASE"  # the format of a release on its way to a service
+TEXT = "TEXT"  # the format of answers
 
 _SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", RELEASE: ".release", TEXT: ".txt"}
-_GROUP_BYTES = 16 << 20  # of pixels that are released together
+_GROUP_BYTES = 16 << 20  # of pixels released together
 
 GREY, COLOUR = "grey images made colour", "colour images made grey"
 
-SAME_NAME = "its release would have the name of another one"
-_IN_THE_WAY = "a file that is not of this run has its name"
+SAME_NAME = "its release would have the same name as another"
+_IN_THE_WAY = "a file from outside this run has its name"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderConfig:
-    """How releases of a folder are written.
+    """The output settings of a folder job.
 
     Attributes:
-        format_name: "PNG", "WEBP" or "BMP" (what was released, exactly), or "JPEG" (lossy: hides no less, but
-            is no longer quite what a denoiser was trained on). What a mask hides is transparent: PNG, WEBP.
-            "RELEASE" is what travels to a service, see sfumato.wire: codes and features have no other; and
-            answers are "TEXT", the name of the class.
+        format_name: "PNG", "WEBP" or "BMP" (lossless), or "JPEG" (lossy: hides no less, but differs from the
+            images that a denoiser was trained on). A mask writes hidden pixels as transparent: PNG, WEBP.
+            "RELEASE" is the format that travels to a service, see sfumato.wire: the only one for codes and
+            features. Answers are "TEXT", the name of the class.
         cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
-        rename: names from a secret key in place of the original ones, in folders that mean nothing.
+        rename: derive names from a secret key instead of using the originals, in meaningless folders.
         people: each folder of the source, with all below it, has the images of one person, for the budgets of
-            people; otherwise nobody says who is in an image.
+            people; otherwise the person is unknown.
         size: every image becomes a centre square of this side, in pixels, before it is protected; None keeps
             its own size.
-        channels: 3 or 1 makes every image colour or grey; None keeps its own, but for a trained protection,
-            which takes images as it was trained on.
+        channels: 3 or 1 makes every image colour or grey; None keeps its own channels, or for a trained
+            protection takes those of its training images.
     """
 
     format_name: str = "PNG"
@@ -83,16 +83,16 @@ class FolderConfig:
 
 
 def channels_of(protection: Any) -> int | None:
-    """How many channels the images have that a trained protection takes; None for any."""
+    """Return the channels of the images that a trained protection takes; None for any."""
     artefact = getattr(protection, "artefact", None)
     return None if artefact is None else int(read_card(artefact)["shape"][0])
 
 
 def read_as(read: Callable[[int | None], Pixels], channels: int | None, counts: Counter[str]) -> Pixels:
-    """Read an image with these channels, and count it where its own are others.
+    """Read an image with these channels, and count it if its own differ.
 
     Args:
-        read: gives the image with 1 or 3 channels, or for None with its own.
+        read: reads the image with 1 or 3 channels, or for None with its own.
         channels: of the result; None for its own.
         counts: of GREY and COLOUR.
     """
@@ -105,14 +105,14 @@ def read_as(read: Callable[[int | None], Pixels], channels: int | None, counts: 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker has to know.
+    """The settings of a worker.
 
     Attributes:
-        source: where the images lie.
-        target: where releases go; None for a dry run, which writes nothing and keeps no release.
+        source: the storage of the images.
+        target: the storage for releases; None for a dry run, which writes and stores nothing.
         spec: the protection.
-        config: how releases are written.
-        secret: what new names are made from.
+        config: the output settings.
+        secret: the key for new names.
     """
 
     source: Storage
@@ -122,12 +122,12 @@ class Job:
     secret: bytes
 
     def person(self, name: str) -> str | None:
-        """Who is in the image of that name; None where nobody says."""
+        """Return the person in the image of that name; None if unknown."""
         folder, slash, _ = name.partition("/")
         return folder if self.config.people and slash else None
 
     def output(self, name: str) -> str:
-        """The path below the target for the release of a file, or of a member of a shard."""
+        """Return the path below the target for the release of a file, or of a member of a shard."""
         suffix = ".tar" if is_shard(name) else _SUFFIX[self.config.format_name]
         if self.config.rename:
             secret = hmac.new(self.secret, os.fsencode(name), hashlib.sha256).hexdigest()
@@ -138,14 +138,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Item:
-    """A file to be released.
+    """A file to release.
 
     Attributes:
         name: its path below the source.
-        stamp: by which a change is noticed; see storage.Entry.
+        stamp: to notice a change; see storage.Entry.
         size: in bytes.
-        output: where its release goes, below the target.
-        ours: whether an earlier release of it lies there, which may be replaced.
+        output: path of its release below the target.
+        ours: whether an earlier release of it exists there, which may be replaced.
     """
 
     name: str
@@ -156,22 +156,22 @@ class Item:
 
 
 def is_shard(name: str) -> bool:
-    """Whether a file is a tar file by its name."""
+    """Whether the name of a file is that of a tar file."""
     return name.lower().endswith(SHARDS)
 
 
 def usual_format(kind: str) -> str:
-    """The format of a kind of releases, where nobody asks for another."""
+    """Return the default format of a kind of releases."""
     return {"numbers": RELEASE, "bits": RELEASE, "answer": TEXT}.get(kind, "PNG")
 
 
-def encoded(
+def encode_files(
     release: "AnyRelease | AnswerRelease", config: FolderConfig, *, made_of: str | None
 ) -> Iterator[bytes]:
-    """The files of the images of a release, one after the other.
+    """Yield the file content for each image of a release.
 
     Args:
-        release: of a kind that has this format, see folder.check_format.
+        release: of a kind that this format can hold, see folder._check_format.
         config: the format.
         made_of: `release.artefact_of` of the protection.
     """
@@ -183,7 +183,7 @@ def encoded(
         for row in range(len(sent.values)):
             yield wire.encode(sent.rows([row]), made_of=made_of)
         return
-    assert isinstance(sent, Release)  # folder.check_format said so
+    assert isinstance(sent, Release)  # folder._check_format made sure
     pixels = sent.array if config.cells else sent.pictures()
     shown = repeat(None) if sent.shown is None else sent.shown
     for image, mask in zip(pixels, shown, strict=False):
@@ -192,17 +192,17 @@ def encoded(
 
 @dataclass(frozen=True)
 class _Source:
-    """An image to be released: its name, what to count it in, how to read it, where it lies, who is in it."""
+    """An image to release: its name, its row, its reader, its folder and its person."""
 
     name: str
     row: Row
     read: Callable[[int | None], Pixels]
     folder: str | os.PathLike[str]
     person: str | None
-    printed: Fingerprint | None = None  # once it was read
+    printed: Fingerprint | None = None  # set after reading
 
 
-def _decoded(data: bytes, channels: int | None) -> Pixels:
+def _decode(data: bytes, channels: int | None) -> Pixels:
     return images.read_array(data, channels=channels)
 
 
@@ -229,7 +229,7 @@ class Worker:
         def sources() -> Iterator[_Source]:
             storage = self.job.source
             for name, row in rows.items():
-                read = partial(storage.image, name)  # and channels
+                read = partial(storage.image, name)  # `channels` is its argument
                 yield _Source(name, row, read, storage.lies_in(name), self.job.person(name))
 
         def sink(source: _Source, content: bytes) -> None:
@@ -263,7 +263,7 @@ class Worker:
         return row
 
     def _members(self, shard_name: str, row: Row) -> Iterator[_Source]:
-        """The images of a shard, one after another. Raises _DamagedShardError."""
+        """Yield the images of a shard. Raises _DamagedShardError."""
         outputs: set[str] = set()
         folder = self.job.source.lies_in(shard_name)
         try:
@@ -291,7 +291,7 @@ class Worker:
                         extracted = shard.extractfile(member)
                         data = extracted.read() if extracted else b""
                         person = self.job.person(shard_name) or self.job.person(name)
-                        read = partial(_decoded, data)
+                        read = partial(_decode, data)
                         yield _Source(name, row, read, folder, person)
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -300,7 +300,7 @@ class Worker:
             raise _DamagedShardError("a damaged tar file") from error
 
     def _release_all(self, sources: Iterator[_Source], sink: _Sink) -> None:
-        """Read images, and release them in groups that are charged together."""
+        """Read images and release them in groups that are charged together."""
         group: _Group = []
         size = 0
         for source in sources:
@@ -327,12 +327,12 @@ class Worker:
         for source, image in group:
             by_shape.setdefault(tuple(image.shape), []).append((source, image))
         for shape, members in by_shape.items():
-            for released, release in self._released(members):
+            for released, release in self._release_shape(members):
                 writes = self.job.target is not None
                 files: Iterator[bytes] = repeat(b"")
                 if writes:
-                    files = encoded(release, self.job.config, made_of=self._artefact)
-                boxes = getattr(release, "boxes", repeat(None))  # of a protection of parts
+                    files = encode_files(release, self.job.config, made_of=self._artefact)
+                boxes = getattr(release, "boxes", repeat(None))  # for a protection of parts
                 for (source, _), content, count in zip(released, files, boxes, strict=False):
                     try:
                         if writes:
@@ -345,21 +345,21 @@ class Worker:
                             source.row.count_boxes(source.name, count)
 
     def _cause_of(self, error: OSError) -> str:
-        """Why this one file cannot be written. Raises OSError where no other file would fare better."""
+        """Say why this one file cannot be written. Raises OSError if every other file would fail, too."""
         if error.errno == errno.ENAMETOOLONG:
             return "a name that is too long for the target"
         if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
             return _IN_THE_WAY
-        cure = "what was finished is kept: fix that, and run the same command again to resume"
+        cure = "finished work is kept: fix that, and run the same command again to resume"
         raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
 
-    def _released(self, members: _Group) -> Iterator[tuple[_Group, "AnyRelease | AnswerRelease"]]:
-        """Images of one shape -> those that were released, in groups, with the releases."""
+    def _release_shape(self, members: _Group) -> Iterator[tuple[_Group, "AnyRelease | AnswerRelease"]]:
+        """Release images of one shape. Yields the released ones in groups, with their releases."""
         whole = (
             self.job.config.size is None
-        )  # an image is what was read: its fingerprint is taken with others
+        )  # images keep their size: their fingerprints are computed as a batch
         try:
-            release, new, _ = releasing.charged_release(
+            release, new, _ = releasing.charge_and_release(
                 self._protection,
                 np.stack([image for _, image in members]),
                 self.ledger,
@@ -377,18 +377,18 @@ class Worker:
                 source.row.fail(error.cause, source.name, str(error))
                 return
             for member in members:
-                yield from self._released([member])
+                yield from self._release_shape([member])
         else:
             members[0][0].row.charged += new
             yield members, release
 
 
 class _DamagedShardError(Exception):
-    """A shard cannot be read to its end."""
+    """A shard that cannot be read to its end."""
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """A header of a tar file. Where one is damaged, tarfile would end there, and lose the rest in silence."""
+    """A header of a tar file. After a damaged one, tarfile would end silently and lose the rest."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_StrictTarInfo":
@@ -401,7 +401,7 @@ class _StrictTarInfo(tarfile.TarInfo):
 
 
 class _TarSink:
-    """Adds releases to a tar file under the names of the originals, or new ones, and nothing else."""
+    """Adds releases to a tar file under the original or new names, without other metadata."""
 
     def __init__(self, out: tarfile.TarFile, job: Job) -> None:
         self._out = out
@@ -413,12 +413,12 @@ class _TarSink:
         self._out.addfile(member, io.BytesIO(content))
 
 
-# The worker of this thread: of its last job, since every task of that job would make the same.
+# The worker of this thread, for its last job: tasks of the same job reuse it.
 _mine = threading.local()
 
 
 def release_items(job: Job, items: list[Item], ledger: Callable[[], Ledger]) -> list[Row]:
-    """Release files, or one shard, as a task of a job: done again, it gives the same."""
+    """Release files, or one shard, as a task of a job; repeating it gives the same result."""
     if getattr(_mine, "worker", None) is None or _mine.worker.job != job:
         _mine.worker = Worker(job, ledger())
     rows: list[Row] = _mine.worker.work(items)
@@ -426,7 +426,7 @@ def release_items(job: Job, items: list[Item], ledger: Callable[[], Ledger]) -> 
 
 
 def close() -> None:
-    """Let go of the ledger, after a job whose tasks ran in this thread."""
+    """Close the ledger after a job whose tasks ran in this thread."""
     if getattr(_mine, "worker", None) is not None:
         _mine.worker.ledger.close()
         _mine.worker = None

@@ -1,4 +1,4 @@
-"""What was spent of a ledger's budgets: sums over charges, by what is proved of each."""
+"""Sums of the charges of a ledger, in the unit of each budget."""
 
 import json
 import math
@@ -15,22 +15,22 @@ from sfumato.dp.guarantee import Guarantee, proof_of
 from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof
 from sfumato.errors import BudgetExceededError, ConfigError
 
-RELEASES = "case when averaged then 1 else count(*) end"  # of charges that are grouped by their terms
-# Of charges that are grouped so: how many are the first release of their image and of its near copies.
+RELEASES = "case when averaged then 1 else count(*) end"  # how many releases, for charges grouped by terms
+# In the same grouping: how many charges are the first release of their image and its near copies.
 _DRAWS = (
     "sum(not averaged and not exists (select 1 from images as own join copies on copies.image = own.id "
     "join images as other on other.id = copy join charges as before on before.image = other.image "
     "where own.image = charges.image and before.id < charges.id))"
 )
-_IN_SCOPE = "(path = ? or substr(path, 1, ?) = ?)"  # its values: see within
-# Images of which a near copy, or they themselves, lie in a folder.
+_IN_SCOPE = "(path = ? or substr(path, 1, ?) = ?)"  # its values: see scope_values
+# Images that lie in a folder, or have a near copy that does.
 LYING_IN = (
     "from copies join images on images.id = copy join places on places.image = images.image "
     f"join folders on folders.id = folder where {_IN_SCOPE}"
 )
 
 
-def within(scope: bytes) -> tuple[bytes, int, bytes]:
+def scope_values(scope: bytes) -> tuple[bytes, int, bytes]:
     """The values of _IN_SCOPE: a folder with all below it, or a person."""
     if not is_folder(scope):
         return scope, len(scope) + 1, scope  # nothing of that length equals it
@@ -39,24 +39,24 @@ def within(scope: bytes) -> tuple[bytes, int, bytes]:
 
 
 class DamagedError(Exception):
-    """What is in a ledger was not written by one."""
+    """Something in a ledger is not as the ledger wrote it."""
 
 
 class Limited(NamedTuple):
-    """The scope of a budget, and whether it counts releases: there is one of each kind."""
+    """A budget's scope, and whether it counts releases: a scope has one budget of each kind."""
 
     scope: bytes
     counted: bool
 
 
 class Terms(NamedTuple):
-    """What is proved of the releases of a spec, by the number of its row.
+    """A row of the table `terms`: the proofs that hold for releases by one spec.
 
     Attributes:
         number: of the row.
         guarantees: for its own number of pixels, and for others that were asked for.
         information: of one release.
-        averaged: whether all of its charges are for one release, of the average of their images.
+        averaged: whether all charges of the row are for one release, the average of their images.
     """
 
     number: int
@@ -72,17 +72,17 @@ class Selection(NamedTuple):
     values: Sequence[object]
 
 
-Proving = Callable[[int | None], Guarantee | None]  # m, or None for the protection's own -> what is proved
+Proving = Callable[[int | None], Guarantee | None]  # m pixels (None: the protection's own) -> guarantee
 
 
 class Accounts:
-    """The budgets of a ledger and what is spent of them. State: the ledger's connection."""
+    """The budgets of a ledger and what has been spent. State: the ledger's connection."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
 
     def budgets(self) -> dict[Limited, Budget]:
-        """All budgets."""
+        """Read all budgets."""
         rows = self._database.execute(
             "select scope, counted, definition, amount, pixels, words from budgets order by scope, counted"
         )
@@ -103,7 +103,7 @@ class Accounts:
         information: Information,
         averaged: bool,
     ) -> Terms:
-        """The row of a spec and shape, with what is proved of it for its own and for these pixels."""
+        """Read or update the row of a spec and shape, proved for its own and for these pixels."""
         key = (spec, *shape)
         row = self._database.execute(
             "select id, guarantees, outputs, leakage from terms "
@@ -131,19 +131,19 @@ class Accounts:
         )
         return Terms(cursor.fetchone()[0], known, information, averaged)
 
-    def brought(self, scope: bytes, number: int, budget: Budget) -> float:
-        """The sum over the releases of an image and its near copies that do not count for a scope yet.
+    def sum_earlier(self, scope: bytes, number: int, budget: Budget) -> float:
+        """Add up the earlier releases of an image and its near copies that a scope does not count yet.
 
-        Those count once the image lies in the folder, or shows the person, whenever they were made.
+        They count from the moment the image lies in the folder or shows the person, whatever their date.
         """
         query = (
             "select images.image from copies as pair join images on images.id = pair.copy "
             f"where pair.image = ? and not exists (select 1 {LYING_IN} and copies.image = pair.copy)"
         )
-        return self.sum_of(Selection(query, (number, *within(scope))), budget, beside=lying_in(scope))
+        return self.sum_of(Selection(query, (number, *scope_values(scope))), budget, beside=lying_in(scope))
 
-    def unheld(self, budget: Budget) -> int:
-        """Of how many images, with their near copies, there are releases that cost infinitely much."""
+    def count_unheld(self, budget: Budget) -> int:
+        """Count the images that have, with their near copies, a release of infinite cost."""
         rows = self._database.execute("select id, guarantees, outputs, leakage from terms").fetchall()
         beyond = [
             row[0]
@@ -158,31 +158,32 @@ class Accounts:
         ).fetchone()
         return count
 
-    def spent_in(self, scope: bytes, budget: Budget) -> float:
-        """The sum over all releases of images that lie in a folder, or show a person, and near copies."""
+    def sum_in(self, scope: bytes, budget: Budget) -> float:
+        """Add up all releases of the images in a folder or of a person, and of their near copies."""
         if budget.definition == "naming":
             return budget.bits(self.proofs_in(scope, since=budget.since(time.time())))
         return self.sum_of(lying_in(scope), budget)
 
     def sum_of(self, images: Selection, budget: Budget, *, beside: Selection | None = None) -> float:
-        """The sum over all releases of some images. Infinite if nothing is proved of one of them.
+        """Add up all releases of some images. Infinite if nothing is proved about one of them.
 
         Args:
-            images: whose.
-            budget: in which unit.
-            beside: images that are summed up apart: an average of one of them and of `images` counts there.
+            images: the images.
+            budget: defines the unit.
+            beside: images that are summed separately: an average over one of these and one of `images`
+                counts there only.
         """
         return math.fsum(
             count * _cost_or_infinity(budget, guarantees, information)
-            for guarantees, information, count in self._released(images, beside)
+            for guarantees, information, count in self._proofs_by_spec(images, beside)
         )
 
     def proofs_in(self, scope: bytes, *, since: float = -math.inf) -> list[Proof]:
-        """What is proved of the releases of images in a folder, or of a person, and of near copies.
+        """Collect the proofs of all releases of images in a folder or of a person, and of near copies.
 
         Args:
             scope: the folder or person.
-            since: in seconds since 1970; earlier releases are not counted; their near copies are not draws.
+            since: seconds since 1970. Earlier releases do not count, and a near copy of one is no new draw.
         """
         images = lying_in(scope)
         rows = self._database.execute(
@@ -195,10 +196,10 @@ class Accounts:
             for text, outputs, leakage, count, draws in rows
         ]
 
-    def _released(
+    def _proofs_by_spec(
         self, images: Selection, beside: Selection | None = None
     ) -> Iterator[tuple[list[Guarantee], Information, int]]:
-        """What is proved of each release of some images by each spec, and how many there are."""
+        """Yield the proofs of each spec by which some images were released, and the number of releases."""
         query = (
             f"select guarantees, outputs, leakage, {RELEASES} from charges join terms on terms.id = terms "
             f"where image in ({images.query})"
@@ -215,14 +216,14 @@ class Accounts:
             yield _guarantees(text), _information(outputs, leakage), count
 
     def counts(self, terms: Terms, images: Selection) -> bool:
-        """Whether a release is counted for some images already: an average that was charged for another."""
+        """Whether a release counts for some images already, as an average charged for another."""
         if not terms.averaged:
             return False
         query = f"select 1 from charges where terms = ? and image in ({images.query}) limit 1"
         return self._database.execute(query, (terms.number, *images.values)).fetchone() is not None
 
-    def kept(self, limited: Limited) -> float:
-        """What is kept as spent of the budget of a folder; 0 of others, which are added up when asked."""
+    def read_spent(self, limited: Limited) -> float:
+        """Read the stored sum of a folder's budget. Other scopes store 0: they are added up on demand."""
         spent: float
         (spent,) = self._database.execute(
             "select spent from budgets where scope = ? and counted = ?", limited
@@ -230,23 +231,23 @@ class Accounts:
         return spent
 
     def keep(self, limited: Limited, spent: float) -> None:
-        """Keep what is spent of the budget of a folder."""
+        """Store the sum of a folder's budget."""
         self._database.execute(
             "update budgets set spent = ? where scope = ? and counted = ?", (spent, *limited)
         )
 
     def add_up_folders(self) -> None:
-        """Make what is kept as spent in folders anew from all charges."""
+        """Recompute the stored sums of all folders from the charges."""
         for limited, budget in self.budgets().items():
             if is_folder(limited.scope):
-                self.keep(limited, self.spent_in(limited.scope, budget))
+                self.keep(limited, self.sum_in(limited.scope, budget))
 
     def set(self, scope: bytes, budget: Budget, spent: float) -> None:
-        """Set the budget of a scope, instead of the one of its kind."""
+        """Set the budget of a scope; it replaces one of the same kind."""
         insert_budget(self._database, scope, budget.definition == "releases", budget, spent)
 
     def lift(self, scope: bytes) -> None:
-        """Have no budget for a scope; for a person neither that of every person."""
+        """Remove the budgets of a scope. A person is then also exempt from the budget of every person."""
         self._database.execute("delete from budgets where scope = ?", (scope,))
         if is_named_person(scope):
             for counted in (False, True):
@@ -254,7 +255,7 @@ class Accounts:
 
 
 def copies_of(number: int, *, alone: bool = False) -> Selection:
-    """An image and its near copies; `alone`, without them."""
+    """Select an image and its near copies; with `alone`, the image only."""
     if alone:
         return Selection("select image from images where id = ?", (number,))
     query = "select images.image from copies join images on images.id = copy where copies.image = ?"
@@ -262,18 +263,18 @@ def copies_of(number: int, *, alone: bool = False) -> Selection:
 
 
 def lying_in(scope: bytes) -> Selection:
-    """The images that lie in a folder, or show a person, and their near copies."""
-    # In this order: of millions of images few show one person. Copies are pairs both ways.
+    """Select the images that lie in a folder or show a person, and their near copies."""
+    # The order matters: few of millions of images show one person. Copies are pairs both ways.
     query = (
         "select image from images where id in (select copies.copy from folders cross join places on "
         "folder = folders.id cross join images on images.image = places.image cross join copies on "
         f"copies.image = images.id where {_IN_SCOPE})"
     )
-    return Selection(query, within(scope))
+    return Selection(query, scope_values(scope))
 
 
 def of_people(people: Iterable[bytes], budgets: dict[Limited, Budget]) -> Iterator[tuple[bytes, Budget]]:
-    """The budgets that hold for people: their own, or that of every person."""
+    """Yield the budget of each person: their own, or the one of every person."""
     for scope in people:
         for counted in (False, True):
             budget = budgets.get(Limited(scope, counted), budgets.get(Limited(EVERY_PERSON, counted)))

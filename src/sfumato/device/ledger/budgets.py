@@ -1,4 +1,4 @@
-"""Budgets: the most that the releases of an image, a folder or a person may cost in total."""
+"""Budgets: limits on the total cost of the releases of an image, a folder or a person."""
 
 import math
 import re
@@ -21,30 +21,30 @@ from sfumato.errors import BudgetExceededError, ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The most that releases may cost in total, for neighbours that differ in up to `pixels` pixels.
+    """A limit on the total cost of releases, for neighbours that differ in up to `pixels` pixels.
 
-    One definition holds for all that is added up: ε adds (basic composition), μ in squares (Dong, Roth & Su
-    2022, Corollary 3.3), ρ adds (Bun & Steinke 2016, Lemma 1.7). Those sums hold also where later settings
-    depend on earlier releases, as long as the budget was fixed before (privacy filters: Rogers et al. 2016,
-    Smith & Thakurta 2022, Feldman & Zrnic 2021). An (ε, δ) budget is turned into the ρ that implies it.
+    One definition applies to the whole sum: ε adds (basic composition), μ adds in squares (Dong, Roth & Su
+    2022, Corollary 3.3), ρ adds (Bun & Steinke 2016, Lemma 1.7). The sums stay valid if later settings
+    depend on earlier releases, as long as the budget was fixed first (privacy filters: Rogers et al. 2016,
+    Smith & Thakurta 2022, Feldman & Zrnic 2021). An (ε, δ) budget becomes the ρ that implies it.
 
-    "releases" counts different releases, whatever is proved of them. It proves nothing: it stops who asks
-    for the same image again and again, under specs that differ in the last digit, to average the noise away.
+    "releases" counts different releases, whatever is proved of them. It proves nothing: it stops a requester
+    who asks for one image again and again, under specs that differ in the last digit, to average the noise.
 
-    "bits" adds up the information of releases by counting: log2 of how many different ones there are, so that
-    n codes of b bits cost n·b and an answer of k classes costs log2 k. After B bits, nobody names the right
-    one of N equally likely people with a chance above 2^B / N (sfumato.dp.naming). Noise makes it no cheaper.
+    "bits" adds up information: log2 of the number of possible releases, so that n codes of b bits cost n·b
+    and an answer of k classes costs log2 k. After B bits, nobody names the right one of N equally likely
+    people with a chance above 2^B / N (sfumato.dp.naming). Noise does not lower this cost.
 
-    "naming" is of a person: the most that the chance may be to name them among N people, by all that is
-    proved of their releases of a period together, under what is assumed of these. It adds up nothing: the
-    histograms of two batches are fewer together.
+    "naming" limits the chance that somebody names a person among N people, given all that is proved about
+    their releases of a period together, under a stated assumption. It is not a sum: the histograms of two
+    batches together have fewer values.
 
     Attributes:
         definition: what is added up.
-        amount: the sum that may be reached: ε, μ^2, ρ, bits, or a number of releases; of naming, the bits by
-            which a guess among N people may grow; infinite lifts the default.
+        amount: the limit: ε, μ^2, ρ, bits, or a number of releases; for naming, the bits by which a guess
+            among N people may improve. Infinite lifts the default.
         pixels: m of the neighbours.
-        words: the budget as it was written.
+        words: the budget as the user wrote it.
     """
 
     definition: Literal["pure", "gaussian", "concentrated", "bits", "releases", "naming"]
@@ -56,8 +56,8 @@ class Budget:
     def parse(cls, text: str) -> "Budget":
         """Read "releases=5", "bits=64", "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1".
 
-        All but the first two may have ",pixels=4" behind them. Or read "naming=1%,of=1000", which may have
-        ",per=year" and ",assuming=exchangeable" behind it.
+        All but "releases" and "bits" accept ",pixels=4". The other form is "naming=1%,of=1000", which
+        accepts ",per=year" and ",assuming=exchangeable".
 
         Raises:
             ConfigError: another key, a number that is not above 0, or a delta that is not below 1.
@@ -77,11 +77,11 @@ class Budget:
             if not 0 < value < _MOST:
                 raise ConfigError(f"budget {text!r}: {part.strip()!r} is not KEY=NUMBER above 0: {_FORMS}")
             if key in values:
-                raise ConfigError(f"budget {text!r}: {key} is there twice: {_FORMS}")
+                raise ConfigError(f"budget {text!r}: {key} is given twice: {_FORMS}")
             values[key] = value
         for key, meaning in (("releases", "a number of releases"), ("bits", "a number of bits")):
             if key in values and "pixels" in values:
-                raise ConfigError(f"budget {text!r}: {meaning} is for no number of pixels: {_FORMS}")
+                raise ConfigError(f"budget {text!r}: {meaning} takes no number of pixels: {_FORMS}")
         for key in ("pixels", "releases"):
             if not values.get(key, 1.0).is_integer():
                 raise ConfigError(f"budget {text!r}: {key}={values[key]:g} is not a whole number")
@@ -106,42 +106,42 @@ class Budget:
         return cls(definition=parsed[0], amount=parsed[1], pixels=int(pixels), words=text.replace(" ", ""))
 
     def cost(self, guarantees: Sequence[Guarantee], information: Information = NOTHING_KNOWN) -> float:
-        """What a release adds to the sum, by the best of the guarantees that are known of it.
+        """Return what a release adds to the sum, by the best of its guarantees.
 
         Args:
-            guarantees: of the release.
-            information: of the release, for a budget in bits.
+            guarantees: the known ones.
+            information: for a budget in bits.
 
         Raises:
-            BudgetExceededError: nothing is proved of it, or nothing that could be added up here.
+            BudgetExceededError: nothing is proved of it, or nothing in a unit of this budget.
         """
         if self.definition == "releases":
             return 1.0
         if self.definition == "bits":
             if math.isinf(information.outputs):
                 raise BudgetExceededError(
-                    "its outputs are not counted, so that no budget in bits can hold it: release a code of "
-                    "bits or an answer",
+                    "its outputs are not counted, so no budget in bits can hold it: release a code of bits "
+                    "or an answer",
                     cause="its outputs are not counted",
                 )
             return information.outputs
         if self.definition == "naming":
             if proof_of(guarantees, information, releases=1) == _NOTHING:
                 raise BudgetExceededError(
-                    "nothing is proved of it, so that no budget of naming can hold it: release a code of "
-                    "bits or an answer",
+                    "nothing is proved of it, so no budget of naming can hold it: release a code of bits or "
+                    "an answer",
                     cause="nothing is proved of it",
                 )
-            return 0.0  # what all releases together prove is looked at once they are written down
+            return 0.0  # naming is checked for all releases together, once they are recorded
         if not guarantees:
             raise BudgetExceededError(
-                "nothing is proved of it, so that no budget can hold it: release what is proved, such as "
+                "nothing is proved of it, so no budget can hold it: use a protection with a proof, such as "
                 "dp-pix",
                 cause="nothing is proved of it",
             )
         costs = []
         for guarantee in guarantees:
-            # What hides m pixels hides fewer as well; for more, take steps of m.
+            # A guarantee for m pixels holds for fewer; for more, take steps of m.
             group = guarantee if guarantee.pixels >= self.pixels else guarantee.group(self.pixels)
             try:
                 value = group.to(self.definition).value
@@ -155,13 +155,13 @@ class Budget:
         return min(costs)
 
     def refusal(self, spent: float, cost: float, subject: str, command: Callable[[str], str]) -> str | None:
-        """Why a cost does not fit what is left for a subject, and what to do; None where it does fit.
+        """Return why a cost does not fit what is left, and what to do; None if it fits.
 
         Args:
-            spent: of the budget, by the subject.
+            spent: by the subject so far.
             cost: of a release.
             subject: in words.
-            command: the words of a budget -> the command that sets it for the subject.
+            command: maps the words of a budget to the command that sets it for the subject.
         """
         # The tolerance is for sums of decimals: three times 0.1 is within 0.3.
         if spent + cost <= self.amount * (1 + 1e-9):
@@ -170,14 +170,14 @@ class Budget:
             return self._named.refusal(spent, subject, command)
         if self.definition == "releases":
             return (
-                f"{subject} has {spent:.0f} different releases already, those of near copies included, and "
-                f"may have {self}: ask for one that was made before, or raise the budget: "
+                f"{subject} has {spent:.0f} different releases already, near copies included, and may have "
+                f"{self}: ask for one made before, or raise the budget: "
                 f"`{command(self.larger(spent + cost))}`"
             )
         if math.isinf(spent):
             currency = "" if self.definition == "bits" else f", or nothing that adds up in {self._symbol}"
             return (
-                f"nothing is left for {subject} ({self}), since {self.unheld} that was made before, such as "
+                f"nothing is left for {subject} ({self}), since {self.unheld} made before, such as "
                 f"a blur{currency}: lift the budget with `{command('none')}`, then limit the "
                 f"number of releases with `{command('releases=5')}`"
             )
@@ -195,7 +195,7 @@ class Budget:
         )
 
     def larger(self, least: float) -> str:
-        """The words of a budget of this kind that holds a sum: twice this one, or as often as that takes."""
+        """Return the words of a budget of this kind that holds a sum: at least twice this one."""
         times = max(2, math.ceil(least / self.amount))
         return re.sub(
             "(releases|bits|epsilon|mu|rho)=([^,]+)",
@@ -204,11 +204,11 @@ class Budget:
         )
 
     def since(self, now: float) -> float:
-        """The time from which on releases count, in seconds since 1970: of naming, for a period."""
+        """Return when the counted period began, in seconds since 1970; only naming has one."""
         return now - _PERIODS[self._named.period] if self.definition == "naming" else -math.inf
 
     def bits(self, proofs: Sequence[Proof]) -> float:
-        """Of naming: log2 of how often more than by guessing the person is named, by all that is proved."""
+        """For naming: log2 of how much likelier the proofs make it to name the person than guessing."""
         named = self._named
         return math.log2(compose(1 / named.people, proofs, assuming=named.assuming).chance * named.people)
 
@@ -218,15 +218,15 @@ class Budget:
 
     @property
     def unheld(self) -> str:
-        """Why no budget of this kind holds what it is spent on infinitely, in words."""
+        """Why a release exhausts any budget of this kind, in words."""
         if self.definition == "bits":
             return "nobody counts the outputs of a release"
         return "nothing is proved of a release"
 
-    def spent_in_words(self, spent: float) -> str:
-        """How much of it is spent, in its own unit."""
+    def describe_spent(self, spent: float) -> str:
+        """Say how much is spent, in the unit of the budget."""
         if math.isinf(spent):
-            return f"nothing is left, since {self.unheld} that was made there"
+            return f"nothing is left, since {self.unheld} made there"
         if self.definition == "releases":
             return f"{spent:.0f} of {self.amount:.0f} releases are made"
         if self.definition == "bits":
@@ -239,7 +239,7 @@ class Budget:
 
     @property
     def _symbol(self) -> str:
-        """Of what adds up, where something is proved."""
+        """The symbol of the quantity that adds up, for definitions with a proof."""
         assert self.definition != "bits"
         assert self.definition != "releases"
         assert self.definition != "naming"
@@ -247,16 +247,16 @@ class Budget:
 
     @property
     def holds_nothing_of(self) -> str:
-        """Which releases it refuses whatever they cost, in words; "" for a number of releases."""
+        """Which releases it always refuses, in words; "" for a number of releases."""
         if self.definition == "releases":
             return ""
         if self.definition == "bits":
-            return "it holds codes of bits and answers alone: every other release is refused"
+            return "it holds only codes of bits and answers: every other release is refused"
         if self.definition == "naming":
-            return "it holds what proves something of naming, such as a code of bits: a blur is refused"
+            return "it holds releases with a proof about naming, such as a code of bits: a blur is refused"
         return (
-            "it holds what is proved alone, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
-            "refused; after one that was made before, nothing more is released of that image"
+            "it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
+            "refused; an image that had such a release before gets no more releases"
         )
 
     def __str__(self) -> str:
@@ -271,7 +271,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class _Named:
-    """The terms of a budget of naming, as its words have them."""
+    """The terms of a budget of naming."""
 
     share: float
     people: int
@@ -280,7 +280,7 @@ class _Named:
 
     @classmethod
     def parse(cls, text: str) -> "_Named":
-        """Read "naming=1%,of=1000,per=year,assuming=exchangeable"; the last two may be missing."""
+        """Read "naming=1%,of=1000,per=year,assuming=exchangeable"; the last two are optional."""
         given = dict(part.strip().partition("=")[::2] for part in text.split(","))
         share, people = given.pop("naming", ""), given.pop("of", "")
         period, assumed = given.pop("per", "ever"), given.pop("assuming", "none")
@@ -300,7 +300,7 @@ class _Named:
         return cls(value, count, period, assuming)
 
     def refusal(self, spent: float, subject: str, command: Callable[[str], str]) -> str:
-        """Why the releases of a period, of so many bits, are too many; and what to do."""
+        """Say why the releases of a period tell too much, and what to do."""
         chance = 2**spent / self.people
         others = {"none": "assuming=shuffled or assuming=exchangeable", "shuffled": "assuming=exchangeable"}
         cure = (
@@ -309,7 +309,7 @@ class _Named:
             else ""
         )
         if chance >= 1:
-            raised, what = "none", "nothing would be proved any more about naming them"
+            raised, what = "none", "nothing would be proved about naming them"
         else:
             raised = f"naming={round_up(100 * chance)}%,of={self.people},per={self.period}"
             raised += f",assuming={self.assuming}"
@@ -327,22 +327,22 @@ class _Named:
         )
 
 
-_NOTHING = Proof(releases=1)  # is proved
+_NOTHING = Proof(releases=1)
 NO_LIMIT = Budget(definition="releases", amount=math.inf, pixels=1, words="none")
 
-_MOST = 1e18  # for the numbers of a budget, so that nothing that is done with them overflows
+_MOST = 1e18  # the largest number of a budget: later arithmetic cannot overflow
 _DAY = 86_400.0
 _PERIODS = {"day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY, "year": 365 * _DAY, "ever": math.inf}
 _FORMS = (
-    "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, and pixels=4 behind it for 4 pixels; or "
-    "bits=64, or releases=5; or naming=1%,of=1000, and behind it per=day, week, month or year, and "
+    "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, followed by pixels=4 for 4 pixels; or "
+    "bits=64, or releases=5; or naming=1%,of=1000, followed by per=day, week, month or year, and "
     "assuming=none, shuffled or exchangeable"
 )
 
 
 def _rho_of(epsilon: float, delta: float) -> float:
-    """A ρ, for small δ the largest, whose zCDP implies (ε, δ)-DP. Raises ConfigError unless δ is below 1."""
-    low, high = 0.0, epsilon + 1  # only for a large δ there is a larger one
+    """Return a ρ whose zCDP implies (ε, δ)-DP, the largest for small δ. Raises ConfigError unless δ < 1."""
+    low, high = 0.0, epsilon + 1  # a larger ρ exists only for a large δ
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         guarantee = Guarantee(

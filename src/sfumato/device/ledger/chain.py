@@ -1,7 +1,7 @@
-"""The chain of charges: each one digests the one before, so that none is lost or changed unnoticed.
+"""The chain of charges: each digests the one before, so that none can be lost or changed unnoticed.
 
-The last link stands for all of them. It tells the ledger from a copy that was made before its last releases,
-and from one that lived on elsewhere. It does not stop people who write a ledger by hand: it has no secret.
+The last link stands for all of them: it distinguishes the ledger from a copy made before its last releases,
+and from a copy that continued elsewhere. A person can still forge a ledger: the chain has no secret.
 """
 
 import hashlib
@@ -19,17 +19,17 @@ _ROWS = (
 
 
 class Last(NamedTuple):
-    """The last charge: its number, which is how many there are, and its link. 0 and b"" without charges."""
+    """The last charge: its number, which counts all charges, and its link. 0 and b"" without charges."""
 
     number: int
     link: bytes
 
 
 def link(before: bytes, row: Iterable[object]) -> bytes:
-    """The link of a charge: 16 bytes of SHA-256.
+    """Return the link of a charge: 16 bytes of SHA-256.
 
     Args:
-        before: the link of the charge before; b"" of the first.
+        before: the link of the charge before; b"" for the first.
         row: the number of the charge, its image, the spec, C, H and W, the time, the number of the release,
             and its digest.
     """
@@ -37,7 +37,7 @@ def link(before: bytes, row: Iterable[object]) -> bytes:
 
 
 def last(database: sqlite3.Connection) -> Last:
-    """The last charge of a ledger."""
+    """Return the last charge of a ledger."""
     row = database.execute("select id, link from charges order by id desc limit 1").fetchone()
     return Last(0, b"") if row is None else Last(*row)
 
@@ -49,15 +49,15 @@ def holds(database: sqlite3.Connection, charge: Last) -> bool:
 
 
 def check_after(database: sqlite3.Connection, charge: Last) -> None:
-    """Raise DamagedError unless all charges after one are as they were made, one after the other."""
+    """Raise DamagedError unless all charges after one are complete and unchanged."""
     _check(charge, database.execute(_ROWS.format(release="null"), (charge.number,)), releases=False)
 
 
 def check(database: sqlite3.Connection, *, releases: bool) -> None:
-    """Read a whole ledger: every page, every charge in its chain, and if it keeps them every release.
+    """Read a whole ledger: every page, the whole chain of charges and, if it keeps them, every release.
 
     Raises:
-        DamagedError: something is not what it was when it was written.
+        DamagedError: something changed after it was written.
     """
     (state,) = database.execute("pragma integrity_check(1)").fetchone()
     if state != "ok":
@@ -66,17 +66,17 @@ def check(database: sqlite3.Connection, *, releases: bool) -> None:
     count = _check(Last(0, b""), rows, releases=releases)
     (known,) = database.execute("select coalesce(sum(releases), 0) from images").fetchone()
     if known != count:
-        raise DamagedError(f"damaged ({known} releases of images are known, and {count} are here)")
+        raise DamagedError(f"damaged ({known} releases of images are recorded, and {count} are here)")
 
 
 def _check(before: Last, rows: Iterable[tuple[Any, ...]], *, releases: bool) -> int:
-    """Follow the chain from one charge on. -> the number of the last one."""
+    """Follow the chain from one charge on. Returns the number of the last."""
     number, expected = before
     for *row, stored, release in rows:
         number += 1
         expected = link(expected, row)
         if row[0] != number or stored != expected:
-            raise DamagedError(f"damaged (charge {number} is missing, or not what it was when it was made)")
+            raise DamagedError(f"damaged (charge {number} is missing, or was changed)")
         if releases and digest_of_release(row[1], release) != row[-1]:
-            raise DamagedError(f"damaged (release {number} is not what it was when it was kept)")
+            raise DamagedError(f"damaged (release {number} was changed)")
     return number

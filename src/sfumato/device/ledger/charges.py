@@ -1,4 +1,4 @@
-"""Charges: each release of each image, written down before it leaves, within the budgets that it concerns."""
+"""Charges: each release of each image, recorded before it leaves, within all budgets that apply."""
 
 import math
 import os
@@ -27,7 +27,7 @@ from sfumato.device.ledger.pictures import NearCopies, Pictures
 from sfumato.device.ledger.scopes import (
     EVERY_IMAGE,
     covers,
-    described,
+    describe,
     is_folder,
     kind_of,
     option_of,
@@ -47,17 +47,17 @@ class Charge:
         image: digest of the original, sfumato.images.digest.
         spec: the protection, see sfumato.device.ledger.tables.protection_key.
         shape: (C, H, W) of the original.
-        guarantee: m, or None for the protection's own -> what is proved, or None.
+        guarantee: maps m pixels (None: the protection's own) to the guarantee, or None.
         release: the values as bytes, (C, h, w) uint8 or (d,) float32 of a private feature, (b,) bool of a
-            code; None where asking again gives the same anyway.
+            code; None if the protection is deterministic.
         folder: where the image lies, for the budgets of folders; see scopes.folder_name for a URL.
-        name: of its file, for messages on this device; "" if it has none.
-        person: who is in it, for the budgets of people; None where nobody says.
-        fingerprint: of the picture as it was read, by which near copies are told; None where it has none, or
-            the ledger knows the image.
-        information: what the release tells at most, in bits.
-        averaged: whether it is of the average of all images that are charged with this spec. Then each of
-            them pays for it, and a folder or a person once for all.
+        name: of its file, for messages on this device; may be "".
+        person: who is in it, for the budgets of people; None if unknown.
+        fingerprint: of the picture as it was read, to recognise near copies; None if it has none, or if the
+            ledger knows the image.
+        information: the most that the release can tell, in bits.
+        averaged: whether the release is the average of all images that are charged with this spec. Each
+            image then pays for it, and a folder or a person pays once for all.
     """
 
     image: bytes
@@ -74,13 +74,13 @@ class Charge:
 
 
 class Charged(NamedTuple):
-    """What a ledger says to charges.
+    """A ledger's answer to charges.
 
     Attributes:
-        releases: what must leave instead of each `release`: itself, or the one that was kept when this image
-            and spec were charged before, which costs nothing now.
+        releases: what must leave instead of each `release`: itself, or the stored one if this image and spec
+            were charged before, which costs nothing now.
         new: how many were charged now.
-        numbers: 16 random bytes for each, drawn when it was charged first: the name of that release.
+        numbers: 16 random bytes for each, drawn at its first charge: the name of that release.
     """
 
     releases: list[bytes | None]
@@ -100,15 +100,15 @@ class Charges:
         keep_releases: bool,
         option: str,
     ) -> None:
-        """`option` names the ledger to a command, with a space before it; "" for the one of this user."""
+        """`option` names the ledger to a command, with a leading space; "" for this user's own."""
         self._database = database
         self._accounts = accounts
         self._pictures = pictures
         self._keep_releases = keep_releases
         self._option = option
 
-    def kept(self, image: bytes, spec: str) -> bytes | None:
-        """What was released of an image by a spec, with noise. Raises DamagedError where that has changed."""
+    def find_release(self, image: bytes, spec: str) -> bytes | None:
+        """Return the stored random release of an image by a spec. Raises DamagedError if it was changed."""
         row = self._database.execute(
             "select release, digest from charges join terms on terms.id = terms where image = ? and spec = ?",
             (image, spec),
@@ -118,17 +118,17 @@ class Charges:
     def add(
         self, charge: Charge, folder: bytes, budgets: dict[Limited, Budget], mode: NearCopies
     ) -> tuple[bytes | None, bytes, bool]:
-        """Charge a release, within a transaction. -> what must leave, its number, whether it is charged now.
+        """Charge a release, within a transaction. Returns what must leave, its number, whether it is new.
 
         Args:
             charge: what is about to leave.
-            folder: where its image lies, by the name of that folder.
+            folder: the name of the folder in which its image lies.
             budgets: all of the ledger's.
-            mode: what happens to near copies.
+            mode: how to treat near copies.
 
         Raises:
-            BudgetExceededError: a budget would be passed, or it is a near copy that is refused.
-            DamagedError: the ledger is.
+            BudgetExceededError: a budget would be passed, or the image is a near copy that is refused.
+            DamagedError: the ledger is damaged.
         """
         pixels = {budget.pixels for budget in budgets.values()}
         terms = self._accounts.terms(
@@ -153,7 +153,7 @@ class Charges:
         self._check_releases(charge.image)
         if mode == "refuse" and (likeness := self._likeness(image)):
             raise BudgetExceededError(
-                f"{charge.spec}: {likeness} The same one, in another version? Release one of them, or let "
+                f"{charge.spec}: {likeness} Two versions of one photograph? Release one of them, or let "
                 f"them share a budget with `sfumato ledger near-copies charge{self._option}`",
                 cause="a near copy of an image that was released before",
             )
@@ -182,26 +182,26 @@ class Charges:
         *,
         joined: bool,
     ) -> None:
-        """Write down where an image lies, and what its release adds to the budgets that it concerns.
+        """Record where an image lies, and add its release to the budgets that apply.
 
-        The budget of an image holds for it and for each of its near copies, each with its own copies: then no
-        image has more releases than that, with its copies, in whatever order they come.
+        The budget of an image applies to it and to each of its near copies, each with its own copies: so no
+        image passes its budget, copies included, in whatever order they arrive.
 
         Args:
-            terms: what is proved of the release; None where it was charged before, and adds nothing but what
-                it brings along to a folder, or to a person, for whom it is new.
-            joined: whether the image has near copies only now, whose releases count for its folders and
-                people, and its own for theirs.
+            terms: the proofs of the release; None if it was charged before: then it adds only the earlier
+                releases of the image, to a folder or person that is new to it.
+            joined: whether the image has near copies only now, so that their releases count for its folders
+                and people, and its releases for theirs.
 
         Raises:
             BudgetExceededError: a budget would be passed.
         """
         accounts, pictures = self._accounts, self._pictures
 
-        def added(scope: bytes, budget: Budget, spent: float, brought: float, images: Selection) -> float:
-            """What is spent with this release. Raises BudgetExceededError if that is more than the budget."""
+        def add(scope: bytes, budget: Budget, spent: float, brought: float, images: Selection) -> float:
+            """Return the sum with this release. Raises BudgetExceededError if it passes the budget."""
             cause = f"over the budget of {kind_of(scope)}: {budget}"
-            subject = "this image" if scope == EVERY_IMAGE else described(scope)
+            subject = "this image" if scope == EVERY_IMAGE else describe(scope)
             command = partial(self._command, scope)
             cost = 0.0
             try:
@@ -219,9 +219,9 @@ class Charges:
                 cost += brought
             if (cost or brought or joined) and (refusal := budget.refusal(spent, cost, subject, command)):
                 if math.isinf(spent):
-                    cause += f", and {budget.unheld} that was made before"
+                    cause += f", and {budget.unheld} made before"
                 likeness = self._likeness(image) if scope == EVERY_IMAGE and mode == "charge" else ""
-                before = "with what left of this image before, " if brought or joined else ""
+                before = "with the earlier releases of this image, " if brought or joined else ""
                 message = f"{charge.spec}: {likeness}{' ' * bool(likeness)}{before}{refusal}"
                 raise BudgetExceededError(message, cause=cause)
             return spent + cost
@@ -232,38 +232,38 @@ class Charges:
                 alone = mode == "ignore"
                 for each in [image] if alone else pictures.copies(image):
                     copies = copies_of(each, alone=alone)
-                    added(scope, budget, accounts.sum_of(copies, budget), 0.0, copies)
+                    add(scope, budget, accounts.sum_of(copies, budget), 0.0, copies)
             elif is_folder(scope) and ((lies := covers(scope, folder)) or pictures.lies_in(scope, image)):
-                # An image that is new to a folder brings along its releases and those of its copies.
-                brought = accounts.brought(scope, image, budget) if lies else 0.0
-                spent = added(scope, budget, accounts.kept(limited), brought, lying_in(scope))
+                # An image that is new to a folder brings its earlier releases and those of its copies.
+                brought = accounts.sum_earlier(scope, image, budget) if lies else 0.0
+                spent = add(scope, budget, accounts.read_spent(limited), brought, lying_in(scope))
                 accounts.keep(limited, spent)
         named = [] if charge.person is None else [person_scope(charge.person)]
         for scope, budget in of_people(sorted({*named, *pictures.people_in(image)}), budgets):
-            # What left of an image that nobody named counts for who is named in it now.
-            brought = accounts.brought(scope, image, budget) if scope in named else 0.0
+            # Releases of an image that nobody named count for the person who is named now.
+            brought = accounts.sum_earlier(scope, image, budget) if scope in named else 0.0
             if brought or joined or terms is not None:
-                added(scope, budget, accounts.spent_in(scope, budget), brought, lying_in(scope))
+                add(scope, budget, accounts.sum_in(scope, budget), brought, lying_in(scope))
         pictures.lay(charge.image, [folder, *named])
 
     def _check_named(self, charge: Charge, image: int, budgets: dict[Limited, Budget]) -> None:
-        """Raise BudgetExceededError if all that is written down names somebody in an image too often."""
+        """Raise BudgetExceededError if all recorded releases together name somebody in an image too often."""
         if all(budget.definition != "naming" for budget in budgets.values()):
             return
         for scope, budget in of_people(sorted(self._pictures.people_in(image)), budgets):
             if budget.definition == "naming":
-                spent, command = self._accounts.spent_in(scope, budget), partial(self._command, scope)
-                if refusal := budget.refusal(spent, 0.0, described(scope), command):
+                spent, command = self._accounts.sum_in(scope, budget), partial(self._command, scope)
+                if refusal := budget.refusal(spent, 0.0, describe(scope), command):
                     cause = f"over the budget of {kind_of(scope)}: {budget}"
                     raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
 
     def _command(self, scope: bytes, words: str) -> str:
-        """The command that sets a budget of a scope."""
+        """Return the command that sets a budget of a scope."""
         return f"sfumato ledger budget {words}{option_of(scope)}{self._option}"
 
     def _likeness(self, image: int) -> str:
-        """Which image one is a near copy of, and what to do if it is not; "" if no copy was released."""
-        name = self._pictures.released_copy(image)
+        """Say which released image this one resembles, and what to do if they differ; "" if there is none."""
+        name = self._pictures.name_released_copy(image)
         if name is None:
             return ""
         return (
@@ -272,15 +272,15 @@ class Charges:
         )
 
     def _check_releases(self, image: bytes) -> None:
-        """Raise DamagedError where a release of an image is not found that was charged."""
+        """Raise DamagedError if a charged release of an image is missing."""
         (charged,) = self._database.execute(
             "select count(*) from charges where image = ?", (image,)
         ).fetchone()
         (known,) = self._database.execute("select releases from images where image = ?", (image,)).fetchone()
         if charged != known:
-            raise DamagedError(f"damaged ({known} releases of an image are known, and {charged} are here)")
+            raise DamagedError(f"damaged ({known} releases of an image are recorded, and {charged} are here)")
 
     def _undamaged(self, image: bytes, release: bytes | None, digest: bytes | None) -> bytes | None:
         if self._keep_releases and digest_of_release(image, release) != digest:
-            raise DamagedError("damaged (a release is not what it was when it was kept)")
+            raise DamagedError("damaged (a release was changed)")
         return release

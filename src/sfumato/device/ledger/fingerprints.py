@@ -1,9 +1,9 @@
-"""The fingerprint of an image: by what its near copies are looked up in an index, and then compared.
+"""Fingerprints of images: an index looks near copies up by them; near_copies then compares the candidates.
 
-Blobs of a picture stay where they are when it is cropped; the surroundings of each are described by 25 signs,
-the same for every mirroring and quarter turn (after Lowe 2004, with polynomials under a Gaussian window
-instead of histograms of gradients). An image is stored under these signs, and looked up under its own
-and those that differ where they are least sure. What is found so is compared: see near_copies.
+Blobs of a picture stay in position when it is cropped. 25 signs describe the surroundings of each blob, the
+same for every mirroring and quarter turn (after Lowe 2004, with polynomials under a Gaussian window instead
+of histograms of gradients). An image is stored under these signs, and looked up under its own and under those
+that differ in the least certain signs.
 """
 
 from functools import lru_cache
@@ -12,31 +12,31 @@ from itertools import pairwise
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sfumato.device.ledger.near_copies import DETAIL, LEVELS, THUMBNAIL, Fingerprint, packed, smoothing
+from sfumato.device.ledger.near_copies import DETAIL, LEVELS, THUMBNAIL, Fingerprint, pack, smoothing
 from sfumato.images import Images, Pixels, as_array, check_batch, resize
 from sfumato.protect.pixelize import cell_sums
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
 _BASE = 48  # the side to which a picture is reduced at first
 
-_STORED = 36  # the side at which the blobs lie under which an image is stored
-# The sides at which they lie under which it is looked up, and how many at most: crops of 3/4, and to 3/4.
+_STORED = 36  # the side at which blobs are found under which an image is stored
+# Lookup: sides, and the largest number of blobs at each: crops of 3/4, and to 3/4.
 _PROBED = {27: 10, 29: 11, 32: 14, 36: 20, 40: 15, 45: 18, 48: 18}
-_WHOLE = 13  # the side at which a square is described as a whole
+_WHOLE = 13  # the side at which a square is described whole
 _RADIUS, _WINDOW, _ORDER = 6, 3.0, 6  # cells around a blob; sigma of the window; highest order of polynomials
 _PROBES = 200
-_FAINT = 0.5  # grey levels: what is no blob
+_FAINT = 0.5  # grey levels: weaker extremes are not blobs
 _LEAST_CONTRAST = 1.0  # grey levels, of a thumbnail: flatter ones have no fingerprint
 
 
 def fingerprints(images: Images) -> list[Fingerprint | None]:
-    """The fingerprint of the centre square of each image. The fingerprint does not depend on the batch.
+    """Compute the fingerprint of the centre square of each image, independently of the batch.
 
     Args:
         images: (N, C, H, W) uint8 with C of 1 or 3, of any size.
 
     Returns:
-        N fingerprints, None for images that are too flat to be told from others.
+        N fingerprints, None for images that are too flat to distinguish.
 
     Raises:
         ImageError: `images` is something else.
@@ -58,11 +58,11 @@ def fingerprints(images: Images) -> list[Fingerprint | None]:
 
 
 def look(image: Pixels, size: int | None) -> tuple[Pixels, Fingerprint | None]:
-    """A picture as it is released, and the fingerprint that it had before it became that small.
+    """Resize a picture for release; take its fingerprint at full size.
 
     Args:
-        image: (C, H, W) uint8, as it was read.
-        size: of the centre square that is released, in pixels a side; None for the whole picture.
+        image: (C, H, W) uint8, as read from its file.
+        size: side of the centre square to release, in pixels; None for the whole picture.
     """
     (printed,) = fingerprints(image[None])
     return (image if size is None else resize(image, size)), printed
@@ -75,7 +75,7 @@ def _squares(images: Pixels) -> np.ndarray:
     top, left = (height - side) // 2, (width - side) // 2
     pixels = images[:, :, top : top + side, left : left + side]
     cell = max(1, side // (2 * _BASE))
-    if cell > 1:  # sums of whole cells first: large images cost what their bytes cost
+    if cell > 1:  # sums of whole cells first: the cost of a large image is then that of reading its bytes
         pixels = cell_sums(pixels, cell=cell)
     values = pixels.astype(np.float32)
     grey = values[:, 0]
@@ -101,8 +101,8 @@ def _averages(side: int, cell: int, parts: int) -> np.ndarray:
 def _thumbnails(squares: np.ndarray, cells: int) -> tuple[np.ndarray, np.ndarray]:
     """(N, 48, 48) -> (N, cells^2 / 2) uint8, values of 4 bits each, and (N,) the contrast of each square.
 
-    What varies slowly is taken away, and what is left is divided by what is usual around it: otherwise any
-    two portraits before a dark wall are alike, and a pasted logo is all that counts.
+    Slow variation is subtracted, and the rest is divided by the local contrast: otherwise any two portraits
+    before a dark wall would be alike, and a pasted logo would decide everything.
     """
     shares, level = _averages(_BASE, 1, cells), LEVELS[cells]
     values = np.matmul(np.matmul(shares, squares), shares.T)
@@ -111,7 +111,7 @@ def _thumbnails(squares: np.ndarray, cells: int) -> tuple[np.ndarray, np.ndarray
     usual = np.sqrt(np.matmul(np.matmul(level, values * values), level.T))
     values /= usual + 0.3 * contrasts[:, None, None] + np.float32(1e-6)
     values /= values.std((1, 2), keepdims=True) + np.float32(1e-6)
-    return packed(values.reshape(len(squares), -1)), contrasts
+    return pack(values.reshape(len(squares), -1)), contrasts
 
 
 # The index.
@@ -157,7 +157,7 @@ _MEDIANS = np.array(
 )
 # fmt: on
 _SIGNS = 1 << np.arange(len(_ORDERS) - 2)
-# Responses, then what they change by when a blob lies one cell to the right, or below.
+# Responses, then their change when a blob lies one cell to the right, or below.
 _FILTERS = np.concatenate(
     [
         _POLYNOMIALS,
@@ -188,10 +188,9 @@ def _index(squares: np.ndarray) -> tuple[list[tuple[int, ...]], list[tuple[int, 
 
 
 def _variants(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What a place may be called in a copy: (P, 28) words, and (P, 28) how far its responses are from them.
+    """The words that a blob may have in a copy: (P, 28), and (P, 28) the distance of its responses from each.
 
-    The first is its own word; then that of the mirroring and of the turn that were nearly taken; then those
-    with another sign.
+    First its own word; then those of the nearly chosen mirroring and turn; then those with one sign flipped.
     """
     words, margins = _words(responses)
     mirrored, _ = _words(responses * _MIRROR_Y)
@@ -248,14 +247,14 @@ def _extreme(bands: np.ndarray, larger: np.ufunc) -> np.ndarray:
 
 
 def _vertex(before: np.ndarray, value: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Where between -1/2 and 1/2 the parabola through three neighbours has its extreme."""
+    """Locate the extreme of the parabola through three neighbours, between -1/2 and 1/2."""
     bend = 2 * value - before - after
     vertex: np.ndarray = ((after - before) / np.where(bend == 0, 1, 2 * bend)).clip(-0.5, 0.5)
     return vertex
 
 
 def _canonical(responses: np.ndarray) -> np.ndarray:
-    """Of length one; mirrored and turned to grow to the right and, less so, downwards. (P, 27) -> (P, 27)."""
+    """Normalise; mirror and turn so that they grow to the right and less so downwards. (P, 27) -> (P, 27)."""
     responses = responses / (np.linalg.norm(responses, axis=1, keepdims=True) + np.float32(1e-6))
     responses = np.where(responses[:, :1] < 0, responses * _MIRROR_X, responses)
     responses = np.where(responses[:, 1:2] < 0, responses * _MIRROR_Y, responses)
@@ -263,6 +262,6 @@ def _canonical(responses: np.ndarray) -> np.ndarray:
 
 
 def _words(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(P, 27) -> (P,) the signs of all responses but the first two, (P, 25) how sure each is."""
+    """(P, 27) -> (P,) the signs of all responses but the first two, (P, 25) how certain each is."""
     differences = responses[:, 2:] - _MEDIANS
     return (differences > 0) @ _SIGNS, np.abs(differences)

@@ -1,10 +1,10 @@
 """The ledger: what a device has released of which image, at what cost, and within which budgets.
 
-One SQLite file a device, written through by every release before anything leaves. It knows images by the
-digest of their pixels, and near copies of one picture by their fingerprints; it keeps every random release,
-and hands out the same one when the same is asked again: drawing noise anew would let an adversary average it
-away. It is private: whoever reads it can tell whether a picture they hold was ever released here, and where
-it lay.
+One SQLite file a device; every release is recorded in it before anything leaves. It knows images by the
+digest of their pixels, and near copies of one picture by their fingerprints. It stores every random release
+and
+returns the same one when asked again: fresh noise would let an adversary average it away. It is private:
+people who read it can tell whether a picture they hold was ever released here, and in which folder it lay.
 """
 
 import os
@@ -26,7 +26,7 @@ from sfumato.device.ledger.charges import Charge, Charged, Charges
 from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.device.ledger.pictures import NearCopies, Pictures
 from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, folder_name, scope_of
-from sfumato.device.ledger.summary import Limit, Pin, Summary, summarised
+from sfumato.device.ledger.summary import Limit, Pin, Summary, summarise
 from sfumato.device.ledger.tables import DEFAULT_BUDGETS, MARKS
 from sfumato.dp import naming
 from sfumato.dp.naming import Assumption, Naming
@@ -47,35 +47,35 @@ __all__ = [
 
 
 def default_path() -> Path:
-    """Where this user's ledger lies when no other is named."""
+    """Return the path of this user's ledger."""
     return platformdirs.user_data_path("sfumato") / "ledger.db"
 
 
 class Ledger:
     """The ledger of a device. State: a connection to its file, for one thread.
 
-    Several processes may hold the same ledger: each transaction is whole or not there, also when a process is
-    killed or the power fails in the middle.
+    Several processes may open the same ledger: each transaction is complete or absent, even if a process is
+    killed or the power fails.
 
     Attributes:
         path: of the file.
-        begun: whether it was begun by this object: there was none before.
+        begun: whether this object created the ledger.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, keep_releases: bool = True) -> None:
-        """Open a ledger, or begin one where there is no file and nothing knows of one.
+        """Open a ledger, or create one if there is no file and no trace of an earlier one.
 
         A new ledger has the budgets DEFAULT_BUDGETS.
 
         Args:
             path: of the file.
-            keep_releases: False charges without keeping what is released: for copies, to try something.
+            keep_releases: False charges without storing releases: for a trial on a copy.
 
         Raises:
-            LedgerError: the file is damaged, or no ledger, or of another version, or its folder
-                cannot be written; or its witness knows of releases that it does not have: it is absent, an
-                older copy, or one that went on elsewhere; or the witness itself is absent. Nothing is changed
-                then: a lost ledger must not pass for an empty one.
+            LedgerError: the file is damaged, not a ledger, or of another version; its folder cannot be
+                written; its witness knows of releases that it lacks (it is absent, an older copy, or one
+                that continued elsewhere); or the witness is absent. Nothing is changed then: a lost ledger
+                must not pass for an empty one.
         """
         self.path = Path(path).absolute()
         self.begun = False
@@ -112,12 +112,12 @@ class Ledger:
             raise
 
     def _begin_or_find(self) -> os.stat_result:
-        """Have a file at the path. -> what it is."""
+        """Create the file if it is absent. Returns its status."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if not self.path.exists():
                 witness.refuse_to_begin(self.path, witness.read(self.path))
-                # One that another process begins meanwhile is as empty.
+                # Another process may create it meanwhile: that one is as empty.
                 with (
                     suppress(FileExistsError),
                     databases.begin(self.path, tables.SCHEMA, MARKS, page_size=tables.PAGE) as database,
@@ -130,12 +130,12 @@ class Ledger:
             reason = databases.why_locked(error, self.path) or getattr(error, "strerror", None) or error
             raise LedgerError(f"{self.path}: cannot be opened for writing ({reason})") from error
         if file.st_size == 0:
-            raise LedgerError(f"{self.path}: an empty file: restore the ledger from a copy, or name another")
+            raise LedgerError(f"{self.path}: is empty: restore the ledger from a copy, or name another")
         return file
 
     def close(self) -> None:
-        """Close the connection; the witness gets to know the file as it is left."""
-        # Closed already; or damaged, which whoever asks something of it is told.
+        """Close the connection, and record the final state of the file in the witness."""
+        # Closed already; or damaged, which the next query reports.
         with suppress(sqlite3.Error, LedgerError):
             if self._is_there():
                 self._database.execute("pragma wal_checkpoint(passive)")
@@ -162,14 +162,14 @@ class Ledger:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """A transaction, after which the file is still the one that was opened."""
+        """A transaction that fails if the file was replaced since it was opened."""
         with self._errors():
             with transaction(self._database):
                 yield
             if not self._is_there():
                 raise LedgerError(
-                    f"{self.path}: was deleted or replaced while it was in use, and what was charged last is "
-                    "lost: nothing of it leaves. Put the ledger back, or restore a copy with `sfumato ledger "
+                    f"{self.path}: was deleted or replaced while in use. The last charges are lost, and "
+                    "nothing of them leaves. Put the ledger back, or restore a copy with `sfumato ledger "
                     "restore`"
                 )
 
@@ -183,12 +183,12 @@ class Ledger:
         return (file.st_dev, file.st_ino) == self._file
 
     def _check_copied(self) -> None:
-        """Read the charges that the witness does not know; all of them, if others wrote the file."""
+        """Check the charges that the witness does not know, or all if something else wrote the file."""
         known = witness.read(self.path)
         if known is None:
             return
         with self._errors(), snapshot(self._database):
-            now = witness.seen(self.path, self._database)
+            now = witness.observe(self.path, self._database)
             witness.check(self.path, known, now, self._database, self._accept)
             if now.stamp == known.stamp:
                 chain.check_after(self._database, known.last)
@@ -196,12 +196,12 @@ class Ledger:
                 chain.check(self._database, releases=self._keep_releases)
 
     def _testify(self) -> None:
-        """Have the witness know the last charge. What left by it before must be here.
+        """Record the last charge in the witness, after checking the ledger against it.
 
-        Under the lock of those who write: of two processes, the slower one takes nothing back.
+        It holds the write lock: the slower of two processes cannot set the witness back.
         """
         with self._errors(), transaction(self._database):
-            known, now = witness.read(self.path), witness.seen(self.path, self._database)
+            known, now = witness.read(self.path), witness.observe(self.path, self._database)
             witness.check(self.path, known, now, self._database, self._accept)
             if known is not None and (known.last, known.stamp) == (now.last, now.stamp):
                 return
@@ -209,26 +209,26 @@ class Ledger:
                 witness.write(self.path, now, known, lasting=known is None or now.last != known.last)
             except OSError as error:
                 raise LedgerError(
-                    f"{witness.runs_of(self.path)}: cannot be written ({error.strerror}), and has to know "
+                    f"{witness.runs_of(self.path)}: cannot be written ({error.strerror}), and has to record "
                     "what leaves: make room there, or name another ledger"
                 ) from error
 
-    def kept(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
-        """Digest -> release, for those of the images that this spec released before, with noise.
+    def find_releases(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
+        """Map digests to stored random releases, for the images that this spec released before.
 
         Args:
             images: digests.
-            spec: as it stands in charges, see sfumato.device.ledger.tables.protection_key.
+            spec: see sfumato.device.ledger.tables.protection_key.
 
         Raises:
-            LedgerError: a release is not what it was when it was kept.
+            LedgerError: a release was changed.
         """
         with self._errors():
-            releases = {image: self._charges.kept(image, spec) for image in images}
+            releases = {image: self._charges.find_release(image, spec) for image in images}
         return {image: release for image, release in releases.items() if release is not None}
 
-    def known(self, images: Iterable[bytes]) -> set[bytes]:
-        """Those of the images whose fingerprints need not be taken: the ledger has them."""
+    def find_fingerprinted(self, images: Iterable[bytes]) -> set[bytes]:
+        """Return the images that need no new fingerprint: the ledger has it."""
         with self._errors():
             if self.near_copies == "ignore":
                 return set(images)
@@ -237,18 +237,18 @@ class Ledger:
 
     @property
     def near_copies(self) -> NearCopies:
-        """What happens to near copies of images that were released: see set_near_copies."""
+        """How near copies of released images are treated: see set_near_copies."""
         with self._errors():
             row = self._database.execute("select value from settings where key = 'near copies'").fetchone()
         mode: NearCopies = row[0]
         return mode
 
     def set_near_copies(self, mode: NearCopies) -> None:
-        """Say what happens to near copies, from now on: flipped, cut, resized or recompressed images.
+        """Set how near copies are treated from now on: flipped, cropped, resized or recompressed images.
 
         Args:
-            mode: "charge" has one budget for all near copies of a picture; "refuse" releases none of them
-                once another one was released; "ignore" takes them for different images.
+            mode: "charge" gives all near copies of a picture one budget; "refuse" releases none of them once
+                another was released; "ignore" treats them as different images.
         """
         if mode not in ("charge", "refuse", "ignore"):
             raise ConfigError(f"near copies {mode!r}: choose charge, refuse or ignore")
@@ -256,10 +256,10 @@ class Ledger:
             self._database.execute("update settings set value = ? where key = 'near copies'", (mode,))
 
     def charge(self, charges: Sequence[Charge]) -> Charged:
-        """Charge releases before they leave: all of them, or none. Charging again does no harm.
+        """Charge releases before they leave: all of them, or none. It is safe to repeat.
 
-        When this returns, the charges and what the witness knows of them are on the disk; killed before, none
-        of them has left, and asked again, they leave as they were charged (sfumato.device.ledger.witness).
+        When this returns, the charges and the witness are on the disk. If the process is killed earlier,
+        nothing has left, and a retry returns the releases as charged (sfumato.device.ledger.witness).
 
         Raises:
             BudgetExceededError: one of them would pass the budget of its image (with its near copies), of a
@@ -272,7 +272,7 @@ class Ledger:
             # Links are followed once a batch: that costs as much as all the rest of a charge.
             folders = {charge.folder: folder_name(charge.folder) for charge in charges}
             results = [self._charges.add(charge, folders[charge.folder], budgets, mode) for charge in charges]
-        if self._keep_releases:  # by a copy for trying, nothing leaves
+        if self._keep_releases:  # nothing leaves by a trial copy
             self._testify()
         releases, numbers, new = zip(*results, strict=True) if results else ((), (), ())
         return Charged(list(releases), sum(new), list(numbers))
@@ -282,12 +282,12 @@ class Ledger:
     def survey(
         self, files: Iterable[tuple[bytes, str]], images: Iterable[tuple[bytes, Fingerprint | None, Path]]
     ) -> None:
-        """Write down images that lie in a folder which has a budget, whether they were released or not.
+        """Record the images that lie in a folder with a budget, released or not.
 
-        What is released of them, or of copies of them elsewhere, counts for that folder from now on.
+        Their releases, and those of their copies elsewhere, count for that folder from now on.
 
         Args:
-            files: paths and stamps, see surveyed.
+            files: paths and stamps, see read_stamp.
             images: digests, fingerprints, and the files.
         """
         with self._changing():
@@ -298,14 +298,14 @@ class Ledger:
             self._database.executemany("insert or replace into surveyed values (?, ?)", files)
             self._accounts.add_up_folders()
 
-    def budgeted_folders(self) -> list[bytes]:
-        """The folders of this machine that have a budget, but for its root."""
+    def folders_with_budget(self) -> list[bytes]:
+        """List the folders of this machine that have a budget, except its root."""
         with self._errors():
             scopes = {scope for scope, _ in self._accounts.budgets()}
         return sorted(scope for scope in scopes if scope.startswith(b"/") and scope != b"/")
 
-    def surveyed(self, path: bytes) -> str | None:
-        """The stamp that a file had when it was surveyed; None where it never was."""
+    def read_stamp(self, path: bytes) -> str | None:
+        """Return the stamp of a file at its survey; None if it never was surveyed."""
         with self._errors():
             row = self._database.execute("select stamp from surveyed where path = ?", (path,)).fetchone()
         return None if row is None else str(row[0])
@@ -317,22 +317,22 @@ class Ledger:
         folder: str | os.PathLike[str] | None = None,
         person: str | None = None,
     ) -> float:
-        """Limit what may be spent from now on; None lifts the limit.
+        """Set or lift a limit on what may be spent from now on.
 
-        A number of releases and a budget of what is proved stand beside each other; a new one takes the place
-        of the one of its kind, and None lifts both. The budget of a folder is for something that is in every
-        image below it: the releases of all of them and of their near copies add up, those from elsewhere too
-        once the ledger has seen the image in the folder. That of a single image holds for each picture by
-        itself. That of a person takes the place of the one of every person.
+        A scope has at most one budget of releases and one of what is proved. A new budget replaces the one
+        of its kind; None lifts both. The budget of a folder protects something that is in every image below
+        it: the releases of all these images and of their near copies add up, including those made elsewhere
+        once the ledger has seen the image in the folder. The budget of a single image holds for each picture
+        by itself. The budget of a person replaces that of every person.
 
         Args:
-            budget: the limit; may be below what is spent already, and then nothing more is allowed.
-            folder: which one, or the URL of one, see scopes.folder_name.
-            person: who; "" for every person by themselves. None, without a folder, for every single image.
+            budget: the limit. It may be below what is spent already; then nothing more is allowed.
+            folder: a folder or its URL, see scopes.folder_name.
+            person: a name; "" for every person by themselves. None, without a folder, for every single image.
 
         Returns:
-            what is spent of it already (0 for single images and every person); infinite where something was
-            released of which nothing is proved.
+            what is spent of it already (0 for single images and every person); infinite if nothing is proved
+            about one of the releases.
 
         Raises:
             ConfigError: both a folder and a person; or naming without a person.
@@ -340,32 +340,32 @@ class Ledger:
         scope = scope_of(folder, person)
         if budget is not None and budget.definition == "naming" and person is None:
             raise ConfigError(
-                "a budget of naming is of a person: write --person NAME, or '' for every person"
+                "a budget of naming needs a person: write --person NAME, or '' for every person"
             )
         with self._changing():
             if budget is None:
                 self._accounts.lift(scope)
                 return 0.0
             total = scope in (EVERY_IMAGE, EVERY_PERSON)
-            spent = 0.0 if total else self._accounts.spent_in(scope, budget)
+            spent = 0.0 if total else self._accounts.sum_in(scope, budget)
             self._accounts.set(scope, budget, spent)
             return spent
 
-    def spent_on(self, image: bytes, budget: Budget) -> float:
-        """What the releases of one image and its near copies cost so far; infinite where unproved."""
+    def sum_on(self, image: bytes, budget: Budget) -> float:
+        """Add up the releases of one image and its near copies; infinite if one has no proof."""
         with self._errors():
             row = self._database.execute("select id from images where image = ?", (image,)).fetchone()
             return 0.0 if row is None else self._accounts.sum_of(copies_of(row[0]), budget)
 
-    def unheld(self, budget: Budget) -> int:
-        """Of how many images nothing more can be released under a budget for every image."""
+    def count_unheld(self, budget: Budget) -> int:
+        """Count the images of which nothing more can be released under a budget for every image."""
         with self._errors():
-            return self._accounts.unheld(budget)
+            return self._accounts.count_unheld(budget)
 
-    # What a service may have.
+    # Pins: the protection that a service may ask for.
 
     def pin(self, service: str, classifier: str) -> Pin | None:
-        """The protection by which a service may have releases for a classifier; None where nobody agreed."""
+        """Return the protection agreed with a service for a classifier; None without an agreement."""
         with self._errors():
             row = self._database.execute(
                 "select spec, since from pins where service = ? and classifier = ?", (service, classifier)
@@ -373,36 +373,36 @@ class Ledger:
         return None if row is None else Pin(*row)
 
     def set_pin(self, service: str, classifier: str, spec: str) -> None:
-        """Write down that a service may have releases by a spec, and by no other unasked."""
+        """Record that a service may have releases by a spec; another spec needs a new agreement."""
         with self._changing():
             self._database.execute(
                 "insert or replace into pins values (?, ?, ?, ?)", (service, classifier, spec, time.time())
             )
 
     def unpin(self, service: str) -> int:
-        """Forget what a service may have, so that it is asked again. -> for how many classifiers."""
+        """Remove the agreements with a service. Returns their number."""
         with self._changing():
             return self._database.execute("delete from pins where service = ?", (service,)).rowcount
 
     # The whole.
 
     def check(self) -> int:
-        """Read all of it: every page, every charge in its chain, every release. -> how many releases.
+        """Read every page, every charge in its chain, every release. Returns the number of releases.
 
         Raises:
-            LedgerError: something is not what it was when it was written.
+            LedgerError: something changed after it was written.
         """
         with self._errors(), snapshot(self._database):
             chain.check(self._database, releases=self._keep_releases)
             return chain.last(self._database).number
 
     def summary(self) -> Summary:
-        """What the ledger holds."""
+        """Summarise what the ledger holds."""
         with self._errors():
-            return summarised(self._database, self._accounts)
+            return summarise(self._database, self._accounts)
 
     def people(self) -> list[str]:
-        """Who is on the images that the ledger knows, as far as somebody said so."""
+        """List the people who are named in images of the ledger."""
         with self._errors():
             return self._pictures.people()
 
@@ -414,23 +414,23 @@ class Ledger:
         person: str | None = None,
         assuming: Assumption = "none",
     ) -> list[Naming]:
-        """What all releases so far prove of naming a person, or who is on all images of a folder.
+        """State what all releases so far prove about naming a person, or the one person of a folder.
 
-        Those of near copies count, wherever they lie. Unlike releases are composed (see dp.naming.compose),
-        from what was known of their protections when they were charged.
+        Releases of near copies count, in any folder. Unlike releases are composed (see dp.naming.compose),
+        with the proofs that were known when they were charged.
 
         Args:
-            candidates: numbers of equally likely people: a statement for each.
-            folder: which one, or the URL of one.
-            person: who.
-            assuming: what of the releases by each spec; near copies are one draw.
+            candidates: numbers of equally likely people; one statement for each.
+            folder: a folder or its URL.
+            person: a name.
+            assuming: the assumption on the releases by each spec; near copies are one draw.
 
         Raises:
             ConfigError: both a folder and a person, or neither; or a number below 1.
         """
         scope = scope_of(folder, person)
         if scope in (EVERY_IMAGE, EVERY_PERSON):
-            raise ConfigError("what is proved of naming is of one person or folder: name one of them")
+            raise ConfigError("a statement on naming is about one person or folder: name one of them")
         with self._errors():
             proofs = self._accounts.proofs_in(scope)
         releases = sum(proof.releases for proof in proofs)
@@ -446,9 +446,9 @@ class Ledger:
         ]
 
     def copy_without_releases(self, path: Path) -> None:
-        """Write a copy in which every charge is kept but no release: to find out what a run would cost."""
+        """Write a copy with every charge but no release, to find out what a run would cost."""
         Ledger(path).close()
         with self._errors():
             tables.copy_without_releases(self._database, path)
             with closing(databases.connect(path)) as copy:
-                witness.write(path, witness.seen(path, copy), witness.read(path))
+                witness.write(path, witness.observe(path, copy), witness.read(path))

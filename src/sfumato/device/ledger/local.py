@@ -1,4 +1,4 @@
-"""A folder of this machine as a storage: where images lie, and where releases go."""
+"""A folder of this machine as a storage, for images and for releases."""
 
 import filecmp
 import os
@@ -18,12 +18,12 @@ from sfumato.images import Pixels
 
 @dataclass(frozen=True)
 class Entry:
-    """What lies under a name.
+    """The kind, size and stamp of an entry in a storage.
 
     Attributes:
-        kind: what it is; "link out" is a link to a file outside of the storage.
+        kind: "link out" is a link to a file outside of the storage.
         size: in bytes.
-        stamp: changes when the file does: its size, and its modification time or version.
+        stamp: size, and modification time or version: changes when the file does.
     """
 
     kind: Literal["file", "folder", "link to a folder", "link out", "other"]
@@ -32,15 +32,15 @@ class Entry:
 
 
 class Identified(Protocol):
-    """A storage, as far as it is told from others."""
+    """Anything with the identity of a storage."""
 
     @property
     def identity(self) -> bytes:
-        """What tells it from every other storage, by whatever name it was called."""
+        """Bytes that identify the storage, whichever name it was opened by."""
 
 
 def is_within(storage: Identified, other: Identified) -> bool:
-    """Whether a storage is another, or lies in it."""
+    """Whether a storage equals another, or lies in it."""
     return covers(other.identity, storage.identity)
 
 
@@ -55,41 +55,41 @@ class Folder:
 
     @property
     def identity(self) -> bytes:
-        """What tells it from every other storage, by whatever name it was called."""
+        """Bytes that identify the storage, whichever name it was opened by."""
         return folder_name(self.path)
 
     @property
     def name(self) -> str:
-        """Its last part."""
+        """The last part of its path."""
         return self.path.name
 
     @property
     def parent(self) -> "Folder":
-        """The folder that it lies in."""
+        """The folder in which it lies."""
         return Folder(self.path.parent)
 
     def within(self, other: Identified) -> bool:
-        """Whether it is another storage, or lies in it."""
+        """Whether it equals another storage, or lies in it."""
         return is_within(self, other)
 
     def at(self, name: str) -> Path:
-        """How a file is called in messages."""
+        """Name a file for messages."""
         return self.path / name
 
     def exists(self) -> bool:
-        """Whether anything is there."""
+        """Whether a file or folder exists at the path."""
         return self.path.exists()
 
     def is_folder(self) -> bool:
-        """Whether a folder is there."""
+        """Whether a folder exists at the path."""
         return self.path.is_dir()
 
     def is_empty(self) -> bool:
-        """Whether nothing lies in it, or it is not there."""
+        """Whether it has no entries, or does not exist."""
         return not (self.path.is_dir() and any(self.path.iterdir()))
 
     def look(self, name: str) -> Entry:
-        """What lies there. Raises OSError."""
+        """Look up an entry. Raises OSError."""
         path = self.path / name
         status = path.stat()
         linked = path.is_symlink()
@@ -101,9 +101,9 @@ class Folder:
         return Entry("link out" if out else "file", status.st_size, f"{status.st_size}:{status.st_mtime_ns}")
 
     def entries(self, folder: str) -> Iterator[tuple[str, Callable[[], Entry]]]:
-        """What lies in a folder of it: the last part of each name, and what it is. Raises OSError.
+        """List a subfolder: the last part of each name, and a function that looks it up. Raises OSError.
 
-        By stem first: files whose releases would have one name come one after another.
+        Sorted by stem first: files whose releases would share a name are neighbours.
         """
         with os.scandir(self.path / folder) as entries:
             bases = sorted((entry.name.rpartition(".")[0], entry.name) for entry in entries)
@@ -111,44 +111,44 @@ class Folder:
         return ((base, partial(self.look, before + base)) for _, base in bases)
 
     def image(self, name: str, channels: int | None = None, *, size: int | None = None) -> Pixels:
-        """The image in a file; see images.read."""
+        """Read the image in a file; see images.read_array."""
         return images.read_array(self.path / name, channels=channels, size=size)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:
-        """The content of a file, to read on from its beginning."""
+        """Open a file for reading."""
         with (self.path / name).open("rb") as opened:
             yield opened
 
     def lies_in(self, name: str) -> Path:
-        """The folder of a file, for the budgets of folders: of a link, the one that its file lies in."""
+        """Return the folder of a file for the budgets of folders; for a link, the folder of its target."""
         return Path(os.path.realpath(self.path / name)).parent
 
     def make(self) -> None:
-        """Make it where it is missing."""
+        """Create the folder if it is missing."""
         self.path.mkdir(parents=True, exist_ok=True)
 
     def remove_empty(self) -> None:
-        """Remove it, if nothing is in it."""
+        """Remove the folder if it is empty."""
         with suppress(OSError):
             self.path.rmdir()
 
     def tidy(self) -> None:
-        """Remove the halves that a killed process left."""
+        """Remove the partial files that a killed process left."""
         for leftover in self.path.rglob(PART):
             leftover.unlink(missing_ok=True)
 
     def size(self, name: str) -> int | None:
-        """Of a file, in bytes; None where there is none."""
+        """Return the size of a file in bytes; None if it does not exist."""
         with suppress(OSError):
             return (self.path / name).stat().st_size
         return None
 
     def put(self, name: str, content: bytes, *, replace: bool) -> None:
-        """Write a file whole. One that has this content already is left.
+        """Write a whole file, unless it has this content already.
 
         Raises:
-            FileExistsError: another file is there, and not to be replaced.
+            FileExistsError: another file is there, and `replace` is false.
             OSError: it cannot be written.
         """
         path = self.path / name
@@ -162,7 +162,7 @@ class Folder:
 
     @contextmanager
     def file(self, name: str, *, replace: bool) -> Iterator[Path]:
-        """Give a path to write to, which becomes a file of the folder when the block ends well; see put."""
+        """Yield a path to write to; after the block it becomes a file of the folder, see put."""
         path = self.path / name
         with suppress(_AsBeforeError), whole(path) as temporary:
             yield temporary
@@ -173,9 +173,9 @@ class Folder:
                     raise FileExistsError(path)
 
     def delete(self, name: str) -> None:
-        """Remove a file, where it is there."""
+        """Remove a file if it exists."""
         (self.path / name).unlink(missing_ok=True)
 
 
 class _AsBeforeError(Exception):
-    """What was written is there already."""
+    """The file exists with the same content."""

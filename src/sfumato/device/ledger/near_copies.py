@@ -1,13 +1,14 @@
 """Near copies of a picture: mirrored, turned, cropped, recompressed, resized, or with some pixels changed.
 
-An index names the images that may be copies, see fingerprints. Thumbnails decide whether two images are
-copies: every turn, shift and scale is tried, the best ones are refined, and then the images are compared in
-detail. Another exposure of the same scene is another image, unless little in it moved: in a copy even the
-twentieth of the picture that differs most agrees.
-If a subject moves by a tenth of the side, half of the frames are copies.
+An index proposes images that may be copies, see fingerprints. Thumbnails then decide: every turn, shift and
+scale is tried, the best are refined, and the images are compared in detail. Another exposure of the same
+scene
+counts as another image unless little in it moved: in a copy, even the twentieth of the picture that differs
+most agrees. If a subject moves by a tenth of the side, half of the frames count as copies.
 
-This is a guard for people who forget, and against servers that ask for variants of an image. People who mean
-to get around it can: a picture turned by 10 degrees, bent, cut to half its sides, or with a large logo is not
+This guards people who forget, and stops servers that ask for variants of an image. It does not stop people
+who
+intend to evade it: a picture turned by 10 degrees, bent, cut to half its sides, or with a large logo is not
 recognised.
 """
 
@@ -22,12 +23,12 @@ DETAIL = 32  # cells of a side, to decide
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """By what near copies of an image are recognised.
+    """The values by which near copies of an image are recognised.
 
-    It is personal data, as the picture is: `bits` has a thumbnail of 16 x 16 values in 16 steps, one of
-    32 x 32, and the side of the picture in pixels, at most 255. Colour, brightness and slow changes are taken
-    out, and so is what is finer than a cell; left are pose, outline and layout, and people who have the
-    picture can tell that it is this one. It must not leave the device.
+    It is personal data, as the picture is: `bits` holds a thumbnail of 16 x 16 values in 16 steps, one of
+    32 x 32, and the side of the picture in pixels, at most 255. Colour, brightness, slow changes and details
+    finer than a cell are removed; pose, outline and layout remain, so people who have the picture can
+    recognise it. It must not leave the device.
     """
 
     bits: bytes  # 641 bytes, by which two images are compared
@@ -35,8 +36,8 @@ class Fingerprint:
     probes: tuple[int, ...]  # at most 200: the images stored under one of them are compared
 
 
-def packed(thumbnails: np.ndarray) -> np.ndarray:
-    """(N, D) values of about unit variance -> (N, D / 2) uint8, in 16 steps of 4 bits each."""
+def pack(thumbnails: np.ndarray) -> np.ndarray:
+    """Pack (N, D) values of about unit variance -> (N, D / 2) uint8, in 16 steps of 4 bits each."""
     steps = np.rint(4 * thumbnails + 7.5).clip(0, 15).astype(np.uint8)
     both: np.ndarray = steps[:, ::2] << 4 | steps[:, 1::2]
     return both
@@ -52,7 +53,7 @@ def smoothing(cells: int, sigma: float) -> np.ndarray:
     return smoothing.astype(np.float32)
 
 
-# What varies slowly in a thumbnail, by its cells.
+# Weights that extract the slow variation of a thumbnail, by its number of cells.
 LEVELS = {THUMBNAIL: smoothing(THUMBNAIL, 2.5), DETAIL: smoothing(DETAIL, 5.0)}
 
 
@@ -64,7 +65,7 @@ def near_copies(first: bytes, second: bytes) -> bool:
     correlations = _coarse(first, second)
     if correlations.max() < _LEAST_COARSE:
         return False
-    turn, pose, correlation = _aligned(
+    turn, pose, correlation = _align(
         _values(first), _values(second), np.argpartition(-correlations, _STARTS)[:_STARTS]
     )
     if correlation < _LEAST:
@@ -75,13 +76,13 @@ def near_copies(first: bytes, second: bytes) -> bool:
     )
 
 
-_STARTS = 2  # how many shifts are refined
+_STARTS = 2  # the number of shifts to refine
 # Chosen on every second image of LFW, Caltech-101, CIFAR-10 and CMU; the others are reported
 # (studies/near_copies.py).
 _LEAST_COARSE = 0.72  # correlation of blurred thumbnails, before refinement
 _LEAST = 0.75  # and after it
 _MOST = 0.15  # of the difference in detail
-# Of pictures of fewer pixels a side, two exposures differ no more than a copy of low quality does.
+# In pictures with fewer pixels a side, two exposures differ as little as a copy of low quality.
 _SMALL, _MOST_OF_SMALL = 40, 0.003
 
 _CELLS = np.arange(THUMBNAIL, dtype=np.float32) - np.float32(THUMBNAIL / 2 - 0.5)
@@ -104,7 +105,7 @@ _SHIFTS = _shifts()
 
 
 def _cells_under(shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the cells of one thumbnail lie in another, enlarged to 32 x 32, under each of (S, 3) shifts.
+    """Locate the cells of one thumbnail in another, enlarged to 32 x 32, under each of (S, 3) shifts.
 
     Returns:
         (S, 256) numbers of cells, 32 * 32 for those outside, and (S, 256) 1 for those inside, else 0.
@@ -124,12 +125,12 @@ _ENLARGE = (smoothing(2 * THUMBNAIL, 1.6) @ np.repeat(np.eye(THUMBNAIL), 2, axis
 
 
 def _values(bits: bytes) -> np.ndarray:
-    """The `bits` of a fingerprint -> (256,) float32, the values of its thumbnail."""
-    return _unpacked(bits[: THUMBNAIL**2 // 2])
+    """Read the values of the thumbnail from the `bits` of a fingerprint: (256,) float32."""
+    return _unpack(bits[: THUMBNAIL**2 // 2])
 
 
-def _unpacked(content: bytes) -> np.ndarray:
-    """D / 2 bytes -> (D,) float32 values. See packed."""
+def _unpack(content: bytes) -> np.ndarray:
+    """D / 2 bytes -> (D,) float32 values. See pack."""
     both = np.frombuffer(content, np.uint8)
     values = np.empty(2 * len(both), np.float32)
     values[::2], values[1::2] = both >> 4, both & 15
@@ -139,16 +140,16 @@ def _unpacked(content: bytes) -> np.ndarray:
 
 def _coarse(first: bytes, second: bytes) -> np.ndarray:
     """(8 S,) correlations of two blurred thumbnails, one under each shift, the other under each turn."""
-    (views, energies), (turned, energies_of_turned) = _shifted(first), _turned(second)
+    (views, energies), (turned, energies_of_turned) = _shift(first), _turn(second)
     energies = energies[:, None] * energies_of_turned
     correlations: np.ndarray = (views @ turned.T / np.sqrt(energies + np.float32(1e-6))).ravel()
     return correlations
 
 
-# An image is compared with several: what each of them is made into is kept, of the last ones.
+# An image is compared with several: the views of the last ones are cached.
 @lru_cache(32)
-def _shifted(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """A thumbnail, blurred, under each shift: (S, 256), 0 for cells outside, and (S,) the energy of each."""
+def _shift(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Blur a thumbnail and apply each shift: (S, 256), 0 for cells outside, and (S,) the energy of each."""
     enlarged = np.zeros(4 * THUMBNAIL**2 + 1, np.float32)
     enlarged[:-1] = (_ENLARGE @ _values(bits).reshape(THUMBNAIL, THUMBNAIL) @ _ENLARGE.T).ravel()
     views = enlarged.take(_COARSE_CELLS, mode="clip")
@@ -156,20 +157,20 @@ def _shifted(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 @lru_cache(32)
-def _turned(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """A thumbnail, blurred, under each turn: (8, 256); and (S, 8) its energy in the cells of each shift."""
+def _turn(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Blur a thumbnail and apply each turn: (8, 256); and (S, 8) its energy in the cells of each shift."""
     turned = (_BLUR @ _values(bits).reshape(THUMBNAIL, THUMBNAIL) @ _BLUR.T).ravel()[_TURNS]
     return turned, _COARSE_INSIDE @ (turned * turned).T
 
 
-# How a view is refined: the logarithm of its scale, radians, cells down and right, each halved twice.
+# Steps that refine a view: the logarithm of its scale, radians, cells down and right, each halved twice.
 _STEPS = np.array([0.06, 0.025, 0.5, 0.5], np.float32)
 _MOVES = np.concatenate([np.eye(4), -np.eye(4)]).astype(np.float32) * _STEPS  # (8, 4)
 _HALVINGS, _ROUNDS = 1, 3
 
 
-def _aligned(first: np.ndarray, second: np.ndarray, starts: np.ndarray) -> tuple[int, np.ndarray, float]:
-    """The best of some turns and shifts of two thumbnails, after refinement.
+def _align(first: np.ndarray, second: np.ndarray, starts: np.ndarray) -> tuple[int, np.ndarray, float]:
+    """Refine some turns and shifts of two thumbnails, and return the best.
 
     Returns:
         the number of the turn of the second, the pose of the first (see _views), and how they correlate.
@@ -178,26 +179,26 @@ def _aligned(first: np.ndarray, second: np.ndarray, starts: np.ndarray) -> tuple
     scales, down, right = _SHIFTS[shifts].T
     poses = np.stack([np.log(scales), np.zeros_like(scales), down, right], 1)  # (K, 4)
     turned = second[_TURNS[turns]]  # (K, 256)
-    correlations = _seen(first, poses[:, None], turned)[:, 0]
+    correlations = _correlate(first, poses[:, None], turned)[:, 0]
     for halving in range(_HALVINGS):
         moving = np.arange(len(poses))
         for _ in range(_ROUNDS):
             tried = poses[moving, None] + _MOVES / 2**halving  # (K, 8, 4)
-            scores = _seen(first, tried, turned[moving])
+            scores = _correlate(first, tried, turned[moving])
             best = scores.argmax(1)
             highest = scores[np.arange(len(best)), best]
             rows = (highest > correlations[moving]).nonzero()[0]
             if not len(rows):
                 break
-            moving, best = moving[rows], best[rows]  # one that found nothing better would find it again
+            moving, best = moving[rows], best[rows]  # another round would not improve the other poses
             poses[moving] = tried[rows, best]
             correlations[moving] = highest[rows]
     row = correlations.argmax()
     return int(turns[row]), poses[row], float(correlations[row])
 
 
-def _seen(first: np.ndarray, poses: np.ndarray, turned: np.ndarray) -> np.ndarray:
-    """(K, M): how the views of (K, M, 4) poses correlate with the (K, 256) turns of the other thumbnail."""
+def _correlate(first: np.ndarray, poses: np.ndarray, turned: np.ndarray) -> np.ndarray:
+    """Correlate the views of (K, M, 4) poses with the (K, 256) turns of the other thumbnail: (K, M)."""
     views, inside = _views(first, poses)
     energies = np.einsum("kmc,kmc->km", views, views) * np.einsum("kmc,kc->km", inside, turned * turned)
     correlations: np.ndarray = np.einsum("kmc,kc->km", views, turned) / np.sqrt(energies + np.float32(1e-6))
@@ -205,7 +206,7 @@ def _seen(first: np.ndarray, poses: np.ndarray, turned: np.ndarray) -> np.ndarra
 
 
 def _views(values: np.ndarray, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A thumbnail scaled, turned and shifted, interpolated between its cells.
+    """Scale, turn and shift a thumbnail, interpolated between its cells.
 
     Args:
         values: (256,) of a thumbnail.
@@ -216,7 +217,7 @@ def _views(values: np.ndarray, poses: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """
     scale, angle = np.exp(poses[..., 0]), poses[..., 1]
     cosine, sine = scale * np.cos(angle), scale * np.sin(angle)
-    # Where each cell lies, down and to the right: (2, K, M, 16, 16).
+    # The position of each cell, down and to the right: (2, K, M, 16, 16).
     middle = np.float32((THUMBNAIL - 1) / 2)
     lines = np.stack([cosine, -sine])[..., None] * _CELLS
     columns = np.stack([sine, cosine])[..., None] * _CELLS
@@ -228,7 +229,7 @@ def _views(values: np.ndarray, poses: np.ndarray) -> tuple[np.ndarray, np.ndarra
     corners = np.floor(at)
     down, right = at - corners
     first = (corners[0] * THUMBNAIL + corners[1]).astype(np.intp)
-    # Between the cell above to the left and the one to its right; the same a row below; between the two.
+    # Interpolate between the upper left cell and its right neighbour; the same a row below; between the two.
     steps = np.append(np.diff(values), np.float32(0))
     upper = values.take(first, mode="clip") + steps.take(first, mode="clip") * right
     first += THUMBNAIL
@@ -239,15 +240,15 @@ def _views(values: np.ndarray, poses: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return upper.reshape(shape), shared.reshape(shape)
 
 
-# In detail.
+# The comparison in detail.
 
 _STEPS_AT_MOST = 5
 _FARTHEST = np.array([0.08, 0.05, 1.0, 1.0])  # of one step: logarithm of the scale, radians, cells
 _FROM_THUMBNAIL = np.array([1.0, 1.0, DETAIL / THUMBNAIL, DETAIL / THUMBNAIL])  # cells are smaller here
 _SLOW = LEVELS[DETAIL]
-_FINE = smoothing(DETAIL, 0.7)  # finer than that, a resized picture has lost something
+_FINE = smoothing(DETAIL, 0.7)  # a resized picture has lost finer details
 _AROUND = smoothing(DETAIL, 1.7)
-_WORST = 0.05  # the share of cells that may differ more than is said
+_WORST = 0.05  # the share of cells that the difference ignores
 _DETAIL_SQUARE = np.arange(DETAIL**2).reshape(DETAIL, DETAIL)
 _DETAIL_TURNS = np.stack(
     [np.rot90(side, k) for side in (_DETAIL_SQUARE, _DETAIL_SQUARE[:, ::-1]) for k in range(4)]
@@ -257,12 +258,12 @@ _DOWN, _RIGHT = np.mgrid[:DETAIL, :DETAIL].astype(np.float32) - np.float32((DETA
 
 @lru_cache(32)
 def _details(bits: bytes) -> np.ndarray:
-    """The `bits` of a fingerprint -> (8, 32, 32) its values in detail under each turn."""
-    return _unpacked(bits[THUMBNAIL**2 // 2 : -1])[_DETAIL_TURNS]
+    """Read the detailed values from the `bits` of a fingerprint, under each turn: (8, 32, 32)."""
+    return _unpack(bits[THUMBNAIL**2 // 2 : -1])[_DETAIL_TURNS]
 
 
 def _difference(first: np.ndarray, second: np.ndarray, pose: np.ndarray) -> float:
-    """How much two (32, 32) images differ where they differ most, but for a twentieth; 1 for strangers.
+    """Measure the largest local difference of two (32, 32) images, ignoring a twentieth; 1 for strangers.
 
     The pose is refined by Gauss-Newton steps (Lucas & Kanade 1981), as long as they help.
     """
@@ -270,7 +271,7 @@ def _difference(first: np.ndarray, second: np.ndarray, pose: np.ndarray) -> floa
     highest = -1.0
     for _ in range(_STEPS_AT_MOST):
         view, inside, slopes = _view(first, pose)
-        view, part = _levelled(view, inside), _levelled(second * inside, inside)
+        view, part = _level(view, inside), _level(second * inside, inside)
         length = np.linalg.norm(view) + 1e-6
         part *= length / (np.linalg.norm(part) + 1e-6)
         correlation = float((view * part).sum() / length**2)
@@ -283,10 +284,10 @@ def _difference(first: np.ndarray, second: np.ndarray, pose: np.ndarray) -> floa
     return _worst(*best)
 
 
-def _levelled(values: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """(32, 32) without what varies slowly in the cells that are inside; 0 in the others.
+def _level(values: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Remove the slow variation from (32, 32) values inside; set those outside to 0.
 
-    A thumbnail is levelled with what lies around it; a crop lacks that. Levelled again, both lack it.
+    A thumbnail is levelled with its surroundings, which a crop lacks. Levelled again, both lack them.
     """
     slow = (_SLOW @ (values * inside) @ _SLOW.T) / (_SLOW @ inside @ _SLOW.T + np.float32(1e-6))
     levelled: np.ndarray = (values - slow) * inside
@@ -294,7 +295,7 @@ def _levelled(values: np.ndarray, inside: np.ndarray) -> np.ndarray:
 
 
 def _worst(view: np.ndarray, part: np.ndarray, inside: np.ndarray) -> float:
-    """What all but a twentieth of the cells differ by at most, as a share of what strangers differ by."""
+    """Return the largest difference of all cells but a twentieth, as a share of that between strangers."""
     view, part = _FINE @ view @ _FINE.T, _FINE @ part @ _FINE.T
     usual = ((view * view).sum() + (part * part).sum()) / inside.sum() + np.float32(1e-6)
     around = (_AROUND @ ((view - part) ** 2) @ _AROUND.T) / (_AROUND @ inside @ _AROUND.T + np.float32(1e-6))
@@ -303,15 +304,15 @@ def _worst(view: np.ndarray, part: np.ndarray, inside: np.ndarray) -> float:
 
 
 def _view(values: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """An image scaled, turned and shifted, interpolated between its cells.
+    """Scale, turn and shift an image, interpolated between its cells.
 
     Args:
         values: (32, 32).
         pose: (4,), see _views, in cells of its own.
 
     Returns:
-        (32, 32) values, 0 for cells outside; (32, 32) 1 for cells inside, else 0; and (4, 1024) by how much
-        the values change with each number of the pose.
+        (32, 32) values, 0 for cells outside; (32, 32) 1 for cells inside, else 0; and (4, 1024) the
+        derivatives of the values by each number of the pose.
     """
     scale = np.exp(pose[0])
     cosine, sine = np.float32(scale * np.cos(pose[1])), np.float32(scale * np.sin(pose[1]))

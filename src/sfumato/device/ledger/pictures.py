@@ -5,14 +5,14 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from sfumato.device.ledger.accounts import LYING_IN, within
+from sfumato.device.ledger.accounts import LYING_IN, scope_values
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
 from sfumato.device.ledger.scopes import EVERY_PERSON
 
 NearCopies = Literal["charge", "refuse", "ignore"]
 
-# Images that share most keys with a new one are compared with it. Copies share many, and others one or two;
-# of those there are more and more as a ledger grows.
+# A new image is compared with the images that share the most keys with it. Copies share many keys, others one
+# or two; the number of others grows with the ledger.
 _CANDIDATES = 8
 
 
@@ -20,22 +20,22 @@ class Pictures:
     """The images of a ledger. State: the ledger's connection.
 
     Near copies are pairs, and a copy of a copy need not be one: a chain of exposures, each a little unlike
-    the next, does not become one picture. Which pairs there are does not depend on the order in which images
-    come, as far as the index finds them both ways.
+    the next, does not become one picture. The pairs do not depend on the order in which images arrive, if
+    the index finds them both ways.
     """
 
     def __init__(self, database: sqlite3.Connection, *, joined: Callable[[], None]) -> None:
-        """`joined` is called if an image that was there before gets copies: sums of folders change."""
+        """`joined` is called if a known image gets copies: the sums of folders change."""
         self._database = database
         self._joined = joined
 
     def see(
         self, image: bytes, name: str, fingerprint: Fingerprint | None, mode: NearCopies
     ) -> tuple[int, bool]:
-        """The number of an image, which gets its near copies when its fingerprint comes first.
+        """Return the number of an image; find its near copies once its fingerprint is known.
 
         Returns:
-            the number, and whether it was here before and has copies only from now on.
+            the number, and whether the image was known before and has copies only from now on.
         """
         row = self._database.execute(
             "select id, fingerprint from images where image = ?", (image,)
@@ -64,7 +64,7 @@ class Pictures:
         return int(number), joined
 
     def _near(self, fingerprint: Fingerprint) -> list[int]:
-        """The images of which one with this fingerprint is a near copy."""
+        """Find the images of which one with this fingerprint is a near copy."""
         marks = ", ".join("?" * len(fingerprint.probes))
         candidates = self._database.execute(
             "select id, fingerprint from (select image as number, count(*) as shared "
@@ -75,14 +75,14 @@ class Pictures:
         return [number for number, bits in candidates if near_copies(fingerprint.bits, bits)]
 
     def copies(self, number: int) -> list[int]:
-        """An image and its near copies, itself first."""
+        """List an image and its near copies, itself first."""
         rows = self._database.execute(
             "select copy from copies where image = ? order by copy <> image, copy", (number,)
         )
         return [copy for (copy,) in rows]
 
-    def released_copy(self, number: int) -> str | None:
-        """The name of a near copy of an image that was released; "" if it has none, None without a copy."""
+    def name_released_copy(self, number: int) -> str | None:
+        """Name a near copy that was released; "" if it has no name, None if there is no copy."""
         row = self._database.execute(
             "select name from copies join images on id = copy "
             "where copies.image = ? and copy <> copies.image and releases > 0 "
@@ -92,7 +92,7 @@ class Pictures:
         return None if row is None else os.fsdecode(row[0])
 
     def lay(self, image: bytes, scopes: Iterable[bytes]) -> None:
-        """Write down where an image lies and who is in it."""
+        """Record where an image lies and who is in it."""
         for scope in scopes:
             self._database.execute("insert or ignore into folders (path) values (?)", (scope,))
             self._database.execute(
@@ -100,7 +100,7 @@ class Pictures:
             )
 
     def people_in(self, number: int) -> list[bytes]:
-        """The scopes of who is in an image or a near copy of it."""
+        """List the scopes of the people in an image or its near copies."""
         rows = self._database.execute(
             "select distinct path from copies join images on images.id = copy join places on "
             "places.image = images.image join folders on folders.id = folder "
@@ -110,7 +110,7 @@ class Pictures:
         return [path for (path,) in rows]
 
     def people(self) -> list[str]:
-        """Who is in any of them, by name."""
+        """List the names of all people in the images."""
         rows = self._database.execute(
             "select distinct path from places join folders on folders.id = folder "
             "where substr(path, 1, ?) = ? order by path",
@@ -119,6 +119,6 @@ class Pictures:
         return [path.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape") for (path,) in rows]
 
     def lies_in(self, scope: bytes, number: int) -> bool:
-        """Whether an image or a near copy was seen before somewhere in this folder."""
+        """Whether an image or a near copy was seen in this folder before."""
         query = f"select 1 {LYING_IN} and copies.image = ? limit 1"
-        return self._database.execute(query, (*within(scope), number)).fetchone() is not None
+        return self._database.execute(query, (*scope_values(scope), number)).fetchone() is not None

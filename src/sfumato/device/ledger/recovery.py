@@ -1,4 +1,4 @@
-"""What to do when a ledger is lost: bring in a copy, or say that it is gone."""
+"""Recovery of a lost ledger: restore a copy, or accept the loss."""
 
 import os
 import sqlite3
@@ -16,27 +16,28 @@ from sfumato.errors import LedgerError
 
 
 class Restored(NamedTuple):
-    """How many releases a restored ledger has, and how many of the lost one at least are missing."""
+    """The releases of a restored ledger, and at least how many of the lost one are missing."""
 
     releases: int
     missing: int
 
 
 def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> Restored:
-    """Put a copy of a ledger where one is lost; or accept the one that lies there, if both paths are one.
+    """Restore a ledger from a copy; or accept the one at this path, if both paths are the same.
 
-    What was released after the copy was made is unknown to it: asked for again, it is drawn and charged anew.
+    Releases after the copy was made are unknown to it: they are drawn and charged anew if asked for.
 
     Raises:
-        LedgerError: the copy is damaged or no ledger; or another ledger lies there and would be lost.
+        LedgerError: the copy is damaged or not a ledger; or another ledger lies at the path and would be
+            lost.
     """
     source, target = Path(copy).absolute(), Path(ledger).absolute()
     _check(source)
     if target.exists() and not source.samefile(target):
-        raise LedgerError(f"{target}: a ledger lies here and would be lost: move it away first")
+        raise LedgerError(f"{target}: another ledger lies here and would be lost: move it away first")
     try:
         known = witness.read(target)
-    except LedgerError:  # the witness is damaged: what it said is lost, too
+    except LedgerError:  # the witness is damaged: its contents are lost, too
         known = None
     if not target.exists():
         witness.refuse_log(target)
@@ -47,7 +48,7 @@ def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> Res
                 new.execute("pragma journal_mode = wal")
             _check(temporary)
     with closing(databases.connect(target)) as database:
-        now = witness.seen(target, database)
+        now = witness.observe(target, database)
         missing = 0
         if known is not None and not chain.holds(database, known.last):
             missing = max(1, known.releases - now.releases)
@@ -58,16 +59,16 @@ def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> Res
 
 
 def forget(ledger: str | os.PathLike[str]) -> None:
-    """Accept that a ledger is lost, so that a new one may begin: every image is then new to this device.
+    """Accept that a ledger is lost and allow a new one, to which every image is new.
 
-    The journals of folder jobs go with it: releases are written to new folders from then on.
+    The journals of folder jobs are removed with it: releases then need new folders.
 
     Raises:
-        LedgerError: a ledger lies there.
+        LedgerError: a ledger lies at the path.
     """
     path = Path(ledger).absolute()
     if path.exists():
-        raise LedgerError(f"{path}: the ledger is here: move it away first, if you want to begin another")
+        raise LedgerError(f"{path}: the ledger is here: to begin another, move it away first")
     witness.refuse_log(path)
     witness.forget(path, journals=True)
 
@@ -83,6 +84,6 @@ def _check(path: Path) -> None:
                 with databases.snapshot(database):
                     chain.check(database, releases=True)
     except (sqlite3.Error, DamagedError) as error:
-        raise LedgerError(f"{path}: no ledger, or a damaged one ({error}): name another copy") from error
+        raise LedgerError(f"{path}: not a ledger, or damaged ({error}): name another copy") from error
     if marks != MARKS:
-        raise LedgerError(f"{path}: no ledger that this version reads: name another copy")
+        raise LedgerError(f"{path}: not a ledger that this version reads: name another copy")

@@ -1,4 +1,4 @@
-"""What a URL names as a storage, by fsspec: where images lie, and where releases go."""
+"""A storage behind a URL, by fsspec, for images and for releases."""
 
 import errno
 import os
@@ -21,18 +21,18 @@ from sfumato.device.ledger.scopes import folder_name, without_password
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 from sfumato.images import Pixels
 
-_SAME_BYTES = 1 << 20  # compared at a time
+_SAME_BYTES = 1 << 20  # bytes compared at a time
 
-# What file systems call what changes with the content of a file, the best first.
+# Names that file systems give to a file's version, the most reliable first.
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
 
 @dataclass(frozen=True)
 class Remote:
-    """What a URL names, by fsspec, which takes keys and passwords from the environment or from the URL.
+    """A storage behind a URL. fsspec takes keys and passwords from the environment or from the URL.
 
-    An object store puts objects whole. Elsewhere a file is written beside its place and then renamed, if the
-    file system can rename. A user and password of the URL are in no message, and not in its identity.
+    An object store writes whole objects. Elsewhere a file is written under another name and then renamed, if
+    the file system can rename. A user and password of the URL appear in no message and not in its identity.
     """
 
     url: str = field(repr=False)
@@ -64,7 +64,7 @@ class Remote:
 
     @property
     def of_one_process(self) -> bool:
-        """Whether what is written there is seen by nobody else."""
+        """Whether only this process sees its files."""
         return self.url.startswith("memory://")
 
     def within(self, other: Identified) -> bool:
@@ -94,7 +94,7 @@ class Remote:
 
     def entries(self, folder: str) -> Iterator[tuple[str, Callable[[], Entry]]]:
         """See Folder."""
-        files, path = self._opened(), self._path(folder)
+        files, path = self._open(), self._path(folder)
         with self._errors(folder):
             listed = files.ls(path, detail=True)
         entries = []
@@ -109,7 +109,7 @@ class Remote:
     def look(self, name: str) -> Entry:
         """See Folder."""
         with self._errors(name):
-            return self._entry(self._opened().info(self._path(name)))
+            return self._entry(self._open().info(self._path(name)))
 
     def image(self, name: str, channels: int | None = None, *, size: int | None = None) -> Pixels:
         """See Folder."""
@@ -124,7 +124,7 @@ class Remote:
     def stream(self, name: str) -> Iterator[Any]:
         """See Folder."""
         with self._errors(name):
-            opened = self._opened().open(self._path(name), "rb")
+            opened = self._open().open(self._path(name), "rb")
         try:
             yield _Stream(opened, partial(self._errors, name))
         finally:
@@ -138,16 +138,16 @@ class Remote:
         """See Folder. An object store has no folders."""
         if self._renames():
             with self._errors(""):
-                self._opened().makedirs(self._path(""), exist_ok=True)
+                self._open().makedirs(self._path(""), exist_ok=True)
 
     def remove_empty(self) -> None:
-        """See Folder. It stays: an object store has no folders, and a bucket is not ours to remove."""
+        """See Folder. It does nothing: an object store has no folders, and a bucket is not ours to remove."""
 
     def tidy(self) -> None:
-        """See Folder. In an object store nothing is ever half there."""
+        """See Folder. An object store has no partial files."""
         if not self._renames():
             return
-        files, root = self._opened(), self._path("")
+        files, root = self._open(), self._path("")
         with self._errors(""):
             for folder, _, names in files.walk(root):
                 for name in names:
@@ -167,7 +167,7 @@ class Remote:
                 return
             self._check_replaced(name, info, replace)
         with self._whole(name) as path:
-            self._opened().pipe_file(path, content)
+            self._open().pipe_file(path, content)
 
     @contextmanager
     def file(self, name: str, *, replace: bool) -> Iterator[Path]:
@@ -181,39 +181,39 @@ class Remote:
                     return
                 self._check_replaced(name, info, replace)
             with self._whole(name) as path:
-                self._opened().put_file(str(local), path)
+                self._open().put_file(str(local), path)
 
     def delete(self, name: str) -> None:
         """See Folder."""
         with suppress(FileNotFoundError), self._errors(name):
-            # Not rm, which would take the name for a pattern.
-            self._opened().rm_file(self._path(name))
+            # Not rm, which would read the name as a pattern.
+            self._open().rm_file(self._path(name))
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         with self._errors(""):
             return _file_system(self.url)[0]
 
     def _renames(self) -> bool:
         from fsspec import AbstractFileSystem
 
-        return type(self._opened()).mv is not AbstractFileSystem.mv
+        return type(self._open()).mv is not AbstractFileSystem.mv
 
     def _path(self, name: str) -> str:
-        self._opened()
+        self._open()
         root: str = _file_system(self.url)[1]
         return f"{root}/{name}" if name else root
 
     def _info(self, name: str) -> dict[str, Any] | None:
         with suppress(FileNotFoundError, NotADirectoryError), self._errors(name):
-            info: dict[str, Any] = self._opened().info(self._path(name))
+            info: dict[str, Any] = self._open().info(self._path(name))
             return info
         return None
 
     def _entry(self, info: dict[str, Any]) -> Entry:
         link = info.get("islink", False)
-        if link:  # what it leads to
+        if link:  # its target
             with self._errors(""):
-                info = self._opened().info(info["name"])
+                info = self._open().info(info["name"])
         if info["type"] == "directory":
             return Entry("link to a folder" if link else "folder")
         if info["type"] != "file" or info["size"] is None:
@@ -223,7 +223,7 @@ class Remote:
 
     def _bytes(self, name: str, most: int) -> bytes:
         with self._errors(name):
-            content: bytes = self._opened().cat_file(self._path(name), start=0, end=most)
+            content: bytes = self._open().cat_file(self._path(name), start=0, end=most)
             return content
 
     def _has(self, name: str, local: Path) -> bool:
@@ -241,8 +241,8 @@ class Remote:
 
     @contextmanager
     def _whole(self, name: str) -> Iterator[str]:
-        """Where to write a file so that it appears whole."""
-        files, path = self._opened(), self._path(name)
+        """Yield a path to write to, so that the file appears whole."""
+        files, path = self._open(), self._path(name)
         with self._errors(name):
             if not self._renames():
                 yield path
@@ -257,7 +257,8 @@ class Remote:
                 except Exception:
                     if self._info(name) is None:
                         raise
-                    # Some rename over no file. Killed in between, the next run writes the release again.
+                    # Some file systems do not rename over a file. If killed in between, the next run writes
+                    # it again.
                     files.rm_file(path)
                     files.mv(temporary, path)
             except BaseException:
@@ -267,7 +268,7 @@ class Remote:
 
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:
-        """Have every error of a file system be an OSError that tells no password."""
+        """Turn every error of a file system into an OSError without a password."""
         try:
             yield
         except (MissingExtraError, ConfigError):
@@ -278,11 +279,11 @@ class Remote:
             code, said = errno.EIO, f"{type(error).__name__}: {error}"
             if isinstance(error, OSError) and error.errno and error.strerror:
                 code, said = error.errno, error.strerror
-            # None of what fsspec raised stays behind: its text may hold the URL.
-            raise OSError(code, self._hidden(said), self.at(name)) from None
+            # The error of fsspec is not chained: its text may hold the URL.
+            raise OSError(code, self._hide(said), self.at(name)) from None
 
-    def _hidden(self, text: str) -> str:
-        """A text without the user and password of the URL."""
+    def _hide(self, text: str) -> str:
+        """Remove the user and password of the URL from a text."""
         text = text.replace(self.url, str(self))
         authority = self.url.partition("://")[2].partition("/")[0]
         user, colon, password = authority.rpartition("@")[0].partition(":")
@@ -293,14 +294,14 @@ class Remote:
 
 
 class _Stream:
-    """A file that is read from a URL, with errors that tell no password."""
+    """A file that is read from a URL; its errors contain no password."""
 
     def __init__(self, opened: Any, errors: Callable[[], Any]) -> None:
         self._opened = opened
         self._errors = errors
 
     def read(self, size: int) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         with self._errors():
             content: bytes = self._opened.read(size)
             return content
@@ -308,11 +309,11 @@ class _Stream:
 
 @lru_cache(maxsize=16)
 def _file_system(url: str) -> tuple[Any, str]:
-    """What fsspec makes of a URL: a file system, and the path in it."""
+    """Open a URL with fsspec. Returns a file system and the path in it."""
     from fsspec.core import url_to_fs
 
     try:
-        # Our own, not one that others set up, since what it remembers of folders is turned off: they change.
+        # Our own instance, not a shared one: its cache of folders is turned off, since they change.
         files, path = url_to_fs(url, skip_instance_cache=True)
     except ImportError as error:
         raise MissingExtraError(f"{without_password(url)}: {error}", name=error.name) from error

@@ -1,7 +1,7 @@
-"""What a budget is for, as bytes: every single image, a folder, a URL, a person, or every person.
+"""Scopes of budgets, as bytes: every single image, a folder, a URL, a person, or every person.
 
-Images lie in scopes: an image counts in its folder and in all above it, in those of its copies, and for the
-people who are in it.
+An image counts in its folder, in all folders above, in the folders of its copies, and for the people who are
+in it.
 """
 
 import os
@@ -17,25 +17,25 @@ EVERY_PERSON = b"person:"
 
 
 def person_scope(name: str) -> bytes:
-    """The scope of the images of one person, which is not a folder: these begin with a slash or have "://"."""
+    """Return the scope of one person; it cannot be a folder, which begins with a slash or has "://"."""
     return EVERY_PERSON + unicodedata.normalize("NFC", name).encode("utf-8", "surrogateescape")
 
 
 def scope_of(folder: str | os.PathLike[str] | None, person: str | None) -> bytes:
-    """The scope of a folder or URL, or of a person ("" for every person); of every image without either.
+    """Return the scope of a folder or URL, or of a person ("": every person); of every image without either.
 
     Raises:
-        ConfigError: both.
+        ConfigError: both a folder and a person.
     """
     if folder is not None and person is not None:
-        raise ConfigError("a sum is of a folder or of a person: name one of them")
+        raise ConfigError("a sum is for a folder or for a person: name one of them")
     if folder is not None:
         return folder_name(folder)
     return EVERY_IMAGE if person is None else person_scope(person)
 
 
-def described(scope: bytes) -> str:
-    """A scope in words: "every image", "the person anna", or a path or URL."""
+def describe(scope: bytes) -> str:
+    """Describe a scope: "every image", "the person anna", or a path or URL."""
     if scope == EVERY_IMAGE:
         return "every image"
     if scope == EVERY_PERSON:
@@ -46,14 +46,14 @@ def described(scope: bytes) -> str:
 
 
 def kind_of(scope: bytes) -> str:
-    """A scope in words that name nobody and no place of this device."""
+    """Describe a scope without naming a person or folder."""
     if scope == EVERY_IMAGE:
         return "an image"
     return "a person" if scope.startswith(EVERY_PERSON) else "a folder"
 
 
 def option_of(scope: bytes) -> str:
-    """The option that names a scope to `sfumato ledger budget`, after a space; "" for every image."""
+    """Return the option of `sfumato ledger budget` for a scope, with a leading space; "" for every image."""
     if scope == EVERY_IMAGE:
         return ""
     name = scope.removeprefix(EVERY_PERSON)
@@ -72,16 +72,16 @@ def is_named_person(scope: bytes) -> bool:
 
 
 def covers(folder: bytes, other: bytes) -> bool:
-    """Whether one folder or URL is another, or lies above it."""
+    """Whether one folder or URL equals another, or lies above it."""
     return other == folder or other.startswith(folder.rstrip(b"/") + b"/")
 
 
 def folder_name(where: str | os.PathLike[str]) -> bytes:
-    """What tells a folder from all others: its path without links; or a URL, without user and password.
+    """Identify a folder: by its path without links; or a URL, without user and password.
 
-    A URL is a folder of its own, whatever it leads to, with all below it: a budget of `s3://photos/anna` is
-    for `s3://photos/anna/2024` too. A budget of a folder of this machine, `/` among them, is for what lies on
-    this machine; `file:///photos` is `/photos`.
+    A URL is a folder of its own and contains all URLs below it, whatever they lead to: a budget of
+    `s3://photos/anna` holds for `s3://photos/anna/2024` too. A budget of a local folder, even of `/`, holds
+    for this machine only; `file:///photos` is `/photos`.
     """
     if is_url(where) and not str(where).startswith("file://"):
         return os.fsencode(without_password(str(where)).rstrip("/"))
@@ -89,12 +89,12 @@ def folder_name(where: str | os.PathLike[str]) -> bytes:
 
 
 def is_url(where: str | os.PathLike[str]) -> bool:
-    """Whether something names a place by a URL, such as s3://bucket/folder; a Path never does."""
+    """Whether this is a URL, such as s3://bucket/folder; a Path never is."""
     return isinstance(where, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", where) is not None
 
 
 def without_password(url: str) -> str:
-    """A URL without the "user:password@" that it may have; a user alone stays; a container is not one."""
+    """Remove "user:password@" from a URL. A user without a password stays: it may be a container."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     before, _, host = authority.rpartition("@")

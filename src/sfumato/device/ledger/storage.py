@@ -1,6 +1,6 @@
-"""Where images lie and where releases go: a folder of this machine, or a URL that fsspec understands.
+"""Storages for images and releases: a folder of this machine, or a URL that fsspec opens.
 
-Both offer the same. Names are paths below the storage, with "/" between folders.
+Both have the same methods. Names are paths below the storage, with "/" between folders.
 """
 
 import os
@@ -16,7 +16,7 @@ Storage = Folder | Remote
 
 
 def storage_of(where: str | os.PathLike[str]) -> Storage:
-    """The storage that a path or a URL names. What `file://` names is a folder like any other.
+    """Return the storage at a path or a URL. `file://` names a local folder.
 
     Raises:
         ConfigError: a password in the URL is not quoted.

@@ -1,4 +1,4 @@
-"""What a ledger holds: distinct images, the pictures that they show, releases, budgets and pins."""
+"""The summary of a ledger."""
 
 import sqlite3
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sfumato.device.ledger.tables import AVERAGE_OF
 
 
 class Limit(NamedTuple):
-    """A budget, what it is for, and what is spent of it: 0 where it is for every image or every person."""
+    """A budget, its scope, and the sum spent: 0 for every image and for every person."""
 
     scope: bytes
     budget: Budget
@@ -19,7 +19,7 @@ class Limit(NamedTuple):
 
 
 class Pin(NamedTuple):
-    """The protection that a service may have, and since when (seconds since 1970)."""
+    """The protection agreed with a service, and the time of the agreement (seconds since 1970)."""
 
     spec: str
     since: float
@@ -27,7 +27,7 @@ class Pin(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """What a ledger holds: distinct images, the pictures that they show, releases, budgets and pins."""
+    """The contents of a ledger: distinct images, the pictures that they show, releases, budgets, pins."""
 
     images: int
     pictures: int
@@ -37,8 +37,8 @@ class Summary:
     pins: dict[tuple[str, str], Pin]
 
 
-def summarised(database: sqlite3.Connection, accounts: Accounts) -> Summary:
-    """The summary of the ledger of a connection."""
+def summarise(database: sqlite3.Connection, accounts: Accounts) -> Summary:
+    """Summarise an open ledger."""
     (images,) = database.execute("select count(distinct image) from charges").fetchone()
     (pictures,) = database.execute(
         "select count(*) from images where releases > 0 and not exists (select 1 from copies join images as "
@@ -54,9 +54,9 @@ def summarised(database: sqlite3.Connection, accounts: Accounts) -> Summary:
     limits = []
     for limited, budget in accounts.budgets().items():
         if is_named_person(limited.scope):
-            spent = accounts.spent_in(limited.scope, budget)
+            spent = accounts.sum_in(limited.scope, budget)
         else:
-            spent = accounts.kept(limited)
+            spent = accounts.read_spent(limited)
         limits.append(Limit(limited.scope, budget, spent))
     pins = {
         (service, classifier): Pin(spec, since)

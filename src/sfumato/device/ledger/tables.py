@@ -1,4 +1,4 @@
-"""The tables of a ledger, and what a new one begins with."""
+"""The tables of a ledger, and the first rows of a new one."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ from sfumato.protect.spec import files_of, with_files
 MARKS = Marks(application=0x5346554D, version=6)  # "SFUM": a ledger
 PAGE = 16384  # releases are large: twice as fast as 4096
 
-# What a new ledger allows, until somebody says otherwise: of an image, and of all images of one person.
+# The budgets of a new ledger: for an image, and for all images of one person.
 DEFAULT_BUDGETS = {EVERY_IMAGE: Budget.parse("releases=5"), EVERY_PERSON: Budget.parse("releases=30")}
 
 SCHEMA = """
@@ -81,13 +81,13 @@ AVERAGE_OF = "; average of "
 
 
 def protection_key(spec: str, made_of: str | None) -> str:
-    """What a ledger calls a protection: its spec, and the digest of its file instead of the path.
+    """Return the name of a protection in a ledger: its spec, with the digest of its file instead of the path.
 
-    The same file is the same protection wherever it lies, and trained again at its path it is another.
+    A file is the same protection wherever it lies; a file trained again at the same path is another.
 
     Args:
         spec: the canonical one.
-        made_of: in hexadecimal, see sfumato.protect.release.file_digest_of; None where there is no artefact.
+        made_of: in hexadecimal, see sfumato.protect.release.file_digest_of; None without an artefact.
     """
     if made_of is None:
         return spec
@@ -96,7 +96,7 @@ def protection_key(spec: str, made_of: str | None) -> str:
 
 
 def average_key(key: str, images: Collection[bytes]) -> str:
-    """What a ledger calls the release of the average of some images: each set is a release of its own.
+    """Return the name in a ledger of the average of some images: each set is a release of its own.
 
     Args:
         key: of the protection, see protection_key.
@@ -107,7 +107,7 @@ def average_key(key: str, images: Collection[bytes]) -> str:
 
 
 def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:
-    """By which a kept release is told from a damaged one: 16 bytes."""
+    """Digest a stored release, to detect damage: 16 bytes."""
     if release is None:
         return None
     digested = hashlib.sha256(image)
@@ -116,7 +116,7 @@ def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:
 
 
 def fill(database: sqlite3.Connection) -> None:
-    """Write what a new ledger has."""
+    """Write the first rows of a new ledger."""
     database.executemany(
         "insert into settings values (?, ?)",
         [("name", secrets.token_hex(16)), ("began", repr(time.time())), ("near copies", "charge")],
@@ -128,7 +128,7 @@ def fill(database: sqlite3.Connection) -> None:
 def insert_budget(
     database: sqlite3.Connection, scope: bytes, counted: bool, budget: Budget, spent: float
 ) -> None:
-    """Set a budget of a scope, of releases or of what is proved, instead of the one of that kind."""
+    """Set a budget of a scope; it replaces the one of its kind (releases, or what is proved)."""
     database.execute(
         "insert or replace into budgets values (?, ?, ?, ?, ?, ?, ?)",
         (scope, counted, budget.definition, budget.amount, budget.pixels, budget.words, spent),
@@ -136,7 +136,7 @@ def insert_budget(
 
 
 def copy_without_releases(database: sqlite3.Connection, path: Path) -> None:
-    """Put all of a ledger but its releases into a new one."""
+    """Copy a ledger without its releases into a new one."""
     database.execute("attach ? as copy", (os.fspath(path),))
     with transaction(database):
         database.execute("delete from copy.budgets")
