@@ -635,7 +635,7 @@ def test_the_asynchronous_client_asks_too(cloud: Cloud):
         async with AsyncClient(HERE, classifier="vases", **how) as device:
             return (await device.enrol("anna", cloud.photos(0))).new
 
-    with pytest.raises(ConfigError, match="Nobody agreed"):
+    with pytest.raises(ConfigError, match="Nobody on this device agreed"):
         asyncio.run(ask(None))
     assert asyncio.run(ask(lambda demanded: demanded.spec == SPEC)) == 1
 
@@ -808,7 +808,7 @@ def test_features_without_noise_are_those_of_the_extractor(features: Cloud):
 
 def test_features_of_another_artefact_are_refused_before_anything_is_charged(features: Cloud):
     other = extractor(features.folder, "other/faces.safetensors", seed=1)
-    with pytest.raises(ConfigError, match=r"another artefact than faces was made for"):
+    with pytest.raises(ConfigError, match=r"not the artefact that faces was made for"):
         features.client(f"feature:artefact={other},noise=0.5").enrol("anna", features.photos(0))
     with pytest.raises(ConfigError, match="name your own copy of that artefact"):
         features.client(None).enrol("anna", features.photos(0))
@@ -1133,7 +1133,7 @@ def test_codes_of_numbers_are_enrolled_and_classified(store: Store, tmp_path: Pa
 
 def test_codes_of_another_artefact_or_of_none_are_refused_before_anything_is_charged(codes: Cloud):
     other = encoder(codes.folder / "other" / "hats.safetensors", bits=12, seed=1)
-    with pytest.raises(ConfigError, match=r"another artefact than hats was made for"):
+    with pytest.raises(ConfigError, match=r"not the artefact that hats was made for"):
         codes.client(f"code:artefact={other}").enrol("anna", codes.photos(0))
     with pytest.raises(ConfigError, match="name your own copy of that artefact"):
         codes.client(None).enrol("anna", codes.photos(0))

@@ -192,7 +192,7 @@ def test_after_an_unpin_a_person_is_asked_again(
     service.models = [described("pixelize:cell=4")]
     with Ledger(tmp_path / "ledger.db") as ledger:
         assert ledger.unpin(URL) == 1
-    with pytest.raises(ConfigError, match="Nobody agreed"):
+    with pytest.raises(ConfigError, match="Nobody on this device agreed"):
         device().enrol("anna", photo)
     assert device(accept=YES).enrol("anna", photo).new == 1
 
