@@ -23,7 +23,7 @@ class Doors:
         self.remembered, self.wait = remembered, wait
         self.asked: list[str] = []
 
-    def admitted(self, secret: str) -> Key | None:
+    def admit(self, secret: str) -> Key | None:
         self.asked.append("admitted")
         return self.known if self.remembered else None
 
@@ -51,7 +51,7 @@ def test_each_role_opens_its_own_doors_and_those_of_lesser_roles(held: Role, nee
         assert ask(store, role=needed) is store.known
     else:
         with pytest.raises(
-            Problem, match=f"needs a key of the role {needed}, and yours is of {held}"
+            Problem, match=f"needs a key of the role {needed}, and yours has {held}"
         ) as refused:
             ask(store, role=needed)
         assert refused.value.status == 403

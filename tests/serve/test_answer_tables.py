@@ -116,7 +116,7 @@ def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
         (vector,) = 2 * draw.integers(0, 2, (1, 4)).astype(np.float32) - 1
         store.enrol("museum", made.id, f"class {row}", [Example(str(row), vector)], by=key)
     info = store.classifier("museum", made.id)
-    table = app.state.service.tables.made("museum", info, served)
+    table = app.state.service.tables.make("museum", info, served)
     assert served.codes is not None
     code = code_of(served.demands[0].spec)
     queries = 2 * tables.codes_of(4).astype(np.float32) - 1

@@ -405,7 +405,7 @@ def test_a_role_may_do_what_is_below_it_and_no_more(site: Site, enrolled: str):
     for method, path, needed in EVERYTHING:
         for role in order[: order.index(needed)]:
             reply = site.ask(method, path.format(place=enrolled), who=f"museum {role}")
-            check_problem(reply, 403, f"this needs a key of the role {needed}, and yours is of {role}")
+            check_problem(reply, 403, f"this needs a key of the role {needed}, and yours has {role}")
 
 
 def test_a_revoked_key_is_as_good_as_none(site: Site, enrolled: str):
@@ -442,7 +442,7 @@ def test_questions_in_a_row_ask_the_database_for_nothing_but_the_version(
 
 def test_a_key_that_is_remembered_may_do_no_more_than_its_role(site: Site, enrolled: str):
     assert site.ask("GET", enrolled, who="museum read").status_code == 200
-    check_problem(site.ask("DELETE", enrolled, who="museum read"), 403, "and yours is of read")
+    check_problem(site.ask("DELETE", enrolled, who="museum read"), 403, "and yours has read")
 
 
 def test_what_belongs_to_another_tenant_is_missing_and_no_different_from_what_nobody_has(
@@ -553,7 +553,7 @@ def test_one_call_for_many_classes_is_looked_at_by_the_guard_and_held_to_the_quo
     check_problem(many(site, place, ["cup"], clear), 422, "image 1 has less noise than that has")
     _, secret = site.store.create_key("museum", role="write", name="small", quota=1)
     place = site.begin(name="cups")
-    check_problem(many(site, place, ["a", "b"], body(0, 1), who=secret), 403, "2 new examples, where 1")
+    check_problem(many(site, place, ["a", "b"], body(0, 1), who=secret), 403, "2 new examples, but only 1")
     assert site.ask("GET", f"{place}/classes").json() == []
 
 

@@ -997,7 +997,7 @@ def test_a_key_that_may_only_ask_enrols_nothing_and_nothing_is_charged(cloud: Cl
     cloud.key = cloud.store.create_key("museum", role="read", name="gate")[1]
     with pytest.raises(ServiceError, match="403: your key may only ask, and enrolling in hats needs one of"):
         cloud.client(classifier="hats").enrol("anna", cloud.photos(0))
-    with pytest.raises(ServiceError, match="403: this needs a key of the role write, and yours is of read"):
+    with pytest.raises(ServiceError, match="403: this needs a key of the role write, and yours has read"):
         cloud.client(classifier="new").enrol("anna", cloud.photos(0))
     assert cloud.wire.bodies() == []
     with Ledger(cloud.ledger) as ledger:

@@ -26,9 +26,9 @@ def alerts() -> list[str]:
 def exported() -> dict[str, set[str]]:
     """The names of all series of a service that has answered, and the labels of each."""
     metrics = Metrics(lambda: 0)
-    metrics.answered("POST", "/v1/classifiers/{classifier}/classify", 200, 0.01)
-    metrics.computed(4, 0.01)
-    metrics.not_protected()
+    metrics.count_answer("POST", "/v1/classifiers/{classifier}/classify", 200, 0.01)
+    metrics.count_pass(4, 0.01)
+    metrics.count_not_protected()
     labels: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:

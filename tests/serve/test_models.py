@@ -116,7 +116,7 @@ def test_the_fastest_is_one_of_the_two_and_is_named(tmp_path: Path, monkeypatch:
     assert not graphs._is_faster(replace(served, run=slower), served)
     file = exported.bytes_of(served)
     for graph, by in ((file, "ONNX Runtime"), (None, "PyTorch")):
-        monkeypatch.setattr(graphs, "faster", lambda *_, graph=graph: graph)
+        monkeypatch.setattr(graphs, "export_if_faster", lambda *_, graph=graph: graph)
         found = graphs.fastest(path)
         assert (found.by, found.name, found.digest) == (by, "m", artefact_digest(str(path)))
 
@@ -145,11 +145,11 @@ def test_a_model_whose_card_tells_no_size_or_one_too_small_is_not_served(tmp_pat
     save_few_shot(path, "pixelize:cell=4", channels=3)
     tensors, card = artefacts.load(path, kind="few-shot")
     artefacts.save(path, tensors, {**card, "shape": [3, 2, 2]})
-    with pytest.raises(ArtefactError, match="its networks take no images of 3x2x2: train it again"):
+    with pytest.raises(ArtefactError, match="its networks do not accept images of 3x2x2: train it again"):
         models.load(path)
     del card["shape"]
     artefacts.save(path, tensors, card)
-    with pytest.raises(ArtefactError, match="does not tell the size of its images: train it again"):
+    with pytest.raises(ArtefactError, match="lacks the size of its images: train it again"):
         models.load(path)
 
 
@@ -262,7 +262,7 @@ def test_on_its_reference_images_a_frozen_network_computes_what_it_does_in_a_bat
 ):
     made = save_meta(tmp_path / "m.safetensors", network)
     images = to_float(pictures(500, 1, 16, 16))
-    frozen = trained.frozen(made, images)
+    frozen = trained.freeze(made, images)
     features = []
     free = made.learner._network
     torch.nn.utils.vector_to_parameters(made.start, free.parameters())
@@ -277,7 +277,7 @@ def test_a_meta_model_needs_reference_images_of_its_size(tmp_path: Path, monkeyp
     small_faces = data.load("faces", identities=10, images_per_identity=2, headwear=10, size=16)
     path = tmp_path / "m.safetensors"
     save_meta(path, "strided")
-    with pytest.raises(ConfigError, match="name public images to take the statistics from, by --reference"):
+    with pytest.raises(ConfigError, match="name public images for its statistics, by --reference"):
         models.load(path)
     write(tmp_path / "one" / "a" / "0.png", pictures(1, 1, 16, 16)[0])
     with pytest.raises(ConfigError, match="1 images have no statistics: name a few hundred"):
@@ -300,7 +300,7 @@ def test_other_artefacts_are_not_served(tmp_path: Path):
     path = tmp_path / "m.safetensors"
     artefacts.save(path, {"x": torch.zeros(1)}, {"kind": "mask"})
     with pytest.raises(
-        ArtefactError, match="is a 'mask', and served are 'few-shot', 'meta', 'private feature' and 'code'"
+        ArtefactError, match="is a 'mask'; a server runs 'few-shot', 'meta', 'private feature' and 'code'"
     ):
         models.load(path)
 

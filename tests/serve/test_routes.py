@@ -102,7 +102,7 @@ def test_a_role_may_what_lesser_ones_may_and_no_more(service: Service, role, nee
     if ROLES.index(role) >= ROLES.index(needed):
         assert asyncio.run(Needs(needed)(service, secret)) == made
         return
-    with pytest.raises(Problem, match=f"needs a key of the role {needed}, and yours is of {role}") as refused:
+    with pytest.raises(Problem, match=f"needs a key of the role {needed}, and yours has {role}") as refused:
         asyncio.run(Needs(needed)(service, secret))
     assert refused.value.status == 403
 

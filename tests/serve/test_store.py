@@ -118,20 +118,20 @@ def test_a_key_that_has_expired_is_worthless_also_where_it_is_remembered(
 ):
     end = datetime.now(UTC) + timedelta(days=90)
     key, secret = store.create_key("zoo", role="read", name="gate", expires=end)
-    assert store.key(secret) == key == store.admitted(secret)
+    assert store.key(secret) == key == store.admit(secret)
     assert key.expires == end
     monkeypatch.setattr(keys, "now", lambda: end.timestamp() - keys.REMEMBERED / 2)
     assert store.key(secret) == key
     monotonic = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: monotonic + keys.REMEMBERED / 2)
-    assert store.admitted(secret) is None
+    assert store.admit(secret) is None
     monkeypatch.setattr(keys, "now", lambda: end.timestamp())
     assert store.key(secret) is None
     assert store.keys("zoo")[-1] == key
 
 
 def test_a_key_that_would_be_over_at_once_is_not_made(store: Store):
-    with pytest.raises(ConfigError, match="this is over: choose a later time"):
+    with pytest.raises(ConfigError, match="this time is past: choose a later one"):
         store.create_key("zoo", role="read", name="gate", expires=datetime.now(UTC))
 
 
@@ -156,8 +156,8 @@ def test_revoking_twice_keeps_the_first_time(store: Store, key: Key):
     ("settings", "message"),
     [
         ({"role": "owner"}, "role 'owner': choose one of read, write, admin"),
-        ({"role": "read", "rate": 0}, "rate=0: requests a minute are 1 or more; to stop a key, revoke it"),
-        ({"role": "read", "quota": -1}, "quota=-1: the most examples of a key is 0 or more"),
+        ({"role": "read", "rate": 0}, "rate=0: at least 1 request a minute; to stop a key, revoke it"),
+        ({"role": "read", "quota": -1}, "quota=-1: the quota of examples is at least 0"),
     ],
 )
 def test_a_key_that_cannot_be_is_refused(store: Store, settings: dict[str, Any], message: str):
@@ -323,7 +323,7 @@ def test_labels_come_back_as_they_were_given_and_in_order(store: Store, key: Key
 
 @pytest.mark.parametrize("label", ["", "a" * 201, "a\0b", "a\nb", "\ud800"])
 def test_a_label_that_cannot_be_is_refused(store: Store, key: Key, hats: ClassifierInfo, label: str):
-    with pytest.raises(DataError, match="label: 1 to 200 characters, none of them a control character"):
+    with pytest.raises(DataError, match="label: 1 to 200 characters without control characters"):
         store.enrol("museum", hats.id, label, some(1), by=key)
 
 
@@ -332,15 +332,15 @@ def test_a_label_that_cannot_be_is_refused(store: Store, key: Key, hats: Classif
     [
         (
             example(2, dimension=3),
-            "an embedding of 3 numbers, where this classifier has 4: embed with the model",
+            "an embedding of 3 numbers, and this classifier has 4: embed with the model",
         ),
-        (Example("x", np.array([1, np.nan, 0, 0], np.float32)), "an embedding that is not finite"),
-        (Example("x", np.array([1e300, 0, 0, 0])), "an embedding that is not finite"),
+        (Example("x", np.array([1, np.nan, 0, 0], np.float32)), "an embedding is not finite"),
+        (Example("x", np.array([1e300, 0, 0, 0])), "an embedding is not finite"),
         (
             Example("x", np.zeros((2, 2), np.float32)),
             r"of shape \(2, 2\): it is one row of 1 to 16,000 numbers",
         ),
-        (example(2, weight=0.0), "a weight of 0.0: it is above 0 and finite"),
+        (example(2, weight=0.0), "a weight of 0.0: it must be above 0 and finite"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered")
@@ -360,7 +360,7 @@ def test_a_key_stores_no_more_than_its_quota_wherever(store: Store, key: Key, ha
     (first, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=small).examples
     store.enrol("museum", hats.id, "anna", some(7, 8, 9), by=key)  # of another key
     with pytest.raises(
-        QuotaError, match="2 new examples, where 1 of the 3 of this key are left: forget some"
+        QuotaError, match="2 new examples, but only 1 of the 3 of this key are left: forget some"
     ):
         store.enrol("museum", coats.id, "bert", some(3, 4), by=small)
     assert store.classes("museum", coats.id) == []
@@ -400,7 +400,7 @@ def test_a_deleted_classifier_is_gone_with_all_it_had(store: Store, key: Key, ha
     store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
     assert store.delete_classifier("museum", hats.id, by=key).forgotten == 2
     assert [everything(store)[name] for name in ("classifiers", "classes", "examples")] == [[], [], []]
-    with pytest.raises(NotFoundError, match="no such classifier here: list those there are"):
+    with pytest.raises(NotFoundError, match="no such classifier here: list your classifiers"):
         store.enrol("museum", hats.id, "anna", some(1), by=key)
 
 
@@ -888,16 +888,16 @@ def test_a_key_is_admitted_from_memory_for_a_second_and_its_requests_are_counted
     store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     _, secret = store.create_key("zoo", role="read", name="gate", rate=200)
-    assert store.admitted(secret) is None  # nobody has asked for it
+    assert store.admit(secret) is None  # nobody has asked for it
     found = store.key(secret)
     assert found is not None
-    assert store.admitted(secret) is None  # nothing was drawn
+    assert store.admit(secret) is None  # nothing was drawn
     assert store.take(found) == 0.0
-    assert [store.admitted(secret) for _ in range(2)] == [found, None]  # two were drawn
+    assert [store.admit(secret) for _ in range(2)] == [found, None]  # two were drawn
     now = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: now() + keys.REMEMBERED)
     assert store.take(found) == 0.0
-    assert store.admitted(secret) is None
+    assert store.admit(secret) is None
 
 
 def test_of_many_requests_one_asks_for_the_key_before_it_is_forgotten(
@@ -907,7 +907,7 @@ def test_of_many_requests_one_asks_for_the_key_before_it_is_forgotten(
     found = store.key(secret)
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 0.9 * keys.REMEMBERED)
-    assert [store.admitted(secret) for _ in range(3)] == [None, found, found]
+    assert [store.admit(secret) for _ in range(3)] == [None, found, found]
 
 
 def test_a_key_that_is_revoked_here_is_refused_at_once_and_elsewhere_within_a_second(
@@ -917,10 +917,10 @@ def test_a_key_that_is_revoked_here_is_refused_at_once_and_elsewhere_within_a_se
     key, secret = store.create_key("zoo", role="read", name="gate")
     assert store.key(secret) == other.key(secret) == key
     store.revoke(key.id)
-    assert store.admitted(secret) is None
+    assert store.admit(secret) is None
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + keys.REMEMBERED)
-    assert other.admitted(secret) is None
+    assert other.admit(secret) is None
     assert other.key(secret) is None
 
 
@@ -936,7 +936,7 @@ def test_a_key_that_was_read_before_it_was_revoked_is_not_remembered_after(
 
     monkeypatch.setattr(keys, "_key", revoked_meanwhile)
     assert store.key(secret) == key
-    assert store.admitted(secret) is None
+    assert store.admit(secret) is None
 
 
 @pytest.mark.parametrize("shift", [-1e6, 3600.0])
@@ -1079,7 +1079,7 @@ def test_tables_of_another_program_are_left_alone(new_url: str, open_store: Open
 
 def test_a_store_of_a_later_version_is_refused(new_url: str, open_store: Open):
     run(open_store(new_url), "update sfumato_version set version = 9999")
-    with pytest.raises(StoreError, match="of version 9999, and 1 is read here: begin a new store"):
+    with pytest.raises(StoreError, match="of version 9999, not 1: create a new store"):
         Store(new_url)
 
 
@@ -1088,7 +1088,7 @@ def test_a_store_of_a_later_version_is_refused(new_url: str, open_store: Open):
     [
         ("store.db", "not a URL of a database: write sqlite:///FILE or postgresql"),
         ("mysql://root:hush@host/db", "a store of 'mysql': write sqlite:///FILE or postgresql"),
-        ("sqlite://", "in memory would be gone with the process: write sqlite:///FILE"),
+        ("sqlite://", "in memory would vanish with the process: write sqlite:///FILE"),
     ],
 )
 def test_a_url_of_something_else_is_refused(wrong: str, message: str):
@@ -1187,7 +1187,7 @@ def test_a_postgresql_that_was_stopped_and_started_is_used_again(
     hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
     postgresql.stop()
     for method in (store.ping, lambda: store.enrol("museum", hats.id, "anna", some(1), by=key)):
-        with pytest.raises(StoreError, match="see that the database runs and can be reached, then ask again"):
+        with pytest.raises(StoreError, match="check that the database runs and can be reached"):
             method()
     postgresql.ensure_postgres_running()
     assert store.enrol("museum", hats.id, "anna", some(1), by=key).new == 1
@@ -1231,4 +1231,4 @@ def test_an_error_of_the_database_shows_no_password():
     with pytest.raises(StoreError) as found:
         Store("postgresql+psycopg://postgres:hush@/none?host=/nowhere")
     assert "hush" not in str(found.value)
-    assert "see that the database runs and can be reached" in str(found.value)
+    assert "check that the database runs and can be reached" in str(found.value)

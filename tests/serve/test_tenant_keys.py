@@ -102,7 +102,7 @@ def test_the_key_of_another_tenant_is_missing(admin: tuple[Key, str], ask: Ask, 
 def test_an_admin_cannot_revoke_the_key_that_asks(admin: tuple[Key, str], ask: Ask):
     reply = ask("DELETE", f"/v1/keys/{admin[0].id}", admin[1])
     assert reply.status_code == 409
-    assert reply.json()["detail"] == "this is the key that asks: revoke it by another key of the role admin"
+    assert reply.json()["detail"] == "this is the key that asks: revoke it with another key of the role admin"
 
 
 @pytest.mark.parametrize("limit", [{"rate": 100}, {"quota": 5}])
@@ -110,7 +110,7 @@ def test_a_key_with_a_limit_makes_no_keys_which_would_lift_it(limit: dict[str, i
     _, secret = store.create_key("museum", role="admin", name="limited", **limit)
     reply = ask("POST", "/v1/keys", secret, json={"name": "free"})
     assert reply.status_code == 403
-    assert "which keys that it makes would lift: ask who runs the service" in reply.json()["detail"]
+    assert "which a new key would lift: ask the operator of the service" in reply.json()["detail"]
     assert [key.name for key in store.keys("museum")] == ["limited"]
 
 
@@ -120,7 +120,7 @@ def test_a_key_that_expires_makes_keys_that_expire_by_then(ask: Ask, store: Stor
     for later in ({}, {"expires": (end + timedelta(seconds=1)).isoformat()}):
         reply = ask("POST", "/v1/keys", secret, json={"name": "gate", **later})
         assert reply.status_code == 403
-        assert "a key that it makes must expire by then" in reply.json()["detail"]
+        assert "a new key must expire by then" in reply.json()["detail"]
     reply = ask("POST", "/v1/keys", secret, json={"name": "gate", "expires": end.isoformat()})
     assert datetime.fromisoformat(reply.json()["expires"]) == end
 

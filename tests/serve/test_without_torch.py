@@ -169,9 +169,9 @@ def test_without_pytorch_a_model_that_needs_it_says_how_to_export_it(tmp_path: P
     done = run([tmp_path / "m.safetensors"], f"sqlite:///{tmp_path}/store.db", [])
     path = f"{tmp_path}/m.safetensors"
     assert done.stderr.splitlines()[-1] == (
-        f"sfumato.errors.MissingExtraError: {path}: its network is run by PyTorch, which is not installed: "
-        f"run `sfumato export {path}` where it is, and serve the .onnx file that this writes; or install the "
-        "extra torch here"
+        f"sfumato.errors.MissingExtraError: {path}: PyTorch runs its network and is not installed: "
+        f"run `sfumato export {path}` where it is installed, and serve the .onnx file "
+        "that this writes; or install the extra torch here"
     )
 
 
@@ -180,7 +180,7 @@ def test_a_model_for_masks_or_of_another_kind_is_not_exported_for_a_service(tmp_
     with pytest.raises(ArtefactError, match="for masks, whose releases PyTorch reads: serve the artefact"):
         exported.export(masks, tmp_path / "m.onnx", check=pictures(1))
     code = models.load(encoder(tmp_path / "c.safetensors", bits=3))
-    with pytest.raises(ArtefactError, match="is a 'code', of which a server computes nothing: serve it as"):
+    with pytest.raises(ArtefactError, match="is a 'code', for which a server computes nothing: serve it as"):
         exported.export(code, tmp_path / "c.onnx", check=pictures(1))
     assert not list(tmp_path.glob("*.onnx"))
 
@@ -217,7 +217,7 @@ def test_a_destination_and_check_images_must_fit(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"a file whose name ends with \.onnx"):
         exported.export(served, tmp_path / "m.graph", check=pictures(1))
     for wrong in (pictures(0), pictures(1, 3, 8, 8)):
-        with pytest.raises(DataError, match="give at least one, of 3x16x16"):
+        with pytest.raises(DataError, match="give at least one of 3x16x16"):
             exported.export(served, tmp_path / "m.onnx", check=wrong)
 
 
@@ -237,7 +237,7 @@ def test_a_release_of_the_same_cells_is_what_the_network_sees():
     demand = Demand("pixelize:cell=4", None, None)
     assert release.cell == 4
     as_it_is, by_pixels = (
-        seen(4, None)(each, demand)
+        models.input_maker(4, None)(each, demand)
         for each in (release, type(release)(release.pictures(), release.spec, release.size))
     )
     np.testing.assert_allclose(as_it_is, by_pixels, rtol=0, atol=1e-6)

@@ -4,7 +4,7 @@ _OF_CLIENT = ("AsyncClient", "Client", "Guess", "ServiceError")
 
 
 def __getattr__(name: str) -> object:
-    # Not at import: the client brings in all that protects images, which the server's store has no use for.
+    # Lazy: the client imports everything that protects images, which the server's store does not need.
     if name in _OF_CLIENT:
         from sfumato.device import client
 

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class AnswerTables:
-    """Makes answer tables. State: the key that signs them, once it was read from the store."""
+    """Makes answer tables. State: the key that signs them, once read from the store."""
 
     def __init__(self, store: Store, galleries: Galleries) -> None:
         self._store, self._galleries = store, galleries
 
-    def made(self, tenant: str, info: ClassifierInfo, model: Served) -> tables.AnswerTable | None:
-        """The table of a classifier as it is now, see sfumato.wire.tables; None if it has no class.
+    def make(self, tenant: str, info: ClassifierInfo, model: Served) -> tables.AnswerTable | None:
+        """Make the table of a classifier as it is now, see sfumato.wire.tables; None if it has no class.
 
         The answers are those of `Galleries.answer` for the same codes, `none of these` included.
 
         Args:
-            tenant: whose.
+            tenant: the owner of the classifier.
             info: of the classifier.
-            model: of a code of at most 16 bits; see has_table.
+            model: a model for codes of at most 16 bits; see has_table.
 
         Raises:
             NotFoundError: no such classifier.
@@ -70,7 +70,7 @@ class AnswerTables:
 
 
 def has_table(model: Served) -> bool:
-    """Whether the classifiers of a model have answer tables: its codes are of at most 16 bits."""
+    """Whether the classifiers of a model have answer tables: its codes have at most 16 bits."""
     codes = model.codes
     few = codes is not None and codes.bits is not None and codes.bits <= tables.MOST_BITS
     return few and model.demands[0].made_of is not None
@@ -78,5 +78,5 @@ def has_table(model: Served) -> bool:
 
 @lru_cache(maxsize=4)
 def _all_codes(bits: int) -> np.ndarray:
-    """All codes as they are compared: (2^b, b) float32, 1 and -1."""
+    """Return all codes as they are compared: (2^b, b) float32, 1 and -1."""
     return 2 * tables.codes_of(bits).astype(np.float32) - 1

@@ -10,7 +10,7 @@ from sfumato.serve.hiding import Hiding
 
 CONFIDENCES = ("exact", "rounded", "label")
 
-_ANSWERED = 5.0  # seconds after body_seconds, for an answer by 408, before the connection is closed
+_ANSWERED = 5.0  # seconds after body_seconds for an answer by 408, before the connection closes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,22 +20,23 @@ class ServiceConfig:
     Attributes:
         most_bytes: of a request's body.
         most_images, most_pixels: of a release; see sfumato.wire.decode.
-        most_held: bytes of all requests together, of their bodies and of what is made of these; what finds no
-            room is answered by 503.
-        most_connections: at once; None for 1,000, or 500 over TLS, or fewer where there are fewer file
-            descriptors. At the most, those go that keep the server waiting: see sfumato.base.connections.
-        header_seconds: within which a TLS handshake and a header must have come.
-        body_seconds: within which a body must have come.
-        answer_seconds: within which a client takes 16 kB of its answer, or all that is left.
+        most_held: bytes of all requests together: their bodies and everything made from them; requests beyond
+            it are answered by 503.
+        most_connections: at once; None for 1,000, or 500 over TLS, or fewer if there are fewer file
+            descriptors. At the limit, connections that keep the server waiting are closed: see
+            sfumato.base.connections.
+        header_seconds: time limit for a TLS handshake and a header.
+        body_seconds: time limit for a body.
+        answer_seconds: time limit for a client to take 16 kB of its answer, or the rest of it.
         window, most_batch, most_waiting: see Engine.
         allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.
-        metrics_key: what Prometheus sends as its bearer token; None for no metrics.
+        metrics_key: the bearer token that Prometheus sends; None for no metrics.
         web: a folder with the page; None for none.
-        confidence: what an answer says beside labels. "exact": probabilities and distances; "rounded": the
-            probabilities alone, to a multiple of confidence_step; "label": the nearest label alone, however
-            many are asked for. Whether an image is of none of the classes is said in all of them.
+        confidence: the numbers that an answer gives with its labels. "exact": probabilities and distances;
+            "rounded": probabilities only, as a multiple of confidence_step; "label": the nearest label only,
+            whatever number is asked for. Each of them says whether an image is of none of the classes.
         confidence_step: above 0, at most 1.
-        hiding: noise on what is kept of enrolled examples; None for none.
+        hiding: noise on the stored embeddings of examples; None for none.
     """
 
     most_bytes: int = 16_000_000
@@ -59,13 +60,13 @@ class ServiceConfig:
     def __post_init__(self) -> None:
         for name in ("most_bytes", "most_images", "most_pixels", "body_seconds"):
             if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}={getattr(self, name)}: above 0, or nothing can be sent")
+                raise ConfigError(f"{name}={getattr(self, name)}: must be above 0, or nothing can be sent")
         if self.most_held < self.most_bytes:
             raise ConfigError(
                 f"most_held={self.most_held}: at least most_bytes={self.most_bytes}, or a body of that size "
                 "never finds room"
             )
-        _ = self.limits  # which checks the others
+        _ = self.limits  # checks the other limits
         for origin in self.allow_origins:
             if not re.fullmatch(r"https?://[^/\s*]+", origin):
                 raise ConfigError(
@@ -79,11 +80,11 @@ class ServiceConfig:
         if self.metrics_key is not None and len(self.metrics_key) < 16:
             raise ConfigError("the key of the metrics is shorter than 16 characters: choose a longer one")
         if self.web is not None and not (self.web / "index.html").is_file():
-            raise ConfigError(f"{self.web}: has no index.html: build the page first, or leave it out")
+            raise ConfigError(f"{self.web}: has no index.html: build the page first, or omit it")
 
     @property
     def limits(self) -> Limits:
-        """Of connections."""
+        """The limits of connections."""
         return Limits(
             connections=self.most_connections,
             header_seconds=self.header_seconds,

@@ -1,4 +1,4 @@
-"""One forward pass for the requests that come together: a bounded queue, and a thread that empties it."""
+"""One forward pass for requests that arrive together: a bounded queue, and a thread that empties it."""
 
 import asyncio
 import itertools
@@ -30,9 +30,10 @@ def _end_process() -> None:
 
 @dataclass(frozen=True)
 class _Job:
-    """What one request wants embedded; `count` images.
+    """The images that one request wants embedded; `count` is their number.
 
-    `waits` is the request: where it is of an event loop, `loop`, that is woken once for all of a batch.
+    `waits` is the future of the request. If it belongs to an event loop, `loop`, that is woken once per
+    batch.
     """
 
     model: Served
@@ -44,10 +45,10 @@ class _Job:
 
 
 class Engine:
-    """Embeds images of many requests together. State: the jobs that wait, and the thread that does them.
+    """Embeds images of many requests together. State: the waiting jobs, and the thread that does them.
 
-    A job waits for company no longer than `window`, and not at all where a batch is full. An embedding does
-    not depend on what else is in its batch, beyond rounding. What was accepted is done, also while closing.
+    A job waits for others no longer than `window`, and not at all if a batch is full. An embedding depends on
+    the rest of its batch only by rounding. Accepted jobs are finished, also while closing.
     """
 
     def __init__(
@@ -59,14 +60,14 @@ class Engine:
         observe: Callable[[int, float], None] | None = None,
         dead: Callable[[], None] = _end_process,
     ) -> None:
-        """Begin.
+        """Start the thread.
 
         Args:
             window: seconds, at least 0.
             most_batch: images of a forward pass.
             most_waiting: images that may wait.
             observe: called after each forward pass with its images and seconds.
-            dead: called where its thread ends by a fault of ours: nothing would be answered any more.
+            dead: called if the thread ends by a bug: nothing would be answered any more.
         """
         if not 0 <= window <= 1 or not 1 <= most_batch <= most_waiting:
             raise ConfigError(
@@ -79,27 +80,27 @@ class Engine:
         self._observe = observe
         self._dead = dead
         self._jobs: deque[_Job] = deque()
-        self._waiting = 0  # images of them
-        self._company = 0  # images of those for the model of the first
+        self._waiting = 0  # images of all jobs
+        self._company = 0  # images of the jobs for the model of the first job
         self._changed = threading.Condition()
         self._closed = False
-        self._refuses = False  # from a refusal to the next batch: there is no room before
-        self._seconds_an_image = 0.01  # follows what is measured
+        self._refuses = False  # true from a refusal to the next batch: before it there is no room
+        self._seconds_an_image = 0.01  # follows the measurements
         self._thread = threading.Thread(target=self._work, name="sfumato-engine", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """How many images wait."""
+        """The number of images that wait."""
         return self._waiting
 
     @property
     def alive(self) -> bool:
-        """Whether jobs are accepted and done."""
+        """Whether the engine accepts and does jobs."""
         return self._thread.is_alive() and not self._closed
 
     def submit(self, model: Served, inputs: np.ndarray) -> Future[np.ndarray]:
-        """Embed what `model.prepare` gave: (N, ...) -> (N, D), some time later.
+        """Embed the output of `model.prepare`, later: (N, ...) -> (N, D).
 
         Raises:
             BusyError: the queue is full, or the server is closing.
@@ -109,7 +110,7 @@ class Engine:
         return future
 
     async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
-        """As submit, within an event loop."""
+        """Embed like submit, within an event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[np.ndarray] = loop.create_future()
         self._accept(_Job(model, inputs, len(inputs), future, loop))
@@ -118,8 +119,8 @@ class Engine:
     def check(self) -> None:
         """Raise BusyError if a request has found no room since the last batch began.
 
-        What is refused before it is read costs next to nothing: a server that reads what it then refuses
-        answers fewer and fewer the more ask.
+        Refusing before reading costs next to nothing. A server that reads what it then refuses answers fewer
+        requests the more it gets.
         """
         if self._refuses:
             raise self._busy()
@@ -132,7 +133,7 @@ class Engine:
         with self._changed:
             if self._closed:
                 raise BusyError("the server is closing: send this to another one, or again later", seconds=5)
-            # One request may be larger than the queue: it is taken where nothing waits.
+            # One request may be larger than the queue: it is accepted if nothing waits.
             if self._waiting and self._waiting + job.count > self._most_waiting:
                 self._refuses = True
                 raise self._busy()
@@ -140,12 +141,12 @@ class Engine:
             self._waiting += job.count
             if job.model is self._jobs[0].model:
                 self._company += job.count
-            # In between the thread waits for company, and by the clock: to wake it would hold up others.
+            # Otherwise the thread waits by the clock for more jobs: waking it would delay others.
             if len(self._jobs) == 1 or self._company >= self._most_batch:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Accept nothing more, do what was accepted, and stop."""
+        """Accept no more jobs, finish the accepted ones, and stop."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -168,8 +169,8 @@ class Engine:
     def _do(self, jobs: list[_Job]) -> None:
         start = time.perf_counter()
         try:
-            embeddings = self._embedded(jobs[0].model, [job.inputs for job in jobs])
-        except Exception as error:  # whatever it is, it is those requests' alone, and the next are done
+            embeddings = self._embed(jobs[0].model, [job.inputs for job in jobs])
+        except Exception as error:  # any error concerns these requests only; the next jobs run
             _settle(jobs, [error] * len(jobs))
             return
         taken = time.perf_counter() - start
@@ -179,8 +180,8 @@ class Engine:
         if self._observe is not None:
             self._observe(len(embeddings), taken)
 
-    def _embedded(self, model: Served, inputs: list[np.ndarray]) -> np.ndarray:
-        """By passes of no more images than a batch."""
+    def _embed(self, model: Served, inputs: list[np.ndarray]) -> np.ndarray:
+        """Embed images in passes of at most a batch."""
         rows = inputs[0] if len(inputs) == 1 else np.concatenate(inputs)
         parts = range(0, len(rows), self._most_batch)
         found = [model.run(rows[start : start + self._most_batch]) for start in parts]
@@ -190,7 +191,7 @@ class Engine:
         return embeddings
 
     def _next(self) -> list[_Job]:
-        """The jobs of the next forward pass, all for one model; none where the engine is closed."""
+        """Take the jobs of the next forward pass, all for one model; none if the engine is closed."""
         with self._changed:
             while not self._jobs and not self._closed:
                 self._changed.wait()
@@ -215,7 +216,7 @@ class Engine:
 
 
 def _is_wanted(job: _Job) -> bool:
-    """Whether who asked still waits, as far as this thread can tell."""
+    """Whether the request still waits, as far as this thread can tell."""
     if isinstance(job.waits, Future):
         return job.waits.set_running_or_notify_cancel()
     return not job.waits.cancelled()
@@ -236,7 +237,7 @@ def _settle(jobs: Sequence[_Job], results: Sequence[_Result]) -> None:
 
 def _give(pairs: Sequence[tuple[_Job, _Result]]) -> None:
     for job, result in pairs:
-        if job.waits.done():  # who asked is gone, or has an answer
+        if job.waits.done():  # the request is gone, or has an answer
             continue
         if isinstance(result, Exception):
             job.waits.set_exception(result)

@@ -1,8 +1,8 @@
-"""A served model as one ONNX file: its network as a graph, and a card with all that a server asks of it.
+"""A served model as one ONNX file: its network as a graph, and a card with everything a server needs.
 
-`inputs`, (N, C + K, h, w) float32 as served.seen makes them -> `embeddings`, (N, D) float32. The card is a
-JSON text in the metadata of the file, with a digest of itself and of the graph. It tells a damaged file from
-the one that was written; it is not a signature. What runs it is ONNX Runtime, without PyTorch.
+`inputs`, (N, C + K, h, w) float32 from served.input_maker -> `embeddings`, (N, D) float32. The card is a JSON
+text in the metadata of the file, with a digest of itself and of the graph. It detects damage; it is not a
+signature. ONNX Runtime runs the graph, without PyTorch.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from sfumato.errors import ArtefactError, ConfigError, DataError, shorten
 from sfumato.learn.refusal import Refusal, RefusalCard
 from sfumato.protect import parse
 from sfumato.protect.spec import check_portable
-from sfumato.serve.served import EXPORTED, Demand, Served, example, seen
+from sfumato.serve.served import EXPORTED, Demand, Served, example, input_maker
 
 if TYPE_CHECKING:
     from sfumato.images import Images
 
-MOST_DIFFERENCE = 1e-3  # of an embedding, in units of the root mean square of its numbers
+MOST_DIFFERENCE = 1e-3  # difference of an embedding, in units of the root mean square of its numbers
 
 _CARD = "sfumato"  # the key of the file's metadata
 _FORMAT = 1
@@ -71,14 +71,14 @@ class _Card(BaseModel):
 
 @dataclass(frozen=True)
 class Written:
-    """An exported model, and how far it is from PyTorch.
+    """An exported model, and its difference from PyTorch.
 
     Attributes:
         path: the file.
         bytes: its size.
-        card: what its metadata say.
-        images: how many releases it was checked on, of each protection.
-        difference: the largest of an embedding, in units of the root mean square of its numbers.
+        card: its metadata.
+        images: the number of releases of each protection that it was checked on.
+        difference: the largest difference of an embedding, in units of the root mean square of its numbers.
     """
 
     path: Path
@@ -91,18 +91,19 @@ class Written:
 def export(served: Served, destination: str | os.PathLike[str], *, check: "Images") -> Written:
     """Write a few-shot or a meta model as an ONNX file that a server runs without PyTorch.
 
-    Promises: the file appears whole, and only where ONNX Runtime gives, of releases of `check` by each
-    protection of the model, the embeddings of PyTorch to MOST_DIFFERENCE.
+    Guarantees: the file appears whole, and only if ONNX Runtime computes, for releases of `check` by each
+    protection of the model, the embeddings of PyTorch up to MOST_DIFFERENCE.
 
     Args:
-        served: as models.load reads it from an artefact.
+        served: from models.load.
         destination: the file, whose name ends with ".onnx".
-        check: (N, C, H, W) uint8, at least one, of the model's shape. They are released by seeded noise, and
+        check: (N, C, H, W) uint8, at least one, of the model's shape. They are released with seeded noise,
+            and
             stay here.
 
     Raises:
-        ArtefactError: a model that cannot be run so: see obstacle; or the graph computes something else.
-        ConfigError: another suffix.
+        ArtefactError: the model cannot be exported: see obstacle; or the graph computes something else.
+        ConfigError: the suffix is not ".onnx".
         DataError: no images, or of another shape.
         MissingExtraError: the extra `edge` is not installed.
     """
@@ -111,7 +112,7 @@ def export(served: Served, destination: str | os.PathLike[str], *, check: "Image
         raise ConfigError(f"{destination}: an exported model is a file whose name ends with {EXPORTED}")
     if not len(check) or tuple(check.shape[1:]) != served.shape:
         found, wanted = ("x".join(map(str, shape)) for shape in (check.shape, served.shape))
-        raise DataError(f"check images of {found}: give at least one, of {wanted}")
+        raise DataError(f"check images of {found}: give at least one of {wanted}")
     written = bytes_of(served)
     again = of_bytes(written, destination, served.name)
     difference = max(_difference(served, again, demand, check) for demand in served.demands)
@@ -123,23 +124,23 @@ def export(served: Served, destination: str | os.PathLike[str], *, check: "Image
         )
     with whole(destination) as temporary:
         temporary.write_bytes(written)
-    card = _checked(written, _graph(written, destination).metadata, destination)
+    card = _check_card(written, _graph(written, destination).metadata, destination)
     return Written(destination, len(written), card, len(check), difference)
 
 
 def bytes_of(served: Served) -> bytes:
-    """The file of a model that `models.load` read. Raises as `export` does."""
+    """Export a model from `models.load` to the bytes of a file. Raises as `export` does."""
     import torch
 
     from sfumato.edge.graphs import to_onnx
 
     if served.network is None:
         raise ArtefactError(
-            f"{served.name}: is a {served.kind!r}, of which a server computes nothing: serve it as it is"
+            f"{served.name}: is a {served.kind!r}, for which a server computes nothing: serve it as it is"
         )
     if (reason := obstacle(served)) is not None:
         raise ArtefactError(
-            f"{served.name}: {reason}: serve the artefact itself, where the extra torch is installed"
+            f"{served.name}: {reason}: serve the artefact itself, with the extra torch installed"
         )
     inputs = torch.from_numpy(example(served))
     model = to_onnx(served.network, inputs, "inputs", ["embeddings"], any_batch=True)
@@ -158,7 +159,7 @@ def bytes_of(served: Served) -> bytes:
         "refusal": None if served.refusal is None else served.refusal.card(),
         "graph_bytes": len(graph),
     }
-    more = type(model)()  # parts of a protobuf message are one when they are put together
+    more = type(model)()  # concatenated parts of a protobuf message are one message
     more.metadata_props.add(
         key=_CARD, value=json.dumps({**card, "sha256": _digest(graph, card)}, sort_keys=True)
     )
@@ -166,32 +167,32 @@ def bytes_of(served: Served) -> bytes:
 
 
 def obstacle(served: Served) -> str | None:
-    """Why a model whose network PyTorch runs cannot be run without it; None where it can."""
+    """Say why a PyTorch model cannot be run without PyTorch; None if it can."""
     from sfumato.networks.onnx_network import OnnxNetwork
 
     if any(getattr(demand.protection, "has_shape", False) for demand in served.demands):
-        return "it is for masks, whose releases PyTorch reads"
+        return "it takes masks, and reading their releases needs PyTorch"
     if served.network is not None and any(isinstance(part, OnnxNetwork) for part in served.network.modules()):
-        return "its encoder is a graph of ONNX itself, which is not joined with ours"
+        return "its encoder is itself an ONNX graph, which cannot be joined with ours"
     return None
 
 
 def read(path: str | os.PathLike[str], name: str) -> Served:
-    """What `export` wrote, for a server. Raises as of_bytes; ArtefactError where it cannot be read."""
+    """Read a file of `export` for a server. Raises as of_bytes, and ArtefactError if it cannot be read."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise ArtefactError(
-            f"{path}: cannot be read ({error.strerror}): name what `sfumato export` wrote"
+            f"{path}: cannot be read ({error.strerror}): name a file of `sfumato export`"
         ) from error
     return of_bytes(content, path, name)
 
 
 def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
-    """The model of a file of this content, run by ONNX Runtime.
+    """Load a model from the bytes of a file; ONNX Runtime runs it.
 
     Args:
-        content: all of it.
+        content: the whole file.
         path: named in errors.
         name: of the model, for clients.
 
@@ -200,7 +201,7 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
         MissingExtraError: ONNX Runtime is not installed.
     """
     graph = _graph(content, path)
-    card = _checked(content, graph.metadata, path)
+    card = _check_card(content, graph.metadata, path)
     run = _run(graph, card["dimension"])
     demands = tuple(
         Demand(each["spec"], each["made_of"], parse(each["spec"]), each["weight"]) for each in card["demands"]
@@ -208,7 +209,7 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
     positions = {each["spec"]: each["position"] for each in card["demands"] if each["position"]} or None
     channels, height, width = card["shape"]
     refusal = Refusal.of_card(card["refusal"])
-    shape, prepare = (channels, height, width), seen(card["cell"], positions)
+    shape, prepare = (channels, height, width), input_maker(card["cell"], positions)
     served = Served(
         *(name, card["kind"], demands, shape, card["dimension"], refusal, prepare, run),
         by="ONNX Runtime",
@@ -224,17 +225,17 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
 
 
 def _graph(content: bytes, path: str | os.PathLike[str]) -> Graph:
-    """The graph of a file. Raises ArtefactError."""
+    """Read the graph of a file. Raises ArtefactError."""
     try:
         return Graph(content, extra=_EXTRA)
     except ArtefactError as error:
         raise ArtefactError(
-            f"{path}: damaged, or not written by `sfumato export`, which writes it again: it {error}"
+            f"{path}: damaged, or not written by `sfumato export`: export it again: it {error}"
         ) from error
 
 
 def _run(graph: Graph, dimension: int) -> Callable[[np.ndarray], np.ndarray]:
-    """What makes (N, D) embeddings; it raises ArtefactError where the graph gives something else."""
+    """Return a function that makes (N, D) embeddings; it raises ArtefactError for other outputs."""
 
     def run(inputs: np.ndarray) -> np.ndarray:
         found = graph.run(("embeddings",), {"inputs": inputs})[0]
@@ -242,25 +243,25 @@ def _run(graph: Graph, dimension: int) -> Callable[[np.ndarray], np.ndarray]:
         given = (getattr(found, "dtype", None), getattr(found, "shape", None))
         if given != wanted:
             raise ArtefactError(
-                f"gives {given[0]} of shape {given[1]}, and its embeddings are {wanted[0]} of {wanted[1]}"
+                f"gives {given[0]} of shape {given[1]} instead of embeddings, {wanted[0]} of {wanted[1]}"
             )
         return found
 
     return run
 
 
-def _checked(content: bytes, told: dict[str, str], path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The card of a file, by its metadata; checked against its digest."""
+def _check_card(content: bytes, told: dict[str, str], path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the card of a file from its metadata, and check it against its digest."""
     try:
         card = parse_json(told.get(_CARD, ""))
     except ValueError as error:
         raise ArtefactError(
-            f"{path}: has no card of sfumato: write it by `sfumato export`, of a few-shot or a meta model"
+            f"{path}: has no card of sfumato: export a few-shot or a meta model with `sfumato export`"
         ) from error
     if not isinstance(card, dict) or card.get("kind") not in ("few-shot", "meta"):
         kind = card.get("kind") if isinstance(card, dict) else card
         raise ArtefactError(
-            f"{path}: exported of a {shorten(str(kind), 60)!r}, which a server does not run: export a "
+            f"{path}: exported from a {shorten(str(kind), 60)!r}, which a server does not run: export a "
             "few-shot or a meta model; a code or a private feature is served as it is, from its .safetensors "
             "file"
         )
@@ -286,7 +287,7 @@ def _digest(graph: bytes, card: dict[str, Any]) -> str:
 
 
 def _difference(ours: Served, theirs: Served, demand: Demand, images: "Images") -> float:
-    """Of the embeddings of releases by one protection; NaN where one is."""
+    """Measure the largest difference of embeddings for releases by one protection; NaN if one is NaN."""
     assert demand.protection is not None
     inputs = ours.prepare(demand.protection.release(images, seeded_noise(0)), demand)
     expected, found = ours.run(inputs).astype(np.float64), theirs.run(inputs).astype(np.float64)

@@ -1,9 +1,8 @@
-"""The nearest classes of a query, among prototypes that are kept in memory: what changed is read anew.
+"""The nearest classes of a query, among prototypes cached in memory; changed ones are read again.
 
-A process keeps a GiB of their numbers, of all galleries together: more than three million prototypes of 64,
-with their labels beside them. There the search is exact. A gallery that does not fit is searched by the
-database, by an index where it is PostgreSQL. What is computed of prototypes is sfumato.learn.gallery, which
-studies measure.
+A process caches 1 GiB of prototypes over all galleries: more than three million of 64 numbers, with their
+labels. There the search is exact. The database searches a gallery that does not fit, by an index if it is
+PostgreSQL. sfumato.learn.gallery computes with prototypes; studies measure it.
 """
 
 import asyncio
@@ -23,23 +22,23 @@ from sfumato.wire.messages import GuessedClass, ImageAnswer
 with needs_extra("the server", "serve"):
     import anyio.to_thread
 
-_MOST_BYTES = 1 << 30  # of the numbers that are kept of prototypes
-_BESIDE = 28  # bytes of a prototype beside its vector: id, weight, square and hash
-_LOOKED_AT = 100  # prototypes of a gallery that is too large to keep, over which probabilities are taken
-_PART = 4_096  # queries of very many that are compared together
+_MOST_BYTES = 1 << 30  # of cached prototypes
+_BESIDE = 28  # bytes of a prototype in addition to its vector: id, weight, square and hash
+_LOOKED_AT = 100  # prototypes over which probabilities are taken if a gallery is too large to cache
+_PART = 4_096  # queries that are compared together
 _MOST_TOGETHER = 64  # queries, unless one question has more
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """The prototypes of a classifier at one moment: as the store has them, and what is computed of them."""
+    """The prototypes of a classifier at one moment: as stored, and prepared for the search."""
 
     stored: Prototypes
     gallery: Gallery
 
     @classmethod
     def of(cls, stored: Prototypes, codes: CodePrototypes | None, before: "_Kept | None" = None) -> "_Kept":
-        """Of what the store has; `before`: the same classifier at another moment."""
+        """Prepare stored prototypes; `before`: the same classifier at an earlier moment."""
         earlier = None if before is None else before.gallery
         examples = np.array(stored.examples, np.int64)
         return cls(
@@ -48,7 +47,7 @@ class _Kept:
 
     @property
     def bytes(self) -> int:
-        """What its numbers take."""
+        """The size of its numbers."""
         of_means = 0 if self.gallery.vectors is self.stored.vectors else self.gallery.vectors.nbytes
         return _bytes_of(*self.stored.vectors.shape) + of_means
 
@@ -58,10 +57,12 @@ def _bytes_of(count: int, dimension: int) -> int:
 
 
 class Galleries:
-    """Prototypes of the classifiers that were asked for last.
+    """The prototypes of the classifiers that were asked for last.
 
-    State: those, each of one version, no more of them than _MOST_BYTES; and which are searched by the store.
-    Every question asks the store whether there is a newer version: what another process enrolled is there.
+    State: a cache of one version each, at most _MOST_BYTES in all; and the classifiers that the store
+        searches.
+    Every question asks the store whether there is a newer version, so that it sees what other processes
+    enrol.
     """
 
     def __init__(self, store: Store) -> None:
@@ -80,19 +81,20 @@ class Galleries:
         refusal: Refusal | None,
         codes: CodePrototypes | None = None,
     ) -> list[ImageAnswer]:
-        """The nearest classes of (Q, D) embeddings, the nearest first; no guesses where no class is enrolled.
+        """Name the nearest classes of (Q, D) embeddings, the nearest first; no guesses without a class.
 
         A probability is the softmax of minus the squared Euclidean distances from the prototypes, over all
-        classes: Snell et al. 2017, Eq. (2). Of a gallery that is too large to keep, or has an index, the
-        nearest are found by the store; probabilities are then over the 100 nearest, and ties among these. An
-        index may miss the nearest of all: then a query may be refused that is of that class. Prototypes are
-        plain means there, and nothing is refused of codes.
+        classes: Snell et al. 2017, Eq. (2). If a gallery is too large to cache, or has an index, the store
+        finds the nearest classes; probabilities, and ties, are then over the 100 nearest. An index may miss
+        the
+        nearest class: a query of that class may then be refused. Prototypes are plain means there, and codes
+        are never refused.
 
         Args:
-            tenant, classifier, queries: see above.
-            top: how many classes.
-            refusal: of these queries.
-            codes: how prototypes are made, for all questions of a classifier; None for means.
+            tenant, classifier, queries: the queries of a classifier.
+            top: the number of classes.
+            refusal: the refusal for these queries.
+            codes: the way of making prototypes, the same for all questions of a classifier; None for means.
 
         Raises:
             NotFoundError: no such classifier.
@@ -125,14 +127,14 @@ class Galleries:
         refusal: Refusal | None,
         codes: CodePrototypes,
     ) -> tuple[Prototypes, np.ndarray, np.ndarray] | None:
-        """The nearest class of each of very many queries, as `answer` names them.
+        """Name the nearest class of each of many queries, as `answer` does.
 
         Args:
             tenant, classifier, queries, refusal, codes: see answer.
 
         Returns:
-            The prototypes; (Q,) the row of the nearest; (Q,) bool, which are of none of the classes. None if
-            the classifier is too large to be kept in memory.
+            the prototypes; (Q,) the row of the nearest; (Q,) bool, whether it is of none of the classes. None
+            if the classifier is too large to cache.
 
         Raises:
             NotFoundError: no such classifier.
@@ -150,7 +152,7 @@ class Galleries:
         return kept.stored, rows, none
 
     def _gallery(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> _Kept | None:
-        """The prototypes of now; None where the store searches them."""
+        """Return the present prototypes; None if the store searches them."""
         key = (tenant, classifier)
         with self._lock:
             if key in self._elsewhere:
@@ -166,8 +168,8 @@ class Galleries:
                 self._kept.pop(key, None)
             raise
         gallery = kept if newer is None else _Kept.of(newer, codes, kept)
-        assert gallery is not None  # without one of ours, any is newer
-        if gallery.bytes > _MOST_BYTES:  # it has grown
+        assert gallery is not None  # without a cached one, any is newer
+        if gallery.bytes > _MOST_BYTES:  # it grew
             self._leave_to_store(key)
             return gallery
         with self._lock:
@@ -178,7 +180,7 @@ class Galleries:
         return gallery
 
     def _leave_to_store(self, key: tuple[str, str]) -> None:
-        """Let the store search a gallery from now on; meanwhile it makes an index, which takes minutes."""
+        """Let the store search a gallery from now on; it builds an index meanwhile, for minutes."""
         with self._lock:
             self._elsewhere.add(key)
             self._kept.pop(key, None)
@@ -215,7 +217,7 @@ def _answer(guesses: list[GuessedClass], none_of_these: bool | None) -> ImageAns
 
 @dataclass(frozen=True)
 class _Question:
-    """What one request asks of a classifier."""
+    """The question of one request to a classifier."""
 
     queries: np.ndarray  # (Q, D) float32
     top: int
@@ -225,11 +227,11 @@ class _Question:
 
 
 class Together:
-    """Answers questions about one classifier that come together by one look into the store.
+    """Answers simultaneous questions about one classifier by one look into the store.
 
-    State: the questions that wait for each classifier which is being asked about, in one event loop.
-    Whether there is a newer version is asked after a question came, never before: it is answered by all that
-    was acknowledged until then, through whichever process.
+    State: the waiting questions of each classifier that is being asked, in one event loop. The version is
+    checked after a question arrived, never before: the answer includes everything acknowledged until then, by
+    any process.
     """
 
     def __init__(self, galleries: Galleries) -> None:
@@ -247,7 +249,7 @@ class Together:
         refusal: Refusal | None,
         codes: CodePrototypes | None = None,
     ) -> list[ImageAnswer]:
-        """As Galleries.answer."""
+        """Answer like Galleries.answer."""
         key = (tenant, classifier)
         question = _Question(queries, top, refusal, codes, asyncio.get_running_loop().create_future())
         if key in self._waiting:
@@ -265,13 +267,13 @@ class Together:
             while waiting:
                 questions = [waiting.popleft()]
                 room = _MOST_TOGETHER - len(questions[0].queries)
-                # All are for one model; codes of other noise have another refusal.
+                # All are for one model; codes with other noise have another refusal.
                 refusal = questions[0].refusal
                 while waiting and len(waiting[0].queries) <= room and waiting[0].refusal == refusal:
                     room -= len(waiting[0].queries)
                     questions.append(waiting.popleft())
                 await self._answer(key, questions)
-        finally:  # also where the loop ends: the next question begins anew
+        finally:  # also if the loop ends: the next question starts again
             del self._waiting[key]
 
     async def _answer(self, key: tuple[str, str], questions: list[_Question]) -> None:
@@ -283,17 +285,17 @@ class Together:
                     *key, queries, top=top, refusal=first.refusal, codes=first.codes
                 )
             )
-        except Exception as error:  # whatever it is, it is those questions' alone
+        except Exception as error:  # any error concerns these questions only
             for question in questions:
                 if not question.answers.done():
                     question.answers.set_exception(error)
             return
         for question in questions:
             own, answers = answers[: len(question.queries)], answers[len(question.queries) :]
-            if not question.answers.done():  # who asked may be gone
+            if not question.answers.done():  # the request may be gone
                 question.answers.set_result(own if question.top == top else _fewer(own, question.top))
 
 
 def _fewer(answers: list[ImageAnswer], top: int) -> list[ImageAnswer]:
-    """No more than so many guesses of each."""
+    """Cut each answer to its first guesses."""
     return [_answer(answer.guesses[:top], answer.none_of_these) for answer in answers]

@@ -1,6 +1,6 @@
-"""Whether a model runs faster as a graph of ONNX, found out by a process of its own.
+"""Measure, in a process of its own, whether a model runs faster as an ONNX graph.
 
-What exports is far larger than what runs: PyTorch and its exporter bring some 400 MB into a process, which
+Exporting needs far more memory than running: PyTorch and its exporter add some 400 MB to a process, which
 would stay in each server. So another process reads the artefact, exports it, measures, and ends.
 """
 
@@ -25,41 +25,14 @@ _LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime")
 _RUNS = 5
 
 
-def fastest(
-    path: str | os.PathLike[str],
-    *,
-    name: str | None = None,
-    reference: str | None = None,
-) -> Served:
-    """As models.load, but PyTorch or ONNX Runtime runs the network: whichever is measured faster here, now.
-
-    Another process exports and measures. Where ONNX Runtime is faster, this one never imports PyTorch, which
-    would be most of its memory and start. Without the extra `edge`, by PyTorch; so is an encoder that is a
-    graph of ONNX itself.
-    """
-    name = models.checked_name(path, name)
-    artefact_digest(os.fspath(path))  # as load does, before anything else is said of a file
-    if Path(path).suffix != EXPORTED and artefacts.read_card(path).get("kind") in models.TRAINED:
-        try:
-            graph = faster(os.fspath(path), reference)
-        except MissingExtraError:
-            graph = None
-        except ArtefactError:
-            models.load(path, name=name, reference=reference)  # it says better what is wrong with the file
-            raise
-        if graph is not None:
-            return exported.of_bytes(graph, path, name)
-    return models.load(path, name=name, reference=reference)
-
-
-def faster(path: str, reference: str | None) -> bytes | None:
-    """A model as serve.exported writes it, where ONNX Runtime is faster here, now; None where PyTorch is.
+def export_if_faster(path: str, reference: str | None) -> bytes | None:
+    """Export a model if ONNX Runtime is faster here, now; None if PyTorch is.
 
     Args:
         path, reference: see models.load.
 
     Raises:
-        MissingExtraError: what exports is not installed.
+        MissingExtraError: a package for exporting is not installed.
         ArtefactError: the other process failed.
     """
     for library in _LIBRARIES:
@@ -74,7 +47,7 @@ def faster(path: str, reference: str | None) -> bytes | None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            # It finds what this process finds.
+            # It imports from the same paths as this process.
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             check=False,
         )
@@ -85,7 +58,7 @@ def faster(path: str, reference: str | None) -> bytes | None:
 
 
 def measure() -> None:
-    """In that process: read an artefact, and write its graph where that is faster."""
+    """Run in that process: read an artefact, and write its graph if that is faster."""
     path, reference = json.loads(sys.argv[1])
     served = models.load(path, name="model", reference=reference)
     if exported.obstacle(served) is not None:
@@ -96,7 +69,7 @@ def measure() -> None:
 
 
 def _is_faster(one: Served, other: Served) -> bool:
-    """Whether one runs a batch in less time than another."""
+    """Whether one model runs a batch in less time than another."""
     inputs = example(other)
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(_RUNS + 1):

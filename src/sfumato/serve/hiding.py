@@ -1,4 +1,4 @@
-"""Enrolled examples with noise: what is kept of a photograph hides which one it was."""
+"""Noise on enrolled examples: the stored embedding of a photograph hides which one it was."""
 
 import math
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from sfumato.errors import ConfigError, needs_extra
 
 @dataclass(frozen=True, kw_only=True)
 class Hiding:
-    """How examples are hidden before they are stored.
+    """Noise that hides examples before they are stored.
 
-    The embedding of each is clipped to a norm of c and gets Gaussian noise, once, when it is enrolled. What
-    is made of it later (prototypes, answers, copies of the database) costs nothing more. A photograph that
-    is enrolled in n classes, or again after it was forgotten, has cost n times. Who is enrolled, and with
-    how many examples, is not hidden.
+    Each embedding is clipped to a norm of c and gets Gaussian noise, once, at enrolment. Everything derived
+    later (prototypes, answers, copies of the database) costs nothing more. A photograph that is enrolled in n
+    classes, or again after it was forgotten, costs n times. Who is enrolled, and with how many examples, is
+    not hidden.
 
     Attributes:
-        epsilon, delta: of an example: it could have been any other.
-        clipping_norm: c, of which nothing private may tell: choose it on public images.
+        epsilon, delta: for an example: it could have been any other.
+        clipping_norm: c; it must not depend on private data: choose it on public images.
     """
 
     epsilon: float
@@ -33,15 +33,15 @@ class Hiding:
             raise ConfigError(
                 f"clipping_norm={self.clipping_norm:g}: above 0, such as the norm of most embeddings"
             )
-        _ = self.sigma  # which checks the budget
+        _ = self.sigma  # checks the budget
 
     @property
     def sigma(self) -> float:
-        """The deviation of the noise on each value."""
+        """The standard deviation of the noise on each value."""
         return _sigma(self.clipping_norm, self.epsilon, self.delta)
 
     def embeddings(self, embeddings: np.ndarray) -> np.ndarray:
-        """(N, D) -> (N, D) float32, clipped and with noise of the operating system's entropy."""
+        """Clip embeddings and add noise from the operating system's entropy. (N, D) -> (N, D) float32."""
         import torch
 
         from sfumato.dp.clipping import clip_rows, fresh_gaussian

@@ -1,12 +1,18 @@
-"""What a server counts, for Prometheus: nothing in it names a tenant, a label or a key."""
+"""The metrics of a server, for Prometheus, without tenants, labels or keys."""
 
 from collections.abc import Callable
 
 from sfumato.errors import needs_extra
 
 with needs_extra("metrics", "serve"):
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
-    from prometheus_client import generate_latest as written
+    from prometheus_client import (
+        CONTENT_TYPE_LATEST,
+        CollectorRegistry,
+        Counter,
+        Gauge,
+        Histogram,
+        generate_latest,
+    )
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 
@@ -15,10 +21,10 @@ _IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """Counts of one server. State: they grow until it stops."""
+    """The counts of one server. State: the counts."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
-        """`waiting`: how many images wait now."""
+        """`waiting`: returns the number of images that wait now."""
         self._registry = CollectorRegistry()
         self._counts: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         named = ("method", "route")
@@ -43,24 +49,24 @@ class Metrics:
         )
         Gauge("sfumato_waiting_images", "Images that wait.", registry=self._registry).set_function(waiting)
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; `route` is its template, never its path, which holds labels."""
         counts = self._counts.get((method, route, status))
-        if counts is None:  # as many as there are templates and statuses
+        if counts is None:  # bounded by the numbers of templates and statuses
             counts = self._requests.labels(method, route, str(status)), self._seconds.labels(method, route)
             self._counts[method, route, status] = counts
         counts[0].inc()
         counts[1].observe(seconds)
 
-    def computed(self, images: int, seconds: float) -> None:
+    def count_pass(self, images: int, seconds: float) -> None:
         """Count a forward pass."""
         self._batches.observe(images)
         self._computed.inc(seconds)
 
-    def not_protected(self) -> None:
+    def count_not_protected(self) -> None:
         """Count a body that the tripwire refused."""
         self._refused.inc()
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
-        return written(self._registry)
+        """Return all metrics in the format of Prometheus."""
+        return generate_latest(self._registry)

@@ -1,7 +1,7 @@
-"""One budget of bytes for all that requests hold at once: their bodies, and what is made of these.
+"""One budget of bytes for all requests at once: their bodies, and everything made from them.
 
-Whoever has a key may send bodies of the largest size and never finish them. Room is then made by the largest
-body that is still coming, so that small ones are taken as if the others were not there.
+Anybody with a key may send bodies of the largest size and never finish them. The largest unfinished body then
+makes room, so that small ones are accepted as if the others were not there.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ from contextlib import contextmanager
 
 from sfumato.errors import BusyError
 
-_WAIT = 2.0  # seconds, after which it is worth trying again
+_WAIT = 2.0  # seconds to wait before trying again
 
 
 class Share:
-    """What one request holds. State: how many bytes, and the clock of its body while this is coming.
+    """The bytes that one request holds. State: their number, and the timeout of its body while it arrives.
 
     Attributes:
-        bytes: that it holds, or will when its body has come.
-        coming: the clock; None before and after.
+        bytes: the bytes that it holds, or will hold once its body has arrived.
+        coming: the timeout; None before and after.
         lost: whether it had to make room.
     """
 
@@ -29,19 +29,19 @@ class Share:
         self._room = room
 
     def take(self, more: int) -> None:
-        """Hold more bytes. Raises BusyError where there is no room for them: then it holds what it held."""
+        """Hold more bytes. Raises BusyError if there is no room; the share is then unchanged."""
         self._room.make(more, beside=self)
         self._hold(self.bytes + more)
 
     def lose(self) -> None:
-        """Make room: the clock of the body runs out now."""
+        """Make room: let the body time out now."""
         self._hold(0)
         self.lost = True
         if self.coming is not None and not self.coming.expired():
             self.coming.reschedule(asyncio.get_running_loop().time())
 
     def end(self) -> None:
-        """The request is answered."""
+        """Release all bytes: the request is answered."""
         self._hold(0)
 
     def _hold(self, amount: int) -> None:
@@ -50,7 +50,7 @@ class Share:
 
 
 class Room:
-    """The bytes that all requests may hold together. State: their shares. One thread alone uses it."""
+    """The bytes that all requests may hold together. State: their shares. For one thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -59,7 +59,7 @@ class Room:
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """Of one request, until it is answered."""
+        """Open the share of one request, until it is answered."""
         share = Share(self)
         self._shares.add(share)
         try:
@@ -69,7 +69,7 @@ class Room:
             self._shares.discard(share)
 
     def make(self, more: int, *, beside: Share) -> None:
-        """See to it that there is room for more bytes of a share. Raises BusyError where there cannot be."""
+        """Make room for more bytes of a share. Raises BusyError if that is impossible."""
         while self.held + more > self._most:
             coming = [share for share in self._shares if share.coming is not None and share is not beside]
             largest = max(coming, key=lambda share: share.bytes, default=None)
@@ -79,7 +79,7 @@ class Room:
 
 
 def no_room() -> BusyError:
-    """What a request is told that finds none, or loses it to smaller ones."""
+    """Make the error for a request that finds no room, or loses it to smaller ones."""
     return BusyError(
         "the server has no room for more requests: send this again later, or fewer images at once",
         seconds=_WAIT,

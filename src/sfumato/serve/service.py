@@ -1,4 +1,4 @@
-"""What the routes of one server share: its models, its store, and the parts that answer."""
+"""The shared parts of a server's routes: its models, its store, and the parts that answer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,24 +21,24 @@ with needs_extra("the server", "serve"):
     import anyio.to_thread
     from fastapi import Depends, Request
 
-_MOST_MODELS = 10_000  # classifiers whose models are remembered
+_MOST_MODELS = 10_000  # classifiers with cached models
 
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
 class Service:
-    """One server. State: that of its parts, and the models of the classifiers that were asked for.
+    """One server. State: that of its parts, and the models of recently used classifiers.
 
     Attributes:
         config: its limits.
         store: keys, classifiers, embeddings.
-        models: what it runs, by name.
-        engine: which embeds.
-        galleries: which know the nearest classes.
-        tables: which make all answers of a classifier at once.
+        models: the models that it runs, by name.
+        engine: embeds.
+        galleries: find the nearest classes.
+        tables: make all answers of a classifier at once.
         room: for the bodies of all requests.
-        metrics: what is counted.
+        metrics: the counts.
     """
 
     config: ServiceConfig
@@ -53,27 +53,27 @@ class Service:
 
     @classmethod
     def begin(cls, store: Store, models: Sequence[Served], config: ServiceConfig) -> "Service":
-        """Start the engine, and put the other parts around it. Raises ConfigError as `app.create` does."""
+        """Start the engine and create the other parts. Raises ConfigError as `app.create` does."""
         by_name = {model.name: model for model in models}
         if not by_name or len(by_name) < len(models):
             raise ConfigError(
-                f"{len(models)} models of {len(by_name)} names: name at least one, and each by a name of its "
-                "own, as NAME=ARTEFACT"
+                f"{len(models)} models of {len(by_name)} names: name at least one, and give each its "
+                "own name, as NAME=ARTEFACT"
             )
         metrics = Metrics(lambda: engine.waiting)
         engine = Engine(
             window=config.window,
             most_batch=config.most_batch,
             most_waiting=config.most_waiting,
-            observe=metrics.computed,
+            observe=metrics.count_pass,
         )
         room, galleries = Room(config.most_held), Galleries(store)
         tables = AnswerTables(store, galleries)
         return cls(config, store, by_name, engine, Together(galleries), tables, room, metrics)
 
     async def model_name(self, tenant: str, classifier: str) -> str:
-        """Which model a classifier is for. Raises NotFoundError where the tenant has no such classifier."""
-        # It never changes; and of one that was deleted since, the store says so after the model has run.
+        """Return the model of a classifier. Raises NotFoundError if the tenant has no such classifier."""
+        # It never changes; if the classifier was deleted, the store reports that after the model ran.
         name = self._model_names.get((tenant, classifier))
         if name is None:
             name = (await in_thread(self.store.classifier, tenant, classifier)).model
@@ -83,14 +83,14 @@ class Service:
         return name
 
     async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
-        """Embed what a model takes, together with what else waits: see Engine.submit."""
+        """Embed inputs of a model, together with other waiting requests: see Engine.submit."""
         if model.digest is not None:
             logs.tell(**{"model.digest": model.digest})
         return await self.engine.embed(model, inputs)
 
 
 async def in_thread(function: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Run what waits for the database, or computes for long, beside the event loop."""
+    """Run a function that waits for the database, or computes for long, outside of the event loop."""
     return await anyio.to_thread.run_sync(function, *arguments)
 
 

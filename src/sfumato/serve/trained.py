@@ -1,4 +1,4 @@
-"""Few-shot and meta models, read by PyTorch for a server that runs them or exports them."""
+"""Few-shot and meta models, read by PyTorch for a server to run or export."""
 
 import math
 import os
@@ -20,9 +20,9 @@ from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import parse
 from sfumato.protect.spec import portable
-from sfumato.serve.served import Demand, Served, example, seen
+from sfumato.serve.served import Demand, Served, example, input_maker
 
-MOST_REFERENCE = 512  # reference images that statistics are taken from
+MOST_REFERENCE = 512  # reference images for the statistics
 
 
 def _by_torch(network: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
@@ -40,9 +40,9 @@ def _by_torch(network: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
 
 
 class _Conditioned(nn.Module):
-    """Denoiser and encoder of a few-shot model, as a function of one tensor. State: theirs.
+    """Denoiser and encoder of a few-shot model, as a function of one tensor. State: their weights.
 
-    (N, C + K, h, w): the image as the networks see it, and a plane for each number that they are told.
+    (N, C + K, h, w): the image as the networks see it, and a plane for each number about its protection.
     """
 
     def __init__(self, model: FewShotModel, channels: int) -> None:
@@ -66,7 +66,7 @@ def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
     model = few_shot.load(path)
     card = model.card
     if not card.get("shape"):
-        raise ArtefactError(f"{path}: its card does not tell the size of its images: train it again")
+        raise ArtefactError(f"{path}: its card lacks the size of its images: train it again")
     channels, height, width = card["shape"]
     conditions = model.conditions
     weights: dict[str, float] = card.get("weights") or {}
@@ -81,11 +81,19 @@ def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
     }
     refusal = Refusal.of_card(card.get("refusal"))
     told = positions if conditions.keys else None
-    return _measured(
+    return _measure(
         _Conditioned(model, channels),
         path,
         Served(
-            *(name, "few-shot", demands, (channels, height, width), 0, refusal, seen(model.cell, told)),
+            *(
+                name,
+                "few-shot",
+                demands,
+                (channels, height, width),
+                0,
+                refusal,
+                input_maker(model.cell, told),
+            ),
             run=lambda inputs: inputs,
             cell=model.cell,
             positions=told,
@@ -98,11 +106,11 @@ def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> S
     model = meta.load(path)
     if reference is None:
         raise ConfigError(
-            f"{path}: a meta model, whose networks normalise a batch of images together: name public images "
-            "to take the statistics from, by --reference"
+            f"{path}: a meta model normalises a batch of images together: name public images for its "
+            "statistics, by --reference"
         )
     channels, height, width = model.card["image"]
-    # Other sources have the channels that they have.
+    # Other sources have fixed channels.
     own = {"channels": channels} if reference.partition(":")[0] in ("folder", "table") else {}
     images = data.load(reference, size=height, **own).images
     if tuple(images.shape[1:]) != (channels, height, width):
@@ -113,26 +121,26 @@ def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> S
     if len(images) < 2:
         raise ConfigError(f"{reference}: {len(images)} images have no statistics: name a few hundred")
     protection = parse(model.card["spec"])
-    # Equally spaced, since classes follow each other; by seeded noise, so that all servers have the same.
+    # Equally spaced, since images are sorted by class; seeded noise, so that all servers agree.
     chosen = torch.linspace(0, len(images) - 1, min(len(images), MOST_REFERENCE)).long()
     released = protection.release(images[chosen], seeded_noise(0)).images()
-    network = frozen(model, to_float(released))
+    network = freeze(model, to_float(released))
 
     demand = Demand(portable(protection.spec), model.card.get("made_of"), protection)
     shape = (channels, height, width)
-    served = Served(name, "meta", (demand,), shape, 0, None, seen(1, None), run=lambda inputs: inputs)
-    return _measured(network, path, served)
+    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1, None), run=lambda inputs: inputs)
+    return _measure(network, path, served)
 
 
 @torch.no_grad()
-def frozen(model: meta.MetaModel, reference: Tensor) -> nn.Module:
-    """The network of a meta model up to its last layer, with the statistics of reference images.
+def freeze(model: meta.MetaModel, reference: Tensor) -> nn.Module:
+    """Freeze the network of a meta model up to its last layer, with the statistics of reference images.
 
-    Source: Raghu et al. 2020 (ANIL), Sec. 4: what comes before the last layer hardly changes when a task is
-    learned. There the last layer is learned from the support. Prototypes take its place here: they need no
-    fixed number of classes, and name more queries rightly (5-way, Omniglot, 150 tasks of 75 queries: 96.1%
-    against 45.9% with the learning steps of the model, 5-shot, strided; 92.8% against 89.2%, 1-shot, fully
-    connected. Transductive, which a server must not be: 98.6% and 88.5%).
+    Source: Raghu et al. 2020 (ANIL), Sec. 4: the layers before the last hardly change when a task is learned.
+    There the last layer is learned from the support. Here prototypes replace it: they need no fixed number of
+    classes, and name more queries correctly (5-way, Omniglot, 150 tasks of 75 queries: 96.1% against 45.9%
+    with the learning steps of the model, 5-shot, strided; 92.8% against 89.2%, 1-shot, fully connected.
+    Transductive, which a server must not be: 98.6% and 88.5%).
 
     Args:
         model: from learn.meta.
@@ -150,7 +158,7 @@ def frozen(model: meta.MetaModel, reference: Tensor) -> nn.Module:
     for module in list(network.modules()):
         for name, norm in list(module.named_children()):
             if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
-                # A momentum of 1: what it keeps are the statistics of one batch, the reference.
+                # A momentum of 1 stores the statistics of one batch, the reference.
                 kept = type(norm)(norm.num_features, eps=norm.eps, momentum=1.0)
                 kept.load_state_dict(norm.state_dict(), strict=False)
                 setattr(module, name, kept)
@@ -162,12 +170,12 @@ def frozen(model: meta.MetaModel, reference: Tensor) -> nn.Module:
     return network.eval().requires_grad_(False)
 
 
-def _measured(network: nn.Module, path: str | os.PathLike[str], served: Served) -> Served:
-    """Run by a network, and with the dimension that it gives."""
+def _measure(network: nn.Module, path: str | os.PathLike[str], served: Served) -> Served:
+    """Let a served model run a network, and measure its dimension."""
     run = _by_torch(network)
     try:
         embedding = run(example(served)[:1])
     except (RuntimeError, ValueError) as error:
         size = "x".join(map(str, served.shape))
-        raise ArtefactError(f"{path}: its networks take no images of {size}: train it again") from error
+        raise ArtefactError(f"{path}: its networks do not accept images of {size}: train it again") from error
     return replace(served, run=run, network=network, dimension=math.prod(embedding.shape[1:]))

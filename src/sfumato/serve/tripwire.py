@@ -1,10 +1,10 @@
-"""Whether what came in was protected as a model demands: a guard against mistakes, so that one is not a leak.
+"""The tripwire: checks that releases were protected as a model demands, so that a mistake is not a leak.
 
-A device that sends clean images under the right name, or of the wrong size, or pixels in place of cells, is
-told so before anything is computed or kept of them. It is not a guard against a liar: whoever wants to send a
-clean image can add what is looked for here.
+A device that sends clean images under the right name, or of the wrong size, or pixels instead of cells, gets
+an error before anything is computed or stored. It does not stop a liar: people who want to send a clean image
+can imitate what is checked here.
 
-Nothing here refuses a release that is what its spec says, but for noise: there an image has a chance of at
+Nothing here refuses a release that is what its spec says, except for noise: there an image has a chance of at
 most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
 """
 
@@ -28,15 +28,15 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class NotProtectedError(DataError):
-    """What came in is evidently not what the model demands: nothing of it was kept."""
+    """An incoming release is evidently not what the model demands: nothing of it was stored."""
 
 
 def demand_of(served: Served, header: Header) -> Demand:
-    """The protection of a model under which a release came.
+    """Find the protection of a model that a release names.
 
     Raises:
-        NotProtectedError: none of them, or of another artefact, or of another size.
-        SpecError: a code with noise that codes of its kind do not have.
+        NotProtectedError: not one of them, or of another artefact or size.
+        SpecError: the noise is not one that codes of its kind have.
     """
     demand = demand_named(served, header.spec)
     if demand.made_of is not None and header.made_of != demand.made_of:
@@ -56,15 +56,15 @@ def demand_of(served: Served, header: Header) -> Demand:
 
 
 def demand_named(served: Served, spec: str) -> Demand:
-    """The protection of a model that a spec names. Raises NotProtectedError where none is."""
+    """Find the protection of a model that a spec names. Raises NotProtectedError if there is none."""
     for demand in served.demands:
-        # Of a private feature or a code, the noise is the device's choice.
+        # The device chooses the noise of a private feature or a code.
         family = demand.spec.partition(":")[0] + ":"
         if spec == demand.spec or (demand.protection is None and spec.startswith(family)):
             return demand
     demanded = ", ".join(demand.spec for demand in served.demands)
     raise NotProtectedError(
-        f"the model {served.name} takes releases of {demanded}: protect with one of these, and name it"
+        f"the model {served.name} takes releases of {demanded}: use one of these protections, and name it"
     )
 
 
@@ -82,11 +82,11 @@ def _check_count(header: FeatureHeader | BitsHeader, served: Served, demand: Dem
 
 
 def read_png(data: bytes, served: Served, demand: Demand) -> Release:
-    """The release that a PNG shows, for people with curl: cells are written as squares of equal pixels.
+    """Read a release from a PNG, for people with curl: cells are squares of equal pixels.
 
     Raises:
-        NotProtectedError: an image of another size, or that is not constant in its cells.
-        DataError: no PNG, a damaged one, or a protection whose releases are not plain images.
+        NotProtectedError: the image has another size, or is not constant in its cells.
+        DataError: not a PNG, a damaged one, or the protection does not release plain images.
     """
     protection = demand.protection
     if protection is None or _masks(protection):
@@ -94,7 +94,7 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
     if data[:8] != _PNG:
         raise DataError("the body is not a PNG: send a PNG, or the release format")
     channels, height, width = served.shape
-    size = size_in_file(data)  # before anything is decoded, and the decoder is held to it
+    size = size_in_file(data)  # read before decoding; the decoder is held to it
     if size != (height, width):
         raise NotProtectedError(
             f"a PNG of {size[0]}x{size[1]} pixels, and the model's images are {height}x{width}: resize "
@@ -102,7 +102,7 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
         )
     image = read_array(data, channels=channels)[None]
     if image.shape[2:] != (height, width):
-        raise NotProtectedError("a PNG that is turned by its metadata: write it upright")
+        raise NotProtectedError("a PNG that its metadata turn: write it upright")
     cell = cell_in_pixels(protection, height, width)
     release = Release(np.ascontiguousarray(image[:, :, ::cell, ::cell]), demand.spec, (height, width), cell)
     if cell > 1 and not np.array_equal(release.pictures(), image):
@@ -115,29 +115,29 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
 
 
 def check(release: AnyRelease, demand: Demand) -> None:
-    """Refuse what evidently was not protected as demanded, of a release that `demand_of` let through.
+    """Refuse a release, accepted by `demand_of`, that evidently was not protected as demanded.
 
     Raises:
-        NotProtectedError: it says what gives it away, and of which image.
+        NotProtectedError: it says the evidence, and the image.
     """
     protection = demand.protection
     if protection is None or not isinstance(release, Release):
         return  # any numbers may be a feature, and any bits a code
     cell = cell_in_pixels(protection, *release.size)
     if release.cell != cell:
-        raise _refused(demand, f"it has a value for each {_square(release.cell)}, and not {_square(cell)}")
+        raise _refuse(demand, f"it has a value for each {_square(release.cell)}, not {_square(cell)}")
     if (release.shown is not None) != _masks(protection):
-        raise _refused(demand, "it is masked" if release.shown is not None else "it has no mask")
+        raise _refuse(demand, "it is masked" if release.shown is not None else "it has no mask")
     reason = protection.suspicious(release, false_alarm=FALSE_ALARM, made_of=demand.made_of)
     if reason is not None:
-        raise _refused(demand, reason)
+        raise _refuse(demand, reason)
 
 
 def _masks(protection: Protection) -> bool:
     return bool(getattr(protection, "has_shape", False))
 
 
-def _refused(demand: Demand, reason: str) -> NotProtectedError:
+def _refuse(demand: Demand, reason: str) -> NotProtectedError:
     return NotProtectedError(
         f"this is not a release of {demand.spec}: {reason}; protect images before they leave the device"
     )

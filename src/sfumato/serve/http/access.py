@@ -1,4 +1,4 @@
-"""Who may ask: dependencies of the routes, which give the key of a request or refuse it."""
+"""Access: dependencies of the routes, which return the key of a request or refuse it."""
 
 from typing import Annotated
 
@@ -13,21 +13,21 @@ with needs_extra("the server", "serve"):
 
 _MOST_KEY = 200  # characters
 _NO_KEY = "no valid key: send yours in the header x-api-key"
-_ROLES: tuple[Role, ...] = ("read", "write", "admin")  # each may do what those before it may
+_ROLES: tuple[Role, ...] = ("read", "write", "admin")  # each includes the roles before it
 
 HEADER = "x-api-key"
 _SCHEME = APIKeyHeader(name=HEADER, auto_error=False)
 
 
 async def admit(service: Service, secret: str | None) -> Key:
-    """Whose secret it is; and one more request of that key is counted.
+    """Return the key of a secret, and count a request of that key.
 
     Raises:
-        Problem: 401 where it is nobody's; 429 where the key has made as many requests as it may.
+        Problem: 401 if it is not a valid key; 429 if the key has used its requests.
     """
     if not secret or len(secret) > _MOST_KEY:
         raise Problem(401, _NO_KEY)
-    key = service.store.admitted(secret)
+    key = service.store.admit(secret)
     return await in_thread(_look_up, service, secret) if key is None else key
 
 
@@ -42,7 +42,7 @@ def _look_up(service: Service, secret: str) -> Key:
 
 
 class Needs:
-    """The dependency of routes that need a role: gives the key of a request. `role`: which."""
+    """A dependency of routes that need a role; it returns the key of a request."""
 
     def __init__(self, role: Role) -> None:
         self.role: Role = role
@@ -53,10 +53,10 @@ class Needs:
         return key.role in self._enough
 
     async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_SCHEME)]) -> Key:
-        """As `admit`. Raises Problem 403 for a key of a lesser role, too."""
+        """Admit like `admit`; also raises Problem 403 for a key of a lesser role."""
         key = await admit(service, secret)
         if not self.admits(key):
-            raise Problem(403, f"this needs a key of the role {self.role}, and yours is of {key.role}")
+            raise Problem(403, f"this needs a key of the role {self.role}, and yours has {key.role}")
         return key
 
 

@@ -1,6 +1,6 @@
-"""The HTTP API: enrol and classify what was protected before it came here.
+"""The HTTP API: enrol and classify images that were protected before they arrived.
 
-No image is kept and none is logged, nor is any key or label. Nothing is asked of another host.
+No image is stored or logged, nor is any key or label. No other host is contacted.
 """
 
 import os
@@ -31,7 +31,7 @@ __all__ = ["ServiceConfig", "create", "page_of_package", "run"]
 
 
 def page_of_package() -> Path | None:
-    """The folder of the page that the package holds; None where it was built without."""
+    """Return the folder of the packaged page; None if the package was built without it."""
     folder = Path(__file__).parents[1] / "page"
     return folder if (folder / "index.html").is_file() else None
 
@@ -43,13 +43,13 @@ def create(
     *,
     traces: Traces | None = None,
 ) -> FastAPI:
-    """The application. It closes neither the store nor anything else that it was given.
+    """Create the application. It does not close the store or other arguments.
 
     Args:
         store: keys, classifiers, embeddings.
-        models: what it runs, each under a name of its own.
-        config: see ServiceConfig.
-        traces: where a span of each request goes; see sfumato.base.telemetry.begin. None: nowhere.
+        models: the models to run, each under its own name.
+        config: the limits.
+        traces: receives a span of each request, see sfumato.base.telemetry.begin; None for none.
 
     Raises:
         ConfigError: no model, or two of one name.
@@ -65,13 +65,13 @@ def create(
         title="sfumato",
         summary="Few-shot classification of images that were protected before they left their device.",
         version=sfumato.__version__,
-        # Not by include_router, by which every request would look at its routes twice.
+        # Not by include_router: every request would then match its routes twice.
         routes=[route for router in routers for route in router.routes],
         exception_handlers=problems.HANDLERS,
         lifespan=_finishing,
-        docs_url=None,  # its pages ask other hosts for scripts: see description
+        docs_url=None,  # FastAPI's pages load scripts from other hosts: see description
         redoc_url=None,
-        # Its own spans have addresses, which hold labels.
+        # FastAPI's own spans have addresses, which contain labels.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
@@ -104,11 +104,11 @@ def run(
     certificate: str | os.PathLike[str] | None = None,
     private_key: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve until stopped, and finish what was accepted; over TLS with a certificate and its key.
+    """Serve until stopped, and finish accepted requests; over TLS with a certificate and its key.
 
     Raises:
-        ConfigError: a certificate without its key, or one that cannot be used; or more connections than there
-            are file descriptors.
+        ConfigError: a certificate without its key, or an unusable one; or more connections than file
+            descriptors.
     """
     limits = (config or ServiceConfig()).limits
     connections.serve(app, listener, limits=limits, certificate=certificate, private_key=private_key)

@@ -1,4 +1,4 @@
-"""The bodies of requests: short, quick and few enough, and releases as a model demands them."""
+"""The bodies of requests: limits on size, time and number, and checks of their releases."""
 
 import asyncio
 import math
@@ -31,20 +31,20 @@ _NEEDED = {
     False: f"a body of type {wire.MEDIA_TYPE}, or {PNG} with ?spec=, is needed",
     True: f"a body of type {labelled.MEDIA_TYPE} is needed",
 }
-_SMALL = 25_000  # values of originals: they are read before a thread would have begun, such as one of 84x84x3
-_HELD = 6  # bytes for each value of an image: read, checked, and as the float32 that a network takes
+_SMALL = 25_000  # values of originals, such as one of 84x84x3: reading them is faster than starting a thread
+_HELD = 6  # bytes for each value of an image: as read, as checked, and as the network's float32
 
 _Message = TypeVar("_Message", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class Received:
-    """What a body held, checked, and what the model takes of it.
+    """The checked content of a body, and the input for the model.
 
     Attributes:
         model, release, demand: as their names say.
-        inputs: what the model takes.
-        labels: what the body said of each image, where it did.
+        inputs: the input for the model.
+        labels: the label and id of each image, if the body has them.
     """
 
     model: Served
@@ -54,7 +54,7 @@ class Received:
     labels: list[labelled.Labelled] | None = None
 
 
-async def received(
+async def receive(
     service: Service,
     request: Request,
     share: Share,
@@ -64,20 +64,20 @@ async def received(
     spec: str | None = None,
     with_labels: bool = False,
 ) -> Received:
-    """The body of a request, if it is a release that the model of a classifier takes.
+    """Receive the body of a request, a release that the model of a classifier takes.
 
     Args:
-        service: whose models and limits.
-        request: whose body.
-        share: which holds the bytes, until the request is answered.
-        tenant, classifier: for which.
-        spec: of a PNG, how it was protected.
-        with_labels: whether it says a label and an id of each image, see sfumato.wire.labelled.
+        service: has the models and limits.
+        request: has the body.
+        share: holds the bytes, until the request is answered.
+        tenant, classifier: the classifier.
+        spec: for a PNG, its protection.
+        with_labels: whether the body has a label and an id for each image, see sfumato.wire.labelled.
 
     Raises:
         Problem: 400, 408, 409, 413, 415 or 422, with what to do.
         NotFoundError: the tenant has no such classifier.
-        DataError: no release; NotProtectedError where the guard refuses it.
+        DataError: not a release; NotProtectedError if the guard refuses it.
         BusyError: there is no room for it.
     """
     service.engine.check()
@@ -103,14 +103,14 @@ async def received(
     return await in_thread(_read, data, kind, spec, labels, model, config)
 
 
-def of_json(message: type[BaseModel]) -> dict[str, Any]:
-    """That a route takes this message as JSON, for the description of the API."""
+def json_body(message: type[BaseModel]) -> dict[str, Any]:
+    """Describe this message as the JSON body of a route, for the description of the API."""
     content = {"application/json": {"schema": message.model_json_schema()}}
     return {"requestBody": {"required": True, "content": content}}
 
 
-async def wanted(message: type[_Message], request: Request, service: Service) -> _Message:
-    """The message in the body of a request. Raises Problem 422 for anything else; and as `body` does."""
+async def receive_json(message: type[_Message], request: Request, service: Service) -> _Message:
+    """Receive the JSON message of a request. Raises Problem 422 for anything else; and as `body` does."""
     with service.room.share() as share:
         data = await body(request, share, most=_MOST_JSON, seconds=service.config.body_seconds)
     try:
@@ -120,13 +120,13 @@ async def wanted(message: type[_Message], request: Request, service: Service) ->
 
 
 async def body(request: Request, share: Share, *, most: int, seconds: float) -> bytes:
-    """The body of a request, if it is short and quick enough, and there is room for it.
+    """Receive the body of a request within limits of size, time and room.
 
     Args:
-        request: whose body.
-        share: which holds the bytes.
+        request: the request.
+        share: holds the bytes.
         most: bytes.
-        seconds: within which all of it must have come.
+        seconds: time limit for all of it.
     """
     too_long = Problem(413, f"a body of more than {most} bytes: send fewer images at once")
     announced = _headers(request).get(b"content-length", b"0").decode("latin-1")
@@ -136,25 +136,25 @@ async def body(request: Request, share: Share, *, most: int, seconds: float) -> 
     data = bytearray()
 
     def add(message: Message) -> bool:
-        """Whether there is more to come."""
+        """Add a part. Returns whether more follows."""
         if message["type"] == "http.disconnect":
             raise Problem(400, "the connection ended within the body")
         part = message.get("body", b"")
         if len(data) + len(part) > most:
             raise too_long
-        if share.bytes < len(data) + len(part):  # its length was not announced
+        if share.bytes < len(data) + len(part):  # without an announced length
             share.take(len(data) + len(part) - share.bytes)
         data.extend(part)
         return bool(message.get("more_body", False))
 
     try:
         first = _Begun(request.receive())
-        more = not first.ended or add(first.result)  # most bodies are there already: no clock is set for them
+        more = not first.ended or add(first.result)  # most bodies have arrived already and need no timeout
         if more:
             async with asyncio.timeout(seconds) as share.coming:
                 if not first.ended:
                     more = add(await first)
-                while more:  # as request.stream does, in half the time
+                while more:  # like request.stream, in half the time
                     more = add(await request.receive())
         return bytes(data)
     except TimeoutError:
@@ -167,12 +167,12 @@ async def body(request: Request, share: Share, *, most: int, seconds: float) -> 
 
 
 def _headers(request: Request) -> dict[bytes, bytes]:
-    """The headers of a request, of those of one name the first; starlette looks through all for each."""
+    """Read the headers of a request, the first of each name; starlette would scan all for each look-up."""
     return dict(reversed(request.scope["headers"]))
 
 
 class _Begun:
-    """What is run at once, up to where it waits, and to its end when it is awaited. State: how far it is."""
+    """Runs an awaitable at once until it first waits, and to its end when awaited. State: its progress."""
 
     def __init__(self, awaitable: Awaitable[Message]) -> None:
         self._steps = awaitable.__await__()
@@ -216,7 +216,7 @@ def _read(
 
 
 def warm(model: Served) -> None:
-    """Do once what the first request of a model would wait for: the tables of the guard."""
+    """Compute the tables of the guard, which the first request of a model would wait for."""
     for demand in model.demands:
         if demand.protection is not None and demand.made_of is None and demand.protection.draws_noise:
             image = np.zeros((1, *model.shape), np.uint8)

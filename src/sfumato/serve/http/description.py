@@ -1,4 +1,4 @@
-"""The page `/docs`: what the API offers, made from its description, with no script and no other host."""
+"""The page `/docs`: the API, from its description, without scripts or other hosts."""
 
 import inspect
 from html import escape
@@ -26,22 +26,22 @@ pre { overflow-x: auto; padding: .6rem; background: #8882; }
 
 @router.get("/docs", include_in_schema=False)
 async def show(request: Request) -> Response:
-    """The page."""
+    """Show the page."""
     text = page(request.app, str(request.base_url).rstrip("/"))
     return Response(text, media_type="text/html")
 
 
 @router.get("/docs.css", include_in_schema=False)
 async def show_style() -> Response:
-    """Its style: within the page, the policy of the server forbids it."""
+    """Show the style: the policy of the server forbids inline styles."""
     return Response(_STYLE, media_type="text/css")
 
 
 def page(app: FastAPI, address: str) -> str:
-    """The routes of an application with the key that each needs, and its messages, as HTML.
+    """Write the routes of an application, the key that each needs, and its messages as HTML.
 
     Args:
-        app: what is described.
+        app: the application.
         address: of the service, for the example.
     """
     described = app.openapi()
@@ -72,7 +72,7 @@ def page(app: FastAPI, address: str) -> str:
 
 
 def _role(route: APIRoute) -> str | None:
-    """The role of the key that a route needs; None where it needs none."""
+    """Return the role of the key that a route needs; None if it needs none."""
     key = inspect.signature(route.endpoint).parameters.get("key")
     if key is None:
         return None
@@ -89,7 +89,7 @@ def _route(method: str, path: str, operation: dict[str, Any], role: str | None) 
         for each in operation.get("parameters", [])
         if each["in"] != "header"
     ]
-    text += _listed(parameters)
+    text += _list(parameters)
     if body := operation.get("requestBody"):
         kinds = ", ".join(
             f"<code>{escape(kind)}</code>{_title(content['schema'])}"
@@ -112,16 +112,16 @@ def _title(schema: dict[str, Any]) -> str:
 def _message(name: str, schema: dict[str, Any]) -> str:
     words = " ".join(schema.get("description", "").partition("\n\n")[0].split())
     rows = [(key, _kind(inner)) for key, inner in schema.get("properties", {}).items()]
-    return f'<h2 id="{escape(name)}">{escape(name)}</h2>\n<p>{escape(words)}</p>\n{_listed(rows)}'
+    return f'<h2 id="{escape(name)}">{escape(name)}</h2>\n<p>{escape(words)}</p>\n{_list(rows)}'
 
 
-def _listed(rows: list[tuple[str, str]]) -> str:
+def _list(rows: list[tuple[str, str]]) -> str:
     items = "".join(f"<dt>{escape(name)}</dt><dd>{words}</dd>" for name, words in rows)
     return f"<dl>{items}</dl>\n" if rows else ""
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """What a schema takes, in a word or two, as HTML; a message links to its section."""
+    """Name the type of a schema as HTML; a message links to its section."""
     if reference := schema.get("$ref"):
         name = escape(reference.rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'

@@ -1,4 +1,4 @@
-"""What goes wrong, over HTTP: RFC 9457, with a detail that says what to do."""
+"""Errors over HTTP: RFC 9457, with a detail that says what to do."""
 
 import logging
 import math
@@ -23,7 +23,7 @@ with needs_extra("the server", "serve"):
 MEDIA_TYPE = "application/problem+json"
 
 _DETAILS = {MEDIA_TYPE: {"schema": ProblemDetails.model_json_schema()}}
-RESPONSES: dict[int | str, dict[str, Any]] = {  # of every route, for the description of the API
+RESPONSES: dict[int | str, dict[str, Any]] = {  # for every route, in the description of the API
     "4XX": {"description": "What to do is in `detail`.", "content": _DETAILS},
     "503": {"description": "Send it again later.", "content": _DETAILS},
 }
@@ -42,7 +42,7 @@ class Problem(Exception):  # noqa: N818 - the name is RFC 9457's
 
 
 def answer(status: int, detail: str, *, wait: float | None = None) -> Response:
-    """A problem as a response; `wait`: seconds, after which it is worth trying again."""
+    """Make a problem a response; `wait`: seconds to wait before trying again."""
     body = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail)
     headers = {} if wait is None else {"Retry-After": str(max(1, math.ceil(wait)))}
     if status == 401:
@@ -51,7 +51,7 @@ def answer(status: int, detail: str, *, wait: float | None = None) -> Response:
 
 
 def of_error(error: SfumatoError) -> Response:
-    """What an error of ours is over HTTP."""
+    """Make an error of sfumato a response."""
     match error:
         case BusyError():
             return answer(503, str(error), wait=error.seconds)
@@ -74,32 +74,32 @@ def of_error(error: SfumatoError) -> Response:
 
 
 def first(errors: Sequence[Any]) -> str:
-    """The first problem of a pydantic error, without what was sent."""
+    """Describe the first problem of a pydantic error, without the input."""
     where = ".".join(map(str, errors[0]["loc"])) or "body"
     return f"{where}: {errors[0]['msg']}"
 
 
-async def of_problem(request: Request, problem: Problem) -> Response:
-    """What a problem is over HTTP."""
+async def answer_problem(request: Request, problem: Problem) -> Response:
+    """Make a problem a response."""
     return answer(problem.status, problem.detail, wait=problem.wait)
 
 
-async def of_ours(request: Request, error: SfumatoError) -> Response:
-    """What an error of ours is over HTTP; bodies that were evidently not protected are counted."""
+async def answer_error(request: Request, error: SfumatoError) -> Response:
+    """Make an error of sfumato a response; count bodies that were evidently not protected."""
     if isinstance(error, NotProtectedError):
-        request.app.state.service.metrics.not_protected()
+        request.app.state.service.metrics.count_not_protected()
     return of_error(error)
 
 
-async def _of_parameter(request: Request, error: RequestValidationError) -> Response:
+async def _answer_parameter(request: Request, error: RequestValidationError) -> Response:
     return answer(422, first(error.errors()))
 
 
-async def _of_address(request: Request, error: HTTPException) -> Response:
+async def _answer_address(request: Request, error: HTTPException) -> Response:
     if error.status_code not in (404, 405):
         return answer(error.status_code, str(error.detail))
-    # The folder of a page says 404 of an address of the API, too, that is asked by another method.
-    methods = _allowed(request.app, request.scope)
+    # The folder of a page also answers 404 for an API address with another method.
+    methods = _allowed_methods(request.app, request.scope)
     if error.status_code == 404 and not methods:
         return answer(404, "there is nothing at this address: see /docs")
     allow = {"Allow": ", ".join(sorted(methods or _OF_FILES))}
@@ -110,8 +110,8 @@ async def _of_address(request: Request, error: HTTPException) -> Response:
     return refusal
 
 
-def _allowed(app: FastAPI, scope: Scope) -> set[str]:
-    """The methods by which an address may be asked; none where there is nothing, or a folder's file."""
+def _allowed_methods(app: FastAPI, scope: Scope) -> set[str]:
+    """Return the methods of an address; none if there is nothing, or a folder's file."""
     methods: set[str] = set()
     for route in app.routes:
         if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
@@ -122,8 +122,8 @@ def _allowed(app: FastAPI, scope: Scope) -> set[str]:
 
 
 HANDLERS: dict[int | type[Exception], Any] = {
-    Problem: of_problem,
-    SfumatoError: of_ours,
-    RequestValidationError: _of_parameter,
-    HTTPException: _of_address,
+    Problem: answer_problem,
+    SfumatoError: answer_error,
+    RequestValidationError: _answer_parameter,
+    HTTPException: _answer_address,
 }

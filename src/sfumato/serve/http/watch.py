@@ -1,4 +1,4 @@
-"""Around every request: headers, counts, a line in the log, and no traceback, which may show a label."""
+"""A wrapper of every request: headers, counts, a line in the log, and no traceback with a label."""
 
 import logging
 import time
@@ -16,7 +16,7 @@ with needs_extra("the server", "serve"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _HEADERS = {
-    # The page computes masks and features by WebAssembly, and shows images that it made itself.
+    # The page computes masks and features in WebAssembly, and shows its own images.
     "content-security-policy": "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; "
     "img-src 'self' blob: data:; media-src 'self' blob:; worker-src 'self' blob:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; object-src 'none'",
@@ -26,9 +26,7 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
 }
 _ENCODED = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-_LASTING = (
-    b"public, max-age=31536000, immutable"  # parts of the page: their names change with what is in them
-)
+_LASTING = b"public, max-age=31536000, immutable"  # parts of the page: their names change with their content
 _METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS"})
 _UNREADABLE = (
     "the address has bytes that are not UTF-8, such as %ff: write each letter in UTF-8, such as é as %C3%A9"
@@ -36,7 +34,7 @@ _UNREADABLE = (
 
 
 def _readable(scope: Scope) -> bool:
-    """Whether an address is UTF-8: others would be read with a replacement for each byte, and be equal."""
+    """Whether an address is UTF-8: in others each bad byte would be replaced, and labels could collide."""
     try:
         for part in (scope.get("raw_path") or b"", scope["query_string"]):
             (unquote_to_bytes(part) if b"%" in part else part).decode()
@@ -46,14 +44,14 @@ def _readable(scope: Scope) -> bool:
 
 
 def _here(location: bytes) -> bytes:
-    """A redirect without scheme and host: behind a proxy that ends TLS it would lead to http."""
+    """Remove scheme and host from a redirect: behind a proxy that ends TLS it would lead to http."""
     parts = urlsplit(location.decode("latin-1"))
-    # As one path from the root: two slashes at its beginning would name another host.
+    # A single slash: two at the beginning would name another host.
     return urlunsplit(("", "", "/" + parts.path.lstrip("/"), parts.query, parts.fragment)).encode("latin-1")
 
 
 class Watched:
-    """Around everything: headers, counts, one line in the log, and no traceback, which may show a label."""
+    """Wraps every request: headers, counts, one line in the log, and no traceback, which may show a label."""
 
     def __init__(self, app: ASGIApp, *, counted: Metrics, traces: Traces | None = None) -> None:
         self._app = app
@@ -71,7 +69,7 @@ class Watched:
     async def _answer(self, scope: Scope, receive: Receive, send: Send, noted: logs.Noted) -> None:
         start, status = time.perf_counter(), 0
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        if method == "HEAD":  # what GET would answer, without its body
+        if method == "HEAD":  # answered as GET, without the body
             scope = {**scope, "method": "GET"}
 
         async def answer(message: Message) -> None:
@@ -96,7 +94,7 @@ class Watched:
                 await self._app(scope, receive, answer)
             else:
                 await problems.answer(422, _UNREADABLE)(scope, receive, answer)
-        except Exception as error:  # the last resort: of what nobody expected, the kind and the place
+        except Exception as error:  # the last resort: log kind and line of an unexpected error
             frame = error.__traceback__
             while frame is not None and frame.tb_next is not None:
                 frame = frame.tb_next
@@ -109,7 +107,7 @@ class Watched:
                 await problems.answer(500, problems.UNEXPECTED)(scope, receive, answer)
         seconds = time.perf_counter() - start
         route = getattr(scope.get("route"), "path", None) or "other"
-        self._counted.answered(method, route, status, seconds)
+        self._counted.count_answer(method, route, status, seconds)
         logs.event(
             *(log, logging.INFO, "a request was answered"),
             method=method,

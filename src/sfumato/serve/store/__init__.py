@@ -1,14 +1,16 @@
-"""What the cloud keeps: tenants, keys, classifiers, embeddings of examples, and who enrolled and forgot what.
+"""The store of the cloud: tenants, keys, classifiers, embeddings of examples, and the log of their changes.
 
-One schema in SQLite, a file beside the service, or in PostgreSQL with pgvector, which several machines may
-share. What a method acknowledged is on the disk, whole; what it did not acknowledge is there whole or not at
-all. Every query names the tenant, and to one tenant the objects of another are missing, not forbidden.
+One schema in SQLite, a file on the machine of the service, or in PostgreSQL with pgvector, which several
+machines may share. What a method acknowledged is completely on the disk; what it did not acknowledge is
+complete or absent. Every query names the tenant, and to one tenant the objects of another are missing, not
+forbidden.
 
-There are no images and no releases here, and of a key the SHA-256 of its secret alone. Embeddings are private
-all the same: see the threat model. What is forgotten is deleted: SQLite overwrites it with zeros in the file,
-and empties its write-ahead log. PostgreSQL keeps deleted rows in its files until `VACUUM` has run, which it
-does by itself, and in its write-ahead log until that is recycled; and no database reaches into backups that
-were made before: keep those no longer than you may keep what is in them.
+There are no images and no releases here, and of a key only the SHA-256 of its secret. Embeddings are private
+all the same: see the threat model. Forgotten data is deleted: SQLite overwrites it with zeros in the file,
+    and
+empties its write-ahead log. PostgreSQL keeps deleted rows in its files until `VACUUM` has run, which it does
+by itself, and in its write-ahead log until that is recycled. No database reaches into earlier backups: keep
+those no longer than you may keep their content.
 """
 
 from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError, StoreError

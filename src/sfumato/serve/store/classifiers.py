@@ -1,4 +1,4 @@
-"""Classifiers of a tenant: their classes, the embeddings of examples, and who enrolled and forgot what."""
+"""Classifiers of a tenant: their classes, the embeddings of examples, and the log of changes."""
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ from sfumato.serve.store.rows import (
     check_id,
     check_text,
     for_update,
+    is_classifier,
     moment,
-    named,
     new_id,
     no_classifier,
     now,
@@ -39,7 +39,7 @@ class Classifiers(Database):
     """Named sets of classes, each for the embeddings of one model; and the log of their changes."""
 
     def create_classifier(self, tenant: str, *, name: str, model: str, by: Key) -> ClassifierInfo:
-        """Begin a classifier, without classes. Raises ConflictError where the tenant has one of that name."""
+        """Create a classifier without classes. Raises ConflictError if the tenant has one of that name."""
         check_text("name of a classifier", name)
         check_text("model", model)
         row: dict[str, Any] = {"id": new_id(), "name": name, "model": model, "created": now(), "version": 0}
@@ -50,8 +50,8 @@ class Classifiers(Database):
         return _classifier(row | {"classes": 0})
 
     def classifier(self, tenant: str, classifier: str) -> ClassifierInfo:
-        """The one with this id."""
-        query = select(*_CLASSIFIER).where(*named(tenant, classifier))
+        """Return the classifier with this id."""
+        query = select(*_CLASSIFIER).where(*is_classifier(tenant, classifier))
         with self._reading() as connection:
             row = connection.execute(query).mappings().one_or_none()
         if row is None:
@@ -59,18 +59,18 @@ class Classifiers(Database):
         return _classifier(row)
 
     def classifiers(self, tenant: str) -> list[ClassifierInfo]:
-        """All of a tenant, the oldest first."""
+        """List the classifiers of a tenant, the oldest first."""
         query = select(*_CLASSIFIER).where(of(classifiers, tenant))
         query = query.order_by(classifiers.c.created, classifiers.c.id)
         with self._reading() as connection:
             return [_classifier(row) for row in connection.execute(query).mappings()]
 
     def delete_classifier(self, tenant: str, classifier: str, *, by: Key) -> Forgotten:
-        """Forget a classifier with all its classes, whose labels the audit log loses."""
+        """Forget a classifier with all its classes, and remove their labels from the audit log."""
         with self._forgetting(tenant, by) as connection:
             _lock(connection, tenant, classifier)
             forgotten = _drop(connection, tenant, [classifier])
-            connection.execute(update(audit).where(*_logged(tenant, classifier)).values(label=None))
+            connection.execute(update(audit).where(*_entries_of(tenant, classifier)).values(label=None))
             note(connection, by, "delete classifier", forgotten, classifier=classifier)
         self._drop_indices([classifier])
         return Forgotten(forgotten=forgotten)
@@ -81,30 +81,30 @@ class Classifiers(Database):
         """Add examples to a class: see enrol_many.
 
         Returns:
-            Ids: of the new examples, in order, then of those that were known.
+            counts, and ids: of the new examples, in order, then of the known ones.
         """
         return self.enrol_many(tenant, classifier, {label: examples}, by=by)[label]
 
     def enrol_many(
         self, tenant: str, classifier: str, given: Mapping[str, Sequence[Example]], *, by: Key
     ) -> dict[str, EnrolledExamples]:
-        """Add examples to classes, and begin those that are new: all of them, or none, by one transaction.
+        """Add examples to classes, and create new classes: all of them, or none, in one transaction.
 
-        The prototype is the weighted mean of the embeddings. An example whose given id its class has already
-        is left as it is, so that the same call can be sent again.
+        The prototype is the weighted mean of the embeddings. An example with a given id that its class has is
+        left unchanged, so that it is safe to repeat the call.
 
         Args:
-            tenant, classifier: where.
-            given: examples of each label of 1 to 200 characters; with finite embeddings, as long as all
-                others of the classifier, and weights above 0.
-            by: whose examples they are.
+            tenant, classifier: the classifier.
+            given: examples by label, of 1 to 200 characters; their embeddings are finite and as long as all
+                others of the classifier, their weights above 0.
+            by: the key that enrols them.
 
         Returns:
-            Of each label, counts that add up to what was given, and ids: of the new examples, in order, then
-            of those that were known.
+            for each label, counts that add up to the given examples, and ids: of the new examples, in order,
+            then of the known ones.
 
         Raises:
-            DataError: a label or an embedding that cannot be.
+            DataError: an invalid label or embedding.
             QuotaError: the key would pass its quota.
         """
         wanted = {label: {example.given_id: example for example in each} for label, each in given.items()}
@@ -118,7 +118,7 @@ class Classifiers(Database):
                 connection.execute(for_update(select(keys.c.id).where(*mine)))
             locked = _lock(connection, tenant, classifier)
             there = stored.class_rows(connection, tenant, classifier, wanted)
-            known = stored.known(connection, tenant, there, wanted)
+            known = stored.find_known(connection, tenant, there, wanted)
             new = {
                 label: fresh
                 for label, distinct in wanted.items()
@@ -147,12 +147,12 @@ class Classifiers(Database):
         return enrolled
 
     def classes(self, tenant: str, classifier: str) -> list[ClassSummary]:
-        """The classes of a classifier, the oldest first."""
-        # Without classes, one row of nulls.
+        """List the classes of a classifier, the oldest first."""
+        # A classifier without classes gives one row of nulls.
         query = (
             select(classes.c.label, classes.c.examples, classes.c.created)
             .select_from(WITH_CLASSES)
-            .where(*named(tenant, classifier))
+            .where(*is_classifier(tenant, classifier))
             .order_by(classes.c.id)
         )
         with self._reading() as connection:
@@ -166,10 +166,10 @@ class Classifiers(Database):
         ]
 
     def forget_example(self, tenant: str, classifier: str, example: str, *, by: Key) -> Forgotten:
-        """Forget one example. Its class goes with the last, as by forget_class.
+        """Forget one example. The last one takes its class with it, see forget_class.
 
-        The prototype is computed anew from the examples that are left, so that nothing of this one stays in
-        it, as it would by rounding if it were subtracted.
+        The prototype is recomputed from the remaining examples: after a subtraction, rounding would leave a
+        trace of this one.
         """
         with self._forgetting(tenant, by) as connection:
             version = _lock(connection, tenant, classifier).version + 1
@@ -191,12 +191,12 @@ class Classifiers(Database):
         return Forgotten(forgotten=1, logged_as=called)
 
     def forget_class(self, tenant: str, classifier: str, label: str, *, by: Key) -> Forgotten:
-        """Forget a class with its examples, and its label, for which the audit log has a random name."""
+        """Forget a class with its examples; the audit log replaces its label by a random name."""
         with self._forgetting(tenant, by) as connection:
             version = _lock(connection, tenant, classifier).version + 1
             there = stored.class_rows(connection, tenant, classifier, [label] if storable(label) else [])
             if label not in there:
-                raise NotFoundError("no such class in this classifier: list those there are")
+                raise NotFoundError("no such class in this classifier: list its classes")
             gone = delete(examples).where(of(examples, tenant), examples.c["class"] == there[label].id)
             forgotten = connection.execute(gone).rowcount
             connection.execute(delete(classes).where(of(classes, tenant), classes.c.id == there[label].id))
@@ -208,7 +208,7 @@ class Classifiers(Database):
     def forget_everything(self, tenant: str, *, by: Key) -> Forgotten:
         """Forget all classifiers of a tenant, and the labels in its audit log.
 
-        Its keys stay, and so do the entries of its audit log, which name no class any more.
+        Its keys and the entries of its audit log stay; they name no class any more.
         """
         with self._forgetting(tenant, by) as connection:
             query = select(classifiers.c.id).where(of(classifiers, tenant)).order_by(classifiers.c.id)
@@ -220,10 +220,10 @@ class Classifiers(Database):
         return Forgotten(forgotten=forgotten)
 
     def audit(self, tenant: str, *, since: datetime | None = None, most: int = 1000) -> list[AuditLine]:
-        """Who changed what, the newest first, and no more than `most` entries.
+        """List the changes and who made them, the newest first, at most `most` entries.
 
-        An entry has no label where it is about no class, or its classifier was deleted since; a forgotten
-        class has a random name. `examples` are how many were enrolled or forgotten.
+        An entry has no label if it concerns no class, or if its classifier was deleted since; a forgotten
+        class has a random name. `examples` is the number enrolled or forgotten.
         """
         query = select(audit).where(of(audit, tenant))
         if since is not None:
@@ -234,7 +234,7 @@ class Classifiers(Database):
 
     @contextmanager
     def _changing(self, tenant: str, by: Key) -> Iterator[Connection]:
-        """A transaction that changes something of a tenant, by one of its keys."""
+        """Open a transaction that changes objects of a tenant, by one of its keys."""
         if by.tenant != tenant:
             raise NotFoundError(f"no key {by.id!r} in this tenant")
         with self._writing() as connection:
@@ -242,7 +242,7 @@ class Classifiers(Database):
 
     @contextmanager
     def _forgetting(self, tenant: str, by: Key) -> Iterator[Connection]:
-        """As _changing; and afterwards nothing of what was forgotten is in the file of SQLite's log."""
+        """Open a transaction like _changing; afterwards SQLite's log has nothing of the forgotten data."""
         with self._changing(tenant, by) as connection:
             yield connection
         with self._tidying():
@@ -255,7 +255,7 @@ class Classifiers(Database):
                     connection.execute(drop_index(classifier))
 
 
-_LOCK = for_update(  # made once, as the statements of stored
+_LOCK = for_update(  # built once, like the statements of `stored`
     select(classifiers.c.dimension, classifiers.c.version).where(
         classifiers.c.tenant == bindparam("of_tenant"), classifiers.c.id == bindparam("of_classifier")
     )
@@ -276,7 +276,7 @@ def _classifier(row: Any) -> ClassifierInfo:
 
 
 def _lock(connection: Connection, tenant: str, classifier: str) -> Any:
-    """Make other writers of this classifier wait. Its version; its dimension, None before an example."""
+    """Make other writers of a classifier wait. Returns its version, and its dimension (None at first)."""
     check_id(classifier)
     asked = {"of_tenant": tenant, "of_classifier": classifier}
     row = connection.execute(_LOCK, asked).one_or_none()
@@ -285,26 +285,26 @@ def _lock(connection: Connection, tenant: str, classifier: str) -> Any:
     return row
 
 
-def _logged(tenant: str, classifier: str) -> tuple[Any, Any]:
-    """The condition of the entries of one classifier in the audit log."""
+def _entries_of(tenant: str, classifier: str) -> tuple[Any, Any]:
+    """Return the condition for the entries of one classifier in the audit log."""
     return of(audit, tenant), audit.c.classifier == classifier
 
 
 def _rename(connection: Connection, tenant: str, classifier: str, label: str) -> str:
-    """Have the audit log call a class by a random name, by which its entries are still of one class."""
+    """Replace a class in the audit log by a random name, which still links its entries."""
     called = f"forgotten-{secrets.token_hex(4)}"
-    its = (*_logged(tenant, classifier), audit.c.label == label)
+    its = (*_entries_of(tenant, classifier), audit.c.label == label)
     connection.execute(update(audit).where(*its).values(label=called))
     return called
 
 
 def _grow(connection: Connection, tenant: str, classifier: str, **values: int) -> None:
-    """A classifier was changed: its new version, and with it what else is new."""
-    connection.execute(update(classifiers).where(*named(tenant, classifier)).values(**values))
+    """Update a classifier: its version and other columns."""
+    connection.execute(update(classifiers).where(*is_classifier(tenant, classifier)).values(**values))
 
 
 def _drop(connection: Connection, tenant: str, gone: Sequence[str]) -> int:
-    """Delete classifiers with all they have. Returns how many examples that were."""
+    """Delete classifiers with all they contain. Returns the number of examples."""
     mine = select(classes.c.id).where(of(classes, tenant), classes.c.classifier.in_(gone))
     forgotten = connection.execute(
         delete(examples).where(of(examples, tenant), examples.c["class"].in_(mine))

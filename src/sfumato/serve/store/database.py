@@ -30,23 +30,23 @@ _log = logging.getLogger("sfumato.serve")
 class Database:
     """Connections to the database of a store.
 
-    State: the connections, which threads share. A database that went away is asked again by the next call:
-    after StoreError nothing needs to be opened anew.
+    State: the connections, which threads share. If the database went away, the next call connects again:
+    nothing has to be reopened after StoreError.
     """
 
     def __init__(self, url: str) -> None:
-        """Open a store, or begin one.
+        """Open a store, or create one.
 
         Args:
             url: "sqlite:///FILE", or "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE".
 
         Raises:
-            ConfigError: another kind of url.
-            StoreError: the database cannot be used, is another program's, or of another version.
+            ConfigError: the url is of another kind.
+            StoreError: the database cannot be used, belongs to another program, or is of another version.
         """
         self._url = _parse(url)
         self._postgresql = self._url.get_backend_name() == "postgresql"
-        # SQLite's own waiting is by sleeping, in no order: threads of one process rather queue up.
+        # SQLite waits by sleeping, in no order: threads of one process queue up instead.
         self._turn = nullcontext() if self._postgresql else threading.Lock()
         if self._postgresql:
             # A process that hangs in a transaction must not hold up the others.
@@ -63,7 +63,7 @@ class Database:
             pool_size=10,
             pool_timeout=_WAIT,
             pool_pre_ping=self._postgresql,
-            hide_parameters=True,  # labels and embeddings
+            hide_parameters=True,  # they contain labels and embeddings
         )
         if not self._postgresql:
             event.listen(self._engine, "connect", _prepare)
@@ -86,7 +86,7 @@ class Database:
         self.close()
 
     def ping(self) -> None:
-        """Ask the database for a sign of life. Raises StoreError where there is none."""
+        """Check that the database answers. Raises StoreError if not."""
         with self._reading() as connection:
             connection.execute(select(tenants.c.name).limit(1))
 
@@ -97,9 +97,9 @@ class Database:
 
     @contextmanager
     def _writing(self, *, volatile: bool = False) -> Iterator[Connection]:
-        """A transaction that changes something; where it is volatile, it may be lost if the machine fails.
+        """Open a transaction that changes something.
 
-        Then it need not wait for the disk.
+        A volatile one need not wait for the disk: it may be lost if the machine fails.
         """
         with self._errors(), self._turn, self._engine.connect() as connection:
             connection = connection.execution_options(sfumato_write=True, sfumato_volatile=volatile)
@@ -107,7 +107,7 @@ class Database:
                 yield connection
 
     def _empty_log(self) -> None:
-        """Empty SQLite's write-ahead log, which still has what was there before it was forgotten."""
+        """Empty SQLite's write-ahead log, which still contains forgotten data."""
         if self._postgresql:
             return
         with (
@@ -115,18 +115,18 @@ class Database:
             self._engine.connect() as connection,
             closing(connection.connection.cursor()) as cursor,
         ):
-            # In no transaction. It waits for those who read, and at last leaves the work to the next one.
+            # Outside of transactions. It waits for readers; on timeout the next call does the work.
             cursor.execute("pragma wal_checkpoint(truncate)")
 
     @contextmanager
     def _outside_transactions(self) -> Iterator[Connection]:
-        """For what PostgreSQL does in none: indices that are made and dropped while others write."""
+        """Open a connection without a transaction: PostgreSQL needs that to change indices."""
         with self._errors(), self._engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def _tidying(self) -> Iterator[None]:
-        """Around what follows a change that is made: where it fails, the change stands, and it is logged."""
+        """Wrap the work after a change: if it fails, the change stands, and the failure is logged."""
         try:
             yield
         except StoreError as error:
@@ -138,9 +138,9 @@ class Database:
             yield
         except (SQLAlchemyError, sqlite3.Error) as error:
             where = self._url.render_as_string(hide_password=True)
-            # The error behind it may show what was being stored.
+            # The original error may show stored values.
             cure = _cure(error, self._url.database)
-            raise StoreError(f"{where}: {_happened(error)}: {cure}", full=cure in (_ROOM, _DISK)) from None
+            raise StoreError(f"{where}: {_describe(error)}: {cure}", full=cure in (_ROOM, _DISK)) from None
 
     @contextmanager
     def _conflicts(self, message: str) -> Iterator[None]:
@@ -152,7 +152,7 @@ class Database:
             raise
 
     def _make_tables(self) -> None:
-        """Make the tables of a new store. Raises StoreError for those of another program or version."""
+        """Create the tables of a new store. Raises StoreError for those of another program or version."""
         with self._engine.begin() as connection:
             if _version(connection) == VERSION:
                 return
@@ -164,9 +164,7 @@ class Database:
                 return
             where = self._url.render_as_string(hide_password=True)
             if version is not None:
-                raise StoreError(
-                    f"{where}: of version {version}, and {VERSION} is read here: begin a new store"
-                )
+                raise StoreError(f"{where}: is of version {version}, not {VERSION}: create a new store")
             if inspect(connection).get_table_names():
                 raise StoreError(f"{where}: has the tables of another program: name a database of its own")
             if self._postgresql:
@@ -184,24 +182,22 @@ def _parse(url: str) -> URL:
     if parsed.drivername not in {"sqlite", "postgresql", "postgresql+psycopg"}:
         raise ConfigError(f"a store of {parsed.drivername!r}: {forms}")
     if parsed.drivername == "sqlite" and parsed.database in {None, "", ":memory:"}:
-        raise ConfigError(f"a store in memory would be gone with the process: {forms}")
+        raise ConfigError(f"a store in memory would vanish with the process: {forms}")
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
 
 
 def _begin_file(url: URL) -> None:
-    """Make the file where it is missing, for its owner alone; SQLite's side files take the same mode."""
+    """Create the file if it is missing, for its owner only; SQLite's side files get the same mode."""
     assert url.database is not None
     try:
         os.close(os.open(url.database, os.O_CREAT | os.O_RDONLY, 0o600))
     except OSError as error:
-        message = (
-            f"{url.database}: {error.strerror}: name a file that can be written, in a folder that is there"
-        )
+        message = f"{url.database}: {error.strerror}: name a writable file in an existing folder"
         raise StoreError(message) from error
 
 
 def _prepare(connection: sqlite3.Connection, _: object) -> None:
-    """A new connection to SQLite."""
+    """Prepare a new connection to SQLite."""
     connection.isolation_level = None  # transactions are begun by _begin
     if connection.execute("pragma journal_mode").fetchone() != ("wal",):
         _to_wal(connection)
@@ -210,7 +206,7 @@ def _prepare(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _to_wal(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log, for which SQLite does not wait by itself when another does the same."""
+    """Switch to the write-ahead log; SQLite does not wait by itself if another process does the same."""
     until = time.monotonic() + _WAIT
     while True:
         try:
@@ -223,7 +219,7 @@ def _to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """A new transaction, as `Database._writing` wants it."""
+    """Begin a transaction with the options of `Database._writing`."""
     options = connection.get_execution_options()
     volatile = options.get("sfumato_volatile", False)
     if connection.dialect.name == "postgresql":
@@ -231,7 +227,7 @@ def _begin(connection: Connection) -> None:
             connection.exec_driver_sql("set local synchronous_commit = off")
         return
     if options.get("sfumato_write", False):
-        # FULL: what is acknowledged is on the disk.
+        # FULL: acknowledged changes are on the disk.
         connection.exec_driver_sql(f"pragma synchronous = {'normal' if volatile else 'full'}")
         connection.exec_driver_sql("begin immediate")
     else:
@@ -239,21 +235,21 @@ def _begin(connection: Connection) -> None:
 
 
 def _version(connection: Connection) -> int | None:
-    """Of the tables; None if there are none of ours."""
+    """Read the version of the tables; None if they do not exist."""
     if not inspect(connection).has_table(versions.name):
         return None
     version: int | None = connection.scalar(select(versions.c.version))
     return version
 
 
-def _happened(error: SQLAlchemyError | sqlite3.Error) -> str:
-    """What happened, without the values that were being stored."""
+def _describe(error: SQLAlchemyError | sqlite3.Error) -> str:
+    """Describe an error without the stored values."""
     # PostgreSQL shows values in the lines below the first one.
     return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 
 def _cure(error: SQLAlchemyError | sqlite3.Error, file: str | None) -> str:
-    """What to do. `file` is the database of SQLite."""
+    """Say what to do. `file` is the database of SQLite."""
     original: Any = getattr(error, "orig", None) or error
     if file and (words := databases.why_locked(original, Path(file))):
         return f"{words}; nothing was saved"
@@ -261,17 +257,17 @@ def _cure(error: SQLAlchemyError | sqlite3.Error, file: str | None) -> str:
     return _CURES.get(code & 0xFF if code is not None else getattr(original, "sqlstate", None), _OTHERWISE)
 
 
-_OTHERWISE = "see that the database runs and can be reached, then ask again: what was enrolled counts once"
+_OTHERWISE = "check that the database runs and can be reached, then ask again: examples count once"
 _ROOM = "the disk is full: make room and ask again; nothing was saved"
 _DISK = "the disk fails, or is full: make room, or replace it, and ask again; nothing was saved"
 _READ_ONLY = "it cannot be written: check its permissions and those of its folder; nothing was saved"
 _DAMAGED = "damaged, or not a store: restore it from a backup"
 _NO_VECTOR = "install pgvector on the machine of the database"
-_NO_RIGHT = "give its user the right; for pgvector, let a superuser run `create extension vector` in it, once"
+_NO_RIGHT = "give its user the right; for pgvector, a superuser runs `create extension vector` in it once"
 _CURES: dict[Any, str] = {
     # SQLite's result codes.
     sqlite3.SQLITE_FULL: _ROOM,
-    sqlite3.SQLITE_IOERR: _DISK,  # also where there is no room for the file that processes share
+    sqlite3.SQLITE_IOERR: _DISK,  # also without room for the file that processes share
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
@@ -282,7 +278,7 @@ _CURES: dict[Any, str] = {
     "25006": _READ_ONLY,
     "XX001": _DAMAGED,
     "XX002": _DAMAGED,
-    "53300": "it has no connection left: raise max_connections, or run fewer processes",
+    "53300": "it has no free connection: raise max_connections, or run fewer processes",
     "42501": _NO_RIGHT,
     "0A000": _NO_VECTOR,
 }

@@ -1,13 +1,13 @@
-"""What goes wrong with a store."""
+"""The errors of a store."""
 
 from sfumato.errors import SfumatoError
 
 
 class StoreError(SfumatoError):
-    """The database cannot be used now: unreachable, full, read-only, damaged, or no store.
+    """The database cannot be used now: unreachable, full, read-only, damaged, or not a store.
 
     Attributes:
-        full: its disk has no room, or fails; nothing was saved.
+        full: whether its disk is full or fails; nothing was saved.
     """
 
     def __init__(self, message: str, *, full: bool = False) -> None:
@@ -20,8 +20,8 @@ class NotFoundError(SfumatoError, LookupError):
 
 
 class ConflictError(SfumatoError):
-    """There is one of that name already."""
+    """The name is taken."""
 
 
 class QuotaError(SfumatoError):
-    """More examples than the key may store: nothing was enrolled."""
+    """The key may not store this many examples: nothing was enrolled."""

@@ -1,4 +1,4 @@
-"""Examples in the tables: what is kept of each, and the prototype that the examples of a class give."""
+"""Examples in the tables, and the prototypes computed from them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ with needs_extra("the store", "serve"):
 
 _DIMENSION = 16_000  # the most that pgvector holds
 
-# Made once: to put statements together takes as long as to run them.
+# Built once: building statements takes as long as running them.
 _CLASSES = select(classes.c.label, classes.c.id, classes.c.sum, classes.c.weight, classes.c.examples).where(
     classes.c.tenant == bindparam("tenant"),
     classes.c.classifier == bindparam("classifier"),
@@ -40,11 +40,11 @@ _UPDATE = (
 
 @dataclass(frozen=True)
 class Example:
-    """What is kept of one released image.
+    """The stored form of one released image.
 
     Attributes:
-        given_id: by which its class knows it again, whatever was released: whoever enrols it chooses it.
-        embedding, weight: what it adds to the prototype, and how much that weighs.
+        given_id: by which its class recognises it, whatever was released; the enrolling party chooses it.
+        embedding, weight: its contribution to the prototype, and the weight of that.
     """
 
     given_id: str
@@ -53,31 +53,31 @@ class Example:
 
 
 def check(example: Example) -> None:
-    """Raise DataError for an embedding or a weight that cannot be kept."""
+    """Raise DataError for an embedding or a weight that cannot be stored."""
     vector = example.embedding
     if vector.ndim != 1 or not 1 <= len(vector) <= _DIMENSION:
         raise DataError(f"an embedding of shape {vector.shape}: it is one row of 1 to {_DIMENSION:,} numbers")
     if not np.isfinite(vector.astype(np.float32)).all():
-        raise DataError("an embedding that is not finite: nothing was enrolled")
+        raise DataError("an embedding is not finite: nothing was enrolled")
     if not 0 < example.weight < np.inf:
-        raise DataError(f"a weight of {example.weight}: it is above 0 and finite")
+        raise DataError(f"a weight of {example.weight}: it must be above 0 and finite")
 
 
 def class_rows(connection: Connection, tenant: str, classifier: str, labels: Iterable[str]) -> dict[str, Any]:
-    """Id, sum, weight and examples of the classes of these labels, as far as there are any."""
+    """Read id, sum, weight and examples of the classes with these labels, if they exist."""
     wanted = {"tenant": tenant, "classifier": classifier, "labels": list(labels)}
     return {row.label: row for row in connection.execute(_CLASSES, wanted)}
 
 
-def known(
+def find_known(
     connection: Connection, tenant: str, rows: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Example]]
 ) -> dict[str, dict[str, str]]:
-    """Of each label, given id and id of those of the wanted examples that its class has already.
+    """Find, by label, given id and id of the wanted examples that the class already has.
 
     Args:
-        connection, tenant: where.
-        rows: of `class_rows`.
-        wanted: examples by their given id, of each label.
+        connection, tenant: the transaction and the tenant.
+        rows: from `class_rows`.
+        wanted: examples by given id, by label.
     """
     found: dict[str, dict[str, str]] = {label: {} for label in wanted}
     if rows:
@@ -91,12 +91,12 @@ def known(
 
 
 def common_dimension(new: Iterable[Example], dimension: int | None) -> int:
-    """The dimension of a classifier with new examples; `dimension`: of those that it has."""
+    """Return the dimension of a classifier with new examples; `dimension`: of its present ones."""
     for example in new:
         dimension = dimension or len(example.embedding)
         if len(example.embedding) != dimension:
             raise DataError(
-                f"an embedding of {len(example.embedding)} numbers, where this classifier has {dimension}: "
+                f"an embedding of {len(example.embedding)} numbers, and this classifier has {dimension}: "
                 "embed with the model that the classifier was made for"
             )
     assert dimension is not None  # there is at least one
@@ -104,7 +104,7 @@ def common_dimension(new: Iterable[Example], dimension: int | None) -> int:
 
 
 def check_quota(connection: Connection, by: Key, new: int) -> None:
-    """Raise QuotaError where a key would pass its quota by so many new examples."""
+    """Raise QuotaError if a key would pass its quota with the new examples."""
     if by.quota is None:
         return
     mine = connection.scalar(
@@ -113,8 +113,8 @@ def check_quota(connection: Connection, by: Key, new: int) -> None:
     assert mine is not None
     if mine + new > by.quota:
         raise QuotaError(
-            f"{new} new examples, where {max(by.quota - mine, 0)} of the {by.quota} of this key are "
-            "left: forget some, or ask the operator for a key with a larger quota"
+            f"{new} new examples, but only {max(by.quota - mine, 0)} of the {by.quota} of this key are left: "
+            "forget some, or ask the operator for a key with a larger quota"
         )
 
 
@@ -127,16 +127,16 @@ def add_to_classes(
     *,
     version: int,
 ) -> dict[str, int]:
-    """Add examples to the prototypes of their classes, and begin those that are new.
+    """Add examples to the prototypes of their classes, and create new classes.
 
     Args:
-        connection, tenant, classifier: where.
-        rows: of `class_rows`.
-        new: examples of each label, at least one.
-        version: of the classifier with them.
+        connection, tenant, classifier: the transaction and the classifier.
+        rows: from `class_rows`.
+        new: examples by label, at least one each.
+        version: the new version of the classifier.
 
     Returns:
-        The id of each class.
+        the id of each class.
     """
     begun, changed = [], []
     for label, given in new.items():
@@ -168,7 +168,7 @@ def keep(
     new: Mapping[str, Sequence[Example]],
     by: Key,
 ) -> dict[str, list[str]]:
-    """Keep examples of each label; `ids`: of the classes. Returns the ids of the examples."""
+    """Store examples by label; `ids`: of the classes. Returns the ids of the examples."""
     created = now()
     rows: dict[str, list[dict[str, Any]]] = {
         label: [
@@ -186,7 +186,7 @@ def keep(
 
 
 def recompute(connection: Connection, tenant: str, class_id: int, *, version: int) -> bool:
-    """Make the prototype of a class from its examples. Returns False where there are none: it goes."""
+    """Recompute the prototype of a class from its examples. Without any, delete the class, return False."""
     rows = connection.execute(
         select(examples.c.embedding, examples.c.weight).where(
             of(examples, tenant), examples.c["class"] == class_id
@@ -204,7 +204,7 @@ def recompute(connection: Connection, tenant: str, class_id: int, *, version: in
 
 
 def _prototype(total: np.ndarray, weight: float, count: int) -> dict[str, Any]:
-    """The columns of a class that depend on its examples."""
+    """Return the columns of a class that depend on its examples."""
     return {
         **{"sum": total.astype("<f8").tobytes(), "weight": weight, "examples": count},
         **{"vector": mean_of(total, weight)},

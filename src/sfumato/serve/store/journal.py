@@ -1,4 +1,4 @@
-"""The audit log of a tenant: a row for every change, written in the transaction that makes the change."""
+"""The audit log of a tenant: a row for every change, written in the transaction of the change."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -23,14 +23,14 @@ Action = Literal[
 
 
 def note(connection: Connection, by: Key, action: Action, count: int = 0, **what: str) -> None:
-    """Write that a key did something.
+    """Record an action of a key.
 
     Args:
         connection: the transaction of the change.
-        by: whose key.
-        action: what was done.
-        count: how many examples it was.
-        what: the classifier, label or example it was done to; of keys, `label` is the id of that key.
+        by: the key.
+        action: the action.
+        count: the number of examples concerned.
+        what: the classifier, label or example concerned; for keys, `label` is the id of the key.
     """
     note_each(connection, by, action, [{"examples": count}], **what)
 
@@ -38,6 +38,6 @@ def note(connection: Connection, by: Key, action: Action, count: int = 0, **what
 def note_each(
     connection: Connection, by: Key, action: Action, entries: Sequence[dict[str, Any]], **what: str
 ) -> None:
-    """Write a row for each entry, which has the columns that are its own; as `note` otherwise."""
+    """Record a row for each entry, with its own columns; otherwise like `note`."""
     row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, **what}
     connection.execute(insert(audit), [row | entry for entry in entries])

@@ -1,4 +1,4 @@
-"""Who may ask: tenants, their keys, and how many requests each makes."""
+"""Access to the service: tenants, their keys, and the requests that each makes."""
 
 import hashlib
 import secrets
@@ -19,16 +19,31 @@ from sfumato.serve.store.schema import keys, signing, tenants, windows
 with needs_extra("the store", "serve"):
     from sqlalchemy import Double, case, cast, extract, func, insert, literal, select, update
 
-REMEMBERED = 1.0  # seconds, for which a key that was found is known without the database
+REMEMBERED = 1.0  # seconds that a key is cached
 
 _MOST_REMEMBERED = 10_000  # keys
-_DRAWS = 100  # of requests by a process, in a window of which it gets all
-_WINDOW = 60.0  # seconds, in which the requests of a key are counted
+_DRAWS = 100  # draws of requests by a process that uses up a whole window
+_WINDOW = 60.0  # seconds over which the requests of a key are counted
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key: its tenant, role and limits; never the secret itself."""
+
+    id: str
+    tenant: str
+    role: Role
+    name: str
+    rate: int | None  # requests a minute
+    quota: int | None  # examples stored at most
+    created: datetime
+    expires: datetime | None  # invalid from then on
+    revoked: datetime | None
 
 
 @dataclass
 class _Remembered:
-    """A key as the database had it, until when on the monotonic clock that will do, and who asks before."""
+    """A cached key, its expiry on the monotonic clock, and whether a request already refreshes it."""
 
     key: Key
     until: float
@@ -37,27 +52,28 @@ class _Remembered:
 
 @dataclass
 class _Drawn:
-    """Requests that a key may still make by this process, in a window that lasts until then."""
+    """Requests that a key may still make through this process, and the end of their window."""
 
     requests: int
     until: float
 
 
 class Admissions:
-    """What a process knows of keys without the database. Threads share it.
+    """A process's cache of keys. Threads share it.
 
-    State: keys that were found within REMEMBERED seconds, requests that were drawn for keys, and how many
-    keys were revoked here.
+    State: keys that were found within REMEMBERED seconds, requests that were drawn for keys, and the number
+        of
+    keys revoked here.
     """
 
     def __init__(self) -> None:
         self.revocations = 0
-        self._lock = threading.Lock()  # held for no longer than a look takes
+        self._lock = threading.Lock()  # held only for a look-up
         self._remembered: dict[bytes, _Remembered] = {}  # by the hash of the secret
         self._drawn: dict[str, _Drawn] = {}  # by the id of the key
 
-    def admitted(self, hashed: bytes) -> Key | None:
-        """See Keys.admitted."""
+    def admit(self, hashed: bytes) -> Key | None:
+        """See Keys.admit."""
         at = time.monotonic()
         with self._lock:
             remembered = self._remembered.get(hashed)
@@ -70,7 +86,7 @@ class Admissions:
             return key if key.rate is None or self._spend(key, at) else None
 
     def remember(self, hashed: bytes, key: Key, *, asked: float, revocations: int) -> None:
-        """Know a key that was asked for at a time, unless one was revoked since: it may be this one."""
+        """Cache a key that was read at a time, unless a key was revoked since: it may be this one."""
         with self._lock:
             if self.revocations == revocations:
                 if len(self._remembered) >= _MOST_REMEMBERED:
@@ -79,18 +95,18 @@ class Admissions:
                 self._remembered[hashed] = _Remembered(key, asked + left)
 
     def revoke(self) -> None:
-        """Ask the database for every key from now on."""
+        """Empty the cache, so that the database is asked for every key."""
         with self._lock:
             self.revocations += 1
             self._remembered.clear()
 
     def spend(self, key: Key, at: float) -> bool:
-        """Count a request by what was drawn before. Returns whether anything was left of it."""
+        """Count a request against those drawn before. Returns whether any were left."""
         with self._lock:
             return self._spend(key, at)
 
     def keep(self, key: Key, requests: int, *, until: float) -> None:
-        """Keep requests that were drawn for later, until their window is over."""
+        """Store drawn requests for later, until their window ends."""
         at = time.monotonic()
         with self._lock:
             kept = self._drawn.get(key.id)
@@ -107,20 +123,20 @@ class Admissions:
 
 
 class Keys(Database):
-    """Tenants, and the keys by which they ask. State: connections, and what is known without them."""
+    """Tenants and their keys. State: connections, and the cache of keys."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._admissions = Admissions()
 
     def create_tenant(self, name: str) -> None:
-        """Begin a tenant, of 1 to 200 characters. Raises ConflictError where it is there already."""
+        """Create a tenant, of 1 to 200 characters. Raises ConflictError if it exists."""
         check_text("tenant", name)
         with self._conflicts(f"a tenant {name!r} already exists"), self._writing() as connection:
             connection.execute(insert(tenants).values(name=name, created=now()))
 
     def tenants(self) -> list[str]:
-        """The names of all, in order."""
+        """List the names of all tenants, in order."""
         with self._reading() as connection:
             return sorted(connection.scalars(select(tenants.c.name)))
 
@@ -135,32 +151,32 @@ class Keys(Database):
         expires: datetime | None = None,
         by: Key | None = None,
     ) -> tuple[Key, str]:
-        """Make a key, and its secret of 256 bits, which nothing can show again.
+        """Create a key, and its secret of 256 bits, which cannot be shown again.
 
         Args:
-            tenant: who it is for.
+            tenant: the owner.
             role: "read" to list and classify, "write" to enrol and forget as well, "admin" for everything.
             name: of the device or person, 1 to 200 characters.
             rate: requests a minute, 1 or more; None for any number.
-            quota: examples that may lie in the store by this key, 0 or more; None for any number.
-            expires: when it becomes worthless, with a time zone; None for never. The clock is that of the
-                machine that serves.
-            by: the key of the tenant that asks for it, for the audit log; None for the operator.
+            quota: examples that the key may store, 0 or more; None for any number.
+            expires: when it becomes invalid, with a time zone; None for never. The clock is that of the
+                serving machine.
+            by: the key of the tenant that creates it, for the audit log; None for the operator.
 
         Raises:
-            ConfigError: a role, rate, quota or end that cannot be.
-            NotFoundError: no such tenant, or `by` is of another.
-            QuotaError: `by` has a limit or an end, which a key that it makes would lift.
+            ConfigError: an invalid role, rate, quota or end.
+            NotFoundError: no such tenant, or `by` belongs to another.
+            QuotaError: `by` has a limit or an end that the new key would lift.
         """
         if role not in get_args(Role):
             raise ConfigError(f"role {role!r}: choose one of {', '.join(get_args(Role))}")
         if rate is not None and not 1 <= rate < 2**31:
-            raise ConfigError(f"rate={rate}: requests a minute are 1 or more; to stop a key, revoke it")
+            raise ConfigError(f"rate={rate}: at least 1 request a minute; to stop a key, revoke it")
         if quota is not None and not 0 <= quota < 2**31:
-            raise ConfigError(f"quota={quota}: the most examples of a key is 0 or more")
+            raise ConfigError(f"quota={quota}: the quota of examples is at least 0")
         until = None if expires is None else expires.timestamp()
         if until is not None and until <= now():
-            raise ConfigError(f"expires={expires:%Y-%m-%d %H:%M %Z}: this is over: choose a later time")
+            raise ConfigError(f"expires={expires:%Y-%m-%d %H:%M %Z}: this time is past: choose a later one")
         check_text("tenant", tenant)
         check_text("name of a key", name)
         if by is not None:
@@ -181,7 +197,7 @@ class Keys(Database):
         return _key(row), secret
 
     def key(self, secret: str) -> Key | None:
-        """Whose secret it is; None where it is nobody's, was revoked, or has expired."""
+        """Find the key of a secret; None if there is none, or if it was revoked or has expired."""
         hashed, asked, revocations = _hash(secret), time.monotonic(), self._admissions.revocations
         lasts = keys.c.expires.is_(None) | (keys.c.expires > now())
         query = select(*_KEY).where(keys.c.hash == hashed, keys.c.revoked.is_(None), lasts)
@@ -193,24 +209,24 @@ class Keys(Database):
         self._admissions.remember(hashed, key, asked=asked, revocations=revocations)
         return key
 
-    def admitted(self, secret: str) -> Key | None:
-        """Whose secret it is, and one more request of that key, without asking the database.
+    def admit(self, secret: str) -> Key | None:
+        """Find the key of a secret and count a request, by the cache alone.
 
-        A key that `key` found is remembered for REMEMBERED seconds, in which it is good for requests even
-        where another process revokes it; `revoke` of this store is obeyed at once.
+        A key that `key` found is cached for REMEMBERED seconds. During these it admits requests even if
+        another process revokes it; `revoke` of this store takes effect at once.
 
         Returns:
-            None where only the database can tell: ask `key`, then `take`. Of many requests at once one is
-            told so a little early, so that not all have to wait.
+            None if the database has to be asked: call `key`, then `take`. Shortly before a cached key
+            expires, one of many simultaneous requests gets None, so that the others need not wait.
         """
-        return self._admissions.admitted(_hash(secret))
+        return self._admissions.admit(_hash(secret))
 
     def signing_key(self) -> bytes:
-        """The private key of Ed25519 that signs answer tables: 32 bytes, drawn when it is first asked for."""
+        """Return the private Ed25519 key that signs answer tables: 32 bytes, drawn at first use."""
         private = self._signing_key()
         if private is None:
             drawn = insert(signing).values(id=1, private=secrets.token_bytes(32))
-            # If another process was first, that one is meant.
+            # If another process was first, its key counts.
             with suppress(ConflictError), self._conflicts("drawn already"), self._writing() as connection:
                 connection.execute(drawn)
             private = self._signing_key()
@@ -223,48 +239,48 @@ class Keys(Database):
         return None if private is None else bytes(private)
 
     def keys(self, tenant: str) -> list[Key]:
-        """All keys of a tenant, revoked and expired ones too, the oldest first."""
+        """List all keys of a tenant, revoked and expired ones too, the oldest first."""
         query = select(*_KEY).where(keys.c.tenant == tenant).order_by(keys.c.created, keys.c.id)
         with self._reading() as connection:
             return [_key(row) for row in connection.execute(query).mappings()]
 
     def revoke(self, key_id: str, *, by: Key | None = None) -> None:
-        """Make a key worthless for good, from the next call on; see `admitted` for other processes.
+        """Revoke a key for good, from the next call on; see `admit` for other processes.
 
         What it enrolled stays.
 
         Args:
-            key_id: of any tenant; of that of `by`, where that is said.
-            by: the key that asks for it, for the audit log; None for the operator.
+            key_id: of any tenant; with `by`, of its tenant.
+            by: the key that revokes it, for the audit log; None for the operator.
 
         Raises:
-            NotFoundError: there is no such key.
-            ConflictError: it is `by` itself, without which nobody of the tenant might be left to make keys.
+            NotFoundError: no such key.
+            ConflictError: it is `by` itself: the tenant might be left without an admin key.
         """
         if by is not None and by.id == key_id:
-            raise ConflictError("this is the key that asks: revoke it by another key of the role admin")
+            raise ConflictError("this is the key that asks: revoke it with another key of the role admin")
         with self._writing() as connection:
             revoked = func.coalesce(keys.c.revoked, now())
             revoke = update(keys).where(keys.c.id == key_id).values(revoked=revoked)
             if by is not None:
                 revoke = revoke.where(keys.c.tenant == by.tenant)
             if not ID.fullmatch(key_id.removeprefix("k-")) or not connection.execute(revoke).rowcount:
-                raise NotFoundError(f"no key {key_id!r}: list those there are")
+                raise NotFoundError(f"no key {key_id!r}: list the keys")
             if by is not None:
                 note(connection, by, "revoke key", label=key_id)
         self._admissions.revoke()
 
     def take(self, key: Key) -> float:
-        """Count a request of a key. Returns 0.0 where it is allowed, else the seconds to wait.
+        """Count a request of a key. Returns 0.0 if it is allowed, else the seconds to wait.
 
         Guarantees: of the requests of all processes together, at most `key.rate` are allowed in a window. A
-        window begins with a request and lasts 60 s; 60 s that lie across two of them can hold twice as many.
-        Of high rates, a process draws a hundredth at a time, which it then counts down by itself: what it has
-        drawn and does not need by the end of the window, no other process can use.
+        window begins with a request and lasts 60 s; 60 s across two windows can hold twice as many. At high
+        rates, a process draws a hundredth at a time and counts it down by itself; no other process can use
+        requests that it drew and did not need by the end of the window.
 
-        The clock is PostgreSQL's own; or for SQLite the monotonic one, which all processes of a machine have.
-        So it changes nothing to set the clock of a machine that serves. To set that of PostgreSQL's machine
-        forward ends the windows under way early, once; to set it back lengthens them, to 120 s at most.
+        The clock is PostgreSQL's own; for SQLite it is the monotonic one, which all processes of a machine
+        share. So setting the clock of a serving machine changes nothing. Setting that of PostgreSQL's machine
+        forward ends the current windows early, once; setting it back lengthens them, to 120 s at most.
         """
         if key.rate is None:
             return 0.0
@@ -276,7 +292,7 @@ class Keys(Database):
         if self._postgresql:
             now = cast(extract("epoch", func.statement_timestamp()), Double)
         passed = now - windows.c.started
-        # After a restart of the machine the monotonic clock begins again, as if a clock were set back by far.
+        # A restart of the machine resets the monotonic clock, like a clock set back by far.
         over = (passed >= _WINDOW) | (passed < -_WINDOW)
         query = (
             update(windows)
@@ -284,7 +300,7 @@ class Keys(Database):
             .values(
                 used=case(
                     (passed >= _WINDOW, drawn),
-                    (windows.c.used >= key.rate, key.rate + drawn),  # none of them was left
+                    (windows.c.used >= key.rate, key.rate + drawn),  # none was left
                     else_=windows.c.used + drawn,
                 ),
                 started=case((over, now), else_=windows.c.started),
@@ -305,17 +321,15 @@ _KEY = [column for column in keys.c if column.name != "hash"]
 
 
 def _check_maker(by: Key, tenant: str, until: float | None) -> None:
-    """Raise NotFoundError for a key of another tenant, QuotaError where the new key would lift a limit."""
+    """Raise NotFoundError for a key of another tenant, QuotaError if the new key would lift a limit."""
     if by.tenant != tenant:
         raise NotFoundError(f"no key {by.id!r} in this tenant")
     if by.rate is not None or by.quota is not None:
         raise QuotaError(
-            "this key has a limit, which keys that it makes would lift: ask who runs the service to make them"
+            "this key has a limit, which a new key would lift: ask the operator of the service for new keys"
         )
     if by.expires is not None and (until is None or until > by.expires.timestamp()):
-        raise QuotaError(
-            f"this key expires at {by.expires:%Y-%m-%d %H:%M %Z}: a key that it makes must expire by then"
-        )
+        raise QuotaError(f"this key expires at {by.expires:%Y-%m-%d %H:%M %Z}: a new key must expire by then")
 
 
 def _hash(secret: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What the parts of the store share: ids, times, texts, and whose a row is."""
+"""Shared parts of the store: ids, times, texts, and conditions for rows."""
 
 import re
 import secrets
@@ -38,33 +38,33 @@ class Key:
 
 
 def new_id() -> str:
-    """A name that no other row has."""
+    """Draw an id that no other row has."""
     return secrets.token_hex(12)
 
 
 def now() -> float:
-    """Seconds since 1970, in whole microseconds, as datetime has them."""
+    """Return the time in seconds since 1970, in whole microseconds like datetime."""
     return round(time.time(), 6)
 
 
 def moment(seconds: float) -> datetime:
-    """A time of the tables, in UTC."""
+    """Convert a time of the tables to UTC."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def of(table: Any, tenant: str) -> Any:
-    """The condition that a row is a tenant's."""
+    """Return the condition that a row belongs to a tenant."""
     return table.c.tenant == tenant
 
 
-def named(tenant: str, classifier: str) -> tuple[Any, Any]:
-    """The condition of one classifier. Raises NotFoundError as check_id does."""
+def is_classifier(tenant: str, classifier: str) -> tuple[Any, Any]:
+    """Return the condition for one classifier. Raises NotFoundError as check_id does."""
     check_id(classifier)
     return of(classifiers, tenant), classifiers.c.id == classifier
 
 
 def check_id(classifier: str) -> None:
-    """Raise NotFoundError for what no database could look for."""
+    """Raise NotFoundError for an id that no row can have."""
     if not ID.fullmatch(classifier):
         raise no_classifier()
 
@@ -75,21 +75,19 @@ def for_update(query: Any) -> Any:
 
 
 def no_classifier() -> NotFoundError:
-    """What a tenant is told of a classifier that is not there, or another's."""
-    return NotFoundError("no such classifier here: list those there are")
+    """Make the error for a classifier that does not exist, or belongs to another tenant."""
+    return NotFoundError("no such classifier here: list your classifiers")
 
 
 def check_text(what: str, value: str) -> None:
-    """Raise DataError for a name or label that cannot be kept."""
+    """Raise DataError for a name or label that cannot be stored."""
     if not 1 <= len(value) <= _LABEL or not storable(value):
-        raise DataError(
-            f"{what}: 1 to {_LABEL} characters, none of them a control character; this has {len(value)}"
-        )
+        raise DataError(f"{what}: 1 to {_LABEL} characters without control characters; this has {len(value)}")
 
 
 def storable(value: str) -> bool:
-    """Whether databases can keep a text.
+    """Whether databases can store a text.
 
-    Control characters would break lines, and neither they nor halves of characters can all be stored.
+    Control characters would break lines; neither they nor surrogates can be stored everywhere.
     """
     return not any(unicodedata.category(character) in {"Cc", "Cs"} for character in value)

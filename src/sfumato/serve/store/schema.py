@@ -1,7 +1,7 @@
 """The tables of the store, the same ones in SQLite and PostgreSQL.
 
-Every table names the tenant, and the keys between tables include it: a row cannot point at what belongs to
-another. There is no column for an image or a release. Times are seconds since 1970, UTC.
+Every table names the tenant, and the keys between tables include it: a row cannot refer to another tenant's
+row. There is no column for an image or a release. Times are seconds since 1970, UTC.
 """
 
 from typing import Any
@@ -38,11 +38,11 @@ class Vector(TypeDecorator[np.ndarray]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """The type of this database."""
+        """Return the type for this database."""
         return dialect.type_descriptor(VECTOR() if dialect.name == "postgresql" else LargeBinary())
 
     def process_bind_param(self, value: np.ndarray | None, dialect: Dialect) -> Any:
-        """To the database."""
+        """Convert a value for the database."""
         return value if value is None or dialect.name == "postgresql" else value.astype("<f4").tobytes()
 
 
@@ -72,12 +72,12 @@ keys = Table(
     Column("rate", Integer),  # requests a minute; null: no limit
     Column("quota", Integer),  # examples stored at most; null: no limit
     Column("created", Double, nullable=False),
-    Column("expires", Double),  # from when it is worthless; null: never
+    Column("expires", Double),  # invalid from then on; null: never
     Column("revoked", Double),
     UniqueConstraint("tenant", "id"),
 )
 
-# The private key that signs answer tables, in one row: every process of the service has the same.
+# The private key that signs answer tables, in one row: every process of the service uses it.
 signing = Table(
     "signing",
     metadata,
@@ -85,7 +85,7 @@ signing = Table(
     Column("private", LargeBinary, nullable=False),  # of Ed25519, 32 bytes
 )
 
-# The minute that a key's requests are counted in.
+# The present window of a key's requests.
 windows = Table(
     "windows",
     metadata,
@@ -106,7 +106,7 @@ classifiers = Table(
     Column("created", Double, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("dimension", Integer),  # null until the first example
-    Column("forgotten", BigInteger, nullable=False, server_default="0"),  # version that lost a class last
+    Column("forgotten", BigInteger, nullable=False, server_default="0"),  # the last version that lost a class
     UniqueConstraint("tenant", "id"),
     UniqueConstraint("tenant", "name"),
 )

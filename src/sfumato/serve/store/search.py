@@ -1,4 +1,4 @@
-"""The nearest prototypes: all of a classifier at once, or found in the database."""
+"""The nearest prototypes: all of a classifier at once, or by a search in the database."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -10,20 +10,20 @@ import numpy as np
 
 from sfumato.errors import DataError, needs_extra
 from sfumato.serve.store.database import Database
-from sfumato.serve.store.rows import WITH_CLASSES, check_id, named, no_classifier, of
+from sfumato.serve.store.rows import WITH_CLASSES, check_id, is_classifier, no_classifier, of
 from sfumato.serve.store.schema import classes, classifiers
 
 with needs_extra("the store", "serve"):
     from pgvector.sqlalchemy import VECTOR
     from sqlalchemy import Connection, Double, TextClause, bindparam, cast, func, select, text
 
-MANY = 100_000  # prototypes of a classifier, from which on `Search.index` makes an index
+MANY = 100_000  # prototypes of a classifier from which `Search.index` builds an index
 
 _INDEXED = 2_000  # the longest vectors that pgvector's HNSW takes
 _CANDIDATES = 200  # of an HNSW search; pgvector takes up to 1,000
-_PART = 10_000  # prototypes of SQLite that are looked at together
+_PART = 10_000  # prototypes of SQLite read together
 
-# Made once: to put it together takes as long as to ask it.
+# Built once: building it takes as long as running it.
 _VERSION = select(classifiers.c.version, classifiers.c.forgotten).where(
     classifiers.c.tenant == bindparam("tenant"), classifiers.c.id == bindparam("classifier")
 )
@@ -34,14 +34,14 @@ class Prototypes:
     """The classes of a classifier at one moment: a row of `vectors`, means, for each label."""
 
     version: int
-    ids: np.ndarray  # (K,) int64 of the classes, which grow
+    ids: np.ndarray  # (K,) int64 of the classes, ascending
     labels: tuple[str, ...]
     vectors: np.ndarray  # (K, D) float32
     examples: tuple[int, ...]
-    weights: np.ndarray  # (K,) float64, the sums of those of the examples
+    weights: np.ndarray  # (K,) float64, the sums of the weights of examples
 
     def with_changes(self, changed: "Prototypes") -> "Prototypes":
-        """These, with what was changed or begun since in its place; no class was forgotten meanwhile."""
+        """Merge changed and new prototypes; no class was forgotten meanwhile."""
         places = np.searchsorted(self.ids, changed.ids)
         known = places < len(self.ids)
         known[known] = self.ids[places[known]] == changed.ids[known]
@@ -59,7 +59,7 @@ class Prototypes:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A class near a query, and of how many examples its prototype is."""
+    """A class near a query, and the number of its examples."""
 
     label: str
     squared_euclidean: float
@@ -67,20 +67,20 @@ class Neighbour:
 
 
 class Search(Database):
-    """Prototypes, and those nearest to a query."""
+    """Reads prototypes, and finds those nearest to a query."""
 
     def prototypes(
         self, tenant: str, classifier: str, *, known: Prototypes | None = None
     ) -> Prototypes | None:
-        """The prototypes of a classifier, all of one version.
+        """Read the prototypes of a classifier, all of one version.
 
         Args:
-            tenant, classifier: of which.
-            known: those of an earlier call, of which only what was changed since is read; unless a class was
-                forgotten since: then all are.
+            tenant, classifier: the classifier.
+            known: those of an earlier call. Only changes since then are read, unless a class was forgotten
+                since: then all are.
 
         Returns:
-            None where those that are known are of the present version.
+            None if the known ones are of the present version.
         """
         check_id(classifier)
         with self._reading() as connection:
@@ -90,21 +90,21 @@ class Search(Database):
             if known is not None and found.version == known.version:
                 return None
             if known is not None and found.forgotten <= known.version and known.labels:
-                # Its own look at `forgotten`: another may have been lost between the two statements.
+                # Checks `forgotten` again: a class may have been lost between the two statements.
                 changed = connection.execute(self._all_of(tenant, classifier, since=known.version)).all()
                 if changed and changed[0].forgotten <= known.version:
-                    return known.with_changes(self._decoded(changed))
+                    return known.with_changes(self._decode(changed))
             rows = connection.execute(self._all_of(tenant, classifier)).all()
         if not rows:
             raise no_classifier()
-        return self._decoded(rows)
+        return self._decode(rows)
 
     def count(self, tenant: str, classifier: str) -> tuple[int, int]:
-        """How many prototypes a classifier has, and how many numbers each of them; 0 before the first."""
+        """Count the prototypes of a classifier, and the numbers of each; 0 before the first."""
         query = (
             select(func.count(classes.c.id), func.coalesce(func.max(classifiers.c.dimension), 0))
             .select_from(WITH_CLASSES)
-            .where(*named(tenant, classifier))
+            .where(*is_classifier(tenant, classifier))
             .group_by(classifiers.c.id)
         )
         with self._reading() as connection:
@@ -114,11 +114,11 @@ class Search(Database):
         return row[0], row[1]
 
     def _all_of(self, tenant: str, classifier: str, *, since: int | None = None) -> Any:
-        """The statement for prototypes, which sees one moment; where there are no classes, a row of nulls.
+        """Build the statement for prototypes at one moment; without classes it gives one row of nulls.
 
-        `since`: those alone that were changed after that version.
+        `since`: only those changed after that version.
         """
-        # The same numbers: of PostgreSQL, the bytes of the sum are read sooner than the text of a vector.
+        # In PostgreSQL, the bytes of the sum are read faster than the text of the vector.
         numbers = classes.c.sum if self._postgresql else classes.c.vector
         query = (
             select(
@@ -126,13 +126,13 @@ class Search(Database):
                 *(numbers, classes.c.weight, classes.c.examples, classifiers.c.forgotten),
             )
             .select_from(WITH_CLASSES)
-            .where(*named(tenant, classifier))
+            .where(*is_classifier(tenant, classifier))
             .order_by(classes.c.id)
         )
         return query if since is None else query.where(classes.c.version > since)
 
-    def _decoded(self, rows: Sequence[Any]) -> Prototypes:
-        """The prototypes of some rows of `_all_of`, at least one."""
+    def _decode(self, rows: Sequence[Any]) -> Prototypes:
+        """Decode prototypes from rows of `_all_of`, at least one."""
         version, dimension = rows[0].version, rows[0].dimension or 0
         if rows[0].id is None:
             none, vectors = np.zeros(0, np.int64), np.zeros((0, dimension), np.float32)
@@ -148,25 +148,25 @@ class Search(Database):
     def nearest(
         self, tenant: str, classifier: str, queries: np.ndarray, *, count: int
     ) -> list[list[Neighbour]]:
-        """The classes with the nearest prototypes, found in the database: for galleries too large to keep.
+        """Find the classes with the nearest prototypes in the database: for galleries too large to cache.
 
-        Exact; or where `index` has made one, by an HNSW index, which may miss some (benchmarks/store.py).
-        Without one every call reads all prototypes, SQLite's a part at a time: better keep them at hand, see
+        Exact, unless `index` has built an HNSW index, which may miss some (benchmarks/store.py). Without an
+        index every call reads all prototypes, SQLite's a part at a time: cache them if possible, see
         `prototypes`.
 
         Args:
-            tenant, classifier: where.
+            tenant, classifier: the classifier.
             queries: (Q, D) finite.
-            count: how many for each, the nearest first.
+            count: the number for each query, the nearest first.
 
         Raises:
-            DataError: queries of another dimension.
+            DataError: the queries have another dimension.
         """
         if not self._postgresql:
             return self._nearest_of_all(tenant, classifier, queries, count)
         with self._reading() as connection:
             row = connection.execute(
-                select(classifiers.c.dimension).where(*named(tenant, classifier))
+                select(classifiers.c.dimension).where(*is_classifier(tenant, classifier))
             ).one_or_none()
             if row is None:
                 raise no_classifier()
@@ -175,10 +175,10 @@ class Search(Database):
             _check_queries(queries, row.dimension)
             by_index = count <= _CANDIDATES and _has_index(connection, classifier)
             if by_index:
-                # Never by reading and sorting all, which the planner likes for queries of many columns.
+                # Forbid reading and sorting all, which the planner prefers for queries of many columns.
                 connection.execute(text("set local enable_sort = off"))
                 connection.execute(text(f"set local hnsw.ef_search = {_CANDIDATES}"))
-                # Past what was deleted and not yet vacuumed.
+                # Skip rows that were deleted and not yet vacuumed.
                 connection.execute(text("set local hnsw.iterative_scan = strict_order"))
             statement = _by_distance(tenant, classifier, row.dimension, count, by_index=by_index)
             return [
@@ -192,13 +192,13 @@ class Search(Database):
     def _nearest_of_all(
         self, tenant: str, classifier: str, queries: np.ndarray, count: int
     ) -> list[list[Neighbour]]:
-        """By reading all, of which no more than a part is held."""
+        """Find the nearest by reading all, a part at a time."""
         query = self._all_of(tenant, classifier).execution_options(yield_per=_PART)
         nearest: list[list[Neighbour]] = [[] for _ in queries]
         with self._reading() as connection:
             there = False
             for rows in connection.execute(query).partitions():
-                there, part = True, self._decoded(rows)
+                there, part = True, self._decode(rows)
                 if part.labels:
                     _check_queries(queries, part.vectors.shape[1])
                     nearest = _nearest(part, queries, count, beside=nearest)
@@ -207,14 +207,15 @@ class Search(Database):
         return nearest
 
     def index(self, tenant: str, classifier: str) -> bool:
-        """Make `nearest` fast for a classifier of 100,000 classes and more: an HNSW index of its own.
+        """Speed up `nearest` for a classifier of 100,000 classes or more by an HNSW index.
 
-        Source: Malkov & Yashunin 2018, as pgvector builds it: M = 16 links, 64 candidates. Enrolment goes on
+        Source: Malkov & Yashunin 2018, as pgvector builds it: M = 16 links, 64 candidates. Enrolment
+            continues
         meanwhile, and keeps the index up to date later. It takes minutes: call it in the background, as often
-        as you like. SQLite has no such index, and pgvector none for vectors of more than 2,000 numbers.
+        as you like. SQLite has no such index, nor does pgvector for vectors of more than 2,000 numbers.
 
         Returns:
-            Whether there is one now.
+            whether there is one now.
         """
         if not self._postgresql:
             return False
@@ -226,9 +227,9 @@ class Search(Database):
             if count < MANY or dimension > _INDEXED:
                 return False
             if not connection.scalar(select(func.pg_try_advisory_lock(lock))):
-                return False  # another process makes it now
+                return False  # another process is building it
             try:
-                # One that was interrupted is there, and of no use.
+                # An interrupted index exists and is unusable.
                 connection.execute(drop_index(classifier))
                 connection.execute(
                     text(
@@ -242,13 +243,13 @@ class Search(Database):
 
 
 def _by_distance(tenant: str, classifier: str, dimension: int, count: int, *, by_index: bool) -> Any:
-    """PostgreSQL's statement for the classes nearest to a vector `wanted`."""
+    """Build PostgreSQL's statement for the classes nearest to a vector `wanted`."""
     vector: Any = classes.c.vector
     if by_index:
         vector = cast(vector, VECTOR(dimension))
     wanted = bindparam("wanted", type_=VECTOR(dimension))
     distance = vector.op("<->", return_type=Double)(cast(wanted, wanted.type))
-    # A partial index is used where its condition stands in the query, as text.
+    # A partial index is used if the query contains its condition as text.
     only = classes.c.classifier == bindparam("only", classifier, literal_execute=True)
     return (
         select(classes.c.label, distance.label("distance"), classes.c.examples)
@@ -261,7 +262,7 @@ def _by_distance(tenant: str, classifier: str, dimension: int, count: int, *, by
 def _nearest(
     gallery: Prototypes, queries: np.ndarray, count: int, *, beside: Iterable[list[Neighbour]]
 ) -> list[list[Neighbour]]:
-    """The nearest to each query, of a gallery and of those that were found before."""
+    """Find the nearest to each query, in a gallery and among those found before."""
     vectors = gallery.vectors.astype(np.float64)  # (K, D)
     squares = np.einsum("kd,kd->k", vectors, vectors)
     answers = []
@@ -284,10 +285,10 @@ def _index_name(classifier: str) -> str:
 
 
 def drop_index(classifier: str) -> TextClause:
-    """The statement after which a classifier has no index, outside of a transaction."""
+    """Build the statement that drops a classifier's index, outside of a transaction."""
     return text(f'drop index concurrently if exists "{_index_name(classifier)}"')
 
 
 def _check_queries(queries: np.ndarray, dimension: int) -> None:
     if queries.ndim != 2 or queries.shape[1] != dimension or not np.isfinite(queries).all():
-        raise DataError(f"queries of shape {queries.shape}: here they are rows of {dimension} finite numbers")
+        raise DataError(f"queries of shape {queries.shape}: they must be rows of {dimension} finite numbers")

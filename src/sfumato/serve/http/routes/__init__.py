@@ -1,4 +1,4 @@
-"""The resources of the API: each module has the routes of one, in its `router`."""
+"""The resources of the API: each module has the routes of one in its `router`."""
 
 from sfumato.serve.http.routes import (
     answers,
@@ -12,5 +12,5 @@ from sfumato.serve.http.routes import (
     tenant,
 )
 
-# The first one is looked for first: answers are asked for most.
+# Matched in this order: answers are the most frequent.
 RESOURCES = (answers, models, classifiers, classes, examples, tables, tenant, keys, health)

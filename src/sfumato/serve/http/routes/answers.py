@@ -1,12 +1,12 @@
-"""What images are of, by a classifier."""
+"""The answers of a classifier."""
 
 from typing import Annotated
 
 from sfumato.errors import needs_extra
 from sfumato.serve.http import problems
 from sfumato.serve.http.access import Reader
-from sfumato.serve.http.bodies import received
-from sfumato.serve.http.confidence import as_told
+from sfumato.serve.http.bodies import receive
+from sfumato.serve.http.confidence import limit_confidence
 from sfumato.serve.http.problems import Problem
 from sfumato.serve.http.routes.parameters import DIGITS, RELEASE_BODY, Id, Spec
 from sfumato.serve.service import Serving
@@ -41,7 +41,7 @@ async def classify(
     the body is too large; 415 if it is of another type; 422 if it was not protected as the model demands.
     """
     with service.room.share() as share:
-        body = await received(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
+        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
         embeddings = await service.embed(body.model, body.inputs)
     answers = await service.galleries.answer(
         *(key.tenant, classifier, embeddings),
@@ -51,7 +51,7 @@ async def classify(
     )
     if not answers[0].guesses:
         raise Problem(409, "the classifier has no class: enrol examples first")
-    # Not as Answers, which would be checked again. No JSON has infinity, which distances of the largest
-    # features are.
-    text = to_json({"images": as_told(answers, service.config)}, inf_nan_mode="null")
+    # Not as Answers, which would be checked again. JSON has no infinity, a possible distance of the largest
+    # features.
+    text = to_json({"images": limit_confidence(answers, service.config)}, inf_nan_mode="null")
     return Response(text, media_type="application/json")

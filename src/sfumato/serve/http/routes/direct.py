@@ -1,9 +1,9 @@
-"""Plain questions, which are asked thousands of times a second, without the framework between.
+"""A fast path for plain questions, which arrive thousands of times a second.
 
-FastAPI resolves the route, the dependencies and the parameters of every request anew, which takes longer than
-an answer of a small model. A plain question, whose few parameters are as most are, is understood here; every
-other one is left to FastAPI, with all its refusals. Both end in the same function, by the same check of the
-key.
+FastAPI resolves the route, the dependencies and the parameters of every request again, which takes longer
+than
+an answer of a small model. This module parses a plain question, with the usual few parameters; FastAPI gets
+all others, with all its refusals. Both call the same function after the same check of the key.
 """
 
 import re
@@ -26,7 +26,7 @@ _PATH = re.compile(answers.PATH.replace("{classifier}", f"({ID.strip('^$')})"))
 
 
 class Direct:
-    """The application, before which plain questions are answered."""
+    """Answers plain questions, and passes the others to the application."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -46,14 +46,14 @@ class Direct:
             key = await self._reads(service, request.headers.get(HEADER))
             response = await answers.classify(key, service, request=request, **question)
         except Problem as problem:
-            response = await problems.of_problem(request, problem)
+            response = await problems.answer_problem(request, problem)
         except SfumatoError as error:
-            response = await problems.of_ours(request, error)
+            response = await problems.answer_error(request, error)
         await response(scope, receive, send)
 
 
 def plain(scope: Scope) -> dict[str, Any] | None:
-    """What a plain question asks for: a classifier, and maybe how many classes; None of others."""
+    """Parse a plain question: a classifier, and maybe the number of classes; None for others."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return None
     path = _PATH.fullmatch(scope["path"])

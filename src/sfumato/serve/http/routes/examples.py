@@ -1,4 +1,4 @@
-"""The examples of classes: enrolled as releases, kept as embeddings."""
+"""The examples of classes: enrolled as releases, stored as embeddings."""
 
 import hashlib
 import secrets
@@ -11,7 +11,7 @@ from sfumato.errors import needs_extra
 from sfumato.serve.hiding import Hiding
 from sfumato.serve.http import problems
 from sfumato.serve.http.access import Writer
-from sfumato.serve.http.bodies import Received, received
+from sfumato.serve.http.bodies import Received, receive
 from sfumato.serve.http.routes.parameters import LABELLED_BODY, RELEASE_BODY, Id, Label, Spec
 from sfumato.serve.service import Serving, in_thread
 from sfumato.serve.store import Example
@@ -62,7 +62,7 @@ async def enrol(
         return service.store.enrol(key.tenant, classifier, label, examples, by=key)
 
     with service.room.share() as share:
-        body = await received(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
+        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
         return await in_thread(keep, body, await service.embed(body.model, body.inputs))
 
 
@@ -87,7 +87,7 @@ async def enrol_many(key: Writer, service: Serving, classifier: Id, request: Req
         )
 
     with service.room.share() as share:
-        body = await received(
+        body = await receive(
             service, request, share, tenant=key.tenant, classifier=classifier, with_labels=True
         )
         return await in_thread(keep, body, await service.embed(body.model, body.inputs))
@@ -112,5 +112,5 @@ def _examples(
 
 
 def _id_in_request(key: str, row: int) -> str:
-    """The id of an image of a request that has an Idempotency-Key."""
+    """Return the id of an image in a request with an Idempotency-Key."""
     return hashlib.sha256(f"{key} {row}".encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""How a server is: for its operators, without a key of a tenant."""
+"""The health of a server, for its operators, without a key of a tenant."""
 
 import hmac
 
@@ -12,7 +12,7 @@ with needs_extra("the server", "serve"):
     from fastapi import APIRouter, Request, Response
 
 router = APIRouter(responses=problems.RESPONSES)
-counts = APIRouter()  # for a server that has a key of its metrics
+counts = APIRouter()  # for a server with a key for its metrics
 
 
 @router.get("/health/live")

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from sfumato.errors import needs_extra
 from sfumato.serve.http import problems
 from sfumato.serve.http.access import Admin
-from sfumato.serve.http.bodies import of_json, wanted
+from sfumato.serve.http.bodies import json_body, receive_json
 from sfumato.serve.http.routes.parameters import Id
 from sfumato.serve.service import Serving, in_thread
 from sfumato.wire.messages import KeyInfo, MadeKey, NewKey
@@ -22,7 +22,7 @@ async def list_keys(key: Admin, service: Serving) -> list[KeyInfo]:
     return [KeyInfo(**asdict(each)) for each in await in_thread(service.store.keys, key.tenant)]
 
 
-@router.post("/v1/keys", status_code=201, openapi_extra=of_json(NewKey))
+@router.post("/v1/keys", status_code=201, openapi_extra=json_body(NewKey))
 async def create_key(key: Admin, service: Serving, request: Request) -> MadeKey:
     """Create a key of your tenant. Needs the role `admin`.
 
@@ -30,7 +30,7 @@ async def create_key(key: Admin, service: Serving, request: Request) -> MadeKey:
 
     Errors: 403 if your own key has a rate, a quota or an earlier end, which a new key would lift.
     """
-    new = await wanted(NewKey, request, service)
+    new = await receive_json(NewKey, request, service)
     made, secret = await in_thread(lambda: service.store.create_key(key.tenant, **new.model_dump(), by=key))
     return MadeKey(**asdict(made), secret=secret)
 

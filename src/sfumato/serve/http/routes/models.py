@@ -53,6 +53,6 @@ def _describe(model: Served) -> ModelInfo:
 
 
 def _naming(model: Served, demand: Demand) -> str:
-    """What is proved of who a release shows; of a feature or a code without noise, which devices choose."""
+    """State what is proved about naming; devices choose the noise of a feature or a code, so without it."""
     counted = Counted(2**model.dimension if demand.kind == "bits" else None)
     return naming_words(demand.protection or counted, model.shape)

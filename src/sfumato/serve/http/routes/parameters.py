@@ -1,4 +1,4 @@
-"""What addresses hold: ids, labels, numbers and times, checked before a route sees them."""
+"""The parameters of addresses: ids, labels, numbers and times, checked before a route sees them."""
 
 import re
 from typing import Annotated, Any

@@ -42,7 +42,7 @@ async def answer_table(
     made_of = model.demands[0].made_of
     if made_of is not None and if_none_match == tag_of(info.version, made_of):
         return Response(status_code=304)
-    table = await in_thread(service.tables.made, key.tenant, info, model)
+    table = await in_thread(service.tables.make, key.tenant, info, model)
     if table is None:
         raise Problem(409, "the classifier has no class: enrol examples first")
     return Response(table.content, media_type=MEDIA_TYPE, headers={"etag": table.version_tag})

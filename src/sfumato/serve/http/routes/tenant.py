@@ -1,4 +1,4 @@
-"""What a tenant may see and forget of itself as a whole: its audit log, and everything."""
+"""A tenant as a whole: its audit log, and forgetting everything."""
 
 from typing import Annotated
 
