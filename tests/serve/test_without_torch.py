@@ -20,7 +20,7 @@ from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import exported, models
 from sfumato.serve.http.app import create
-from sfumato.serve.served import Demand, _means, seen
+from sfumato.serve.served import Demand, _means, input_maker
 from sfumato.serve.store import Store
 
 SPEC = "dp-pix:cell=4,epsilon=3"
@@ -237,7 +237,7 @@ def test_a_release_of_the_same_cells_is_what_the_network_sees():
     demand = Demand("pixelize:cell=4", None, None)
     assert release.cell == 4
     as_it_is, by_pixels = (
-        models.input_maker(4, None)(each, demand)
+        input_maker(4, None)(each, demand)
         for each in (release, type(release)(release.pictures(), release.spec, release.size))
     )
     np.testing.assert_allclose(as_it_is, by_pixels, rtol=0, atol=1e-6)

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 EXPORTED = ".onnx"  # the suffix of the files that `sfumato export` writes, see serve.exported
 
 _MEASURED_BATCH = 16
-_MEASURED_PIXELS = 1 << 20  # of a batch, of large images fewer
+_MEASURED_PIXELS = 1 << 20  # of a batch; batches of large images are smaller
 
 
 @lru_cache(maxsize=256)
 def code_of(spec: str) -> Code:
-    """The code that a spec names; a device sends the same one again and again. Raises SpecError."""
+    """Parse the spec of a code; cached, since a device sends the same one often. Raises SpecError."""
     code: Code = parse_as(spec, {CODE: Code})
     return code
 
@@ -45,7 +45,7 @@ class Demand:
 
     Attributes:
         spec: as it travels, see sfumato.protect.spec.portable.
-        made_of: the digest of the artefact that the spec names; None where it names none, or nobody knows.
+        made_of: the digest of the artefact that the spec names; None without one, or if unknown.
         protection: None for a private feature or a code, whose noise is the device's choice.
         weight: of a support image in a prototype, see FewShotModel.weight.
         kind: of the releases: "pixels", with or without a mask, "numbers" or "bits".
@@ -60,23 +60,23 @@ class Demand:
 
 @dataclass(frozen=True)
 class Served:
-    """A model under the name that clients know.
+    """A model that a server runs.
 
     Attributes:
-        name: see above.
+        name: the name that clients know.
         kind: of the artefact.
-        demands: the protections that it was trained for; one, but for a range.
+        demands: the protections that it was trained for; several only for a range.
         shape: C, H and W of the originals.
         dimension: D, of an embedding.
-        refusal: when an answer is "none of these"; None where that was never measured. See refusal_of.
-        prepare: a release by one of the demands -> (N, ...) float32, what `run` takes.
+        refusal: decides when an answer is "none of these"; None if never measured. See refusal_of.
+        prepare: makes the input of `run`, (N, ...) float32, from a release by one of the demands.
         run: (N, ...) float32 of any releases -> (N, D) float32.
-        network: what `run` computes, for other ways to compute it; None where it computes nothing.
-        by: what computes it.
-        codes: how prototypes are made, of a code; None for means.
-        digest: the SHA-256 of the artefact's file; None where it was not read from one.
-        device_side: of a code, the file of `sfumato export` by which a browser makes it; None without one.
-        cell, positions: how `prepare` makes what a network sees, see seen.
+        network: the network that `run` computes, for export; None if it computes nothing.
+        by: the library that computes it.
+        codes: for a code, the way of making prototypes; None for means.
+        digest: the SHA-256 of the artefact's file; None if it was not read from one.
+        device_side: for a code, the file of `sfumato export` by which a browser makes it; None without one.
+        cell, positions: of the input of the network, see input_maker.
     """
 
     name: str
@@ -96,34 +96,34 @@ class Served:
     positions: Mapping[str, Sequence[float]] | None = None
 
     def weight(self, release: AnyRelease, demand: Demand) -> float:
-        """What each image of a release weighs in a prototype."""
+        """Return the weight of each image of a release in a prototype."""
         return demand.weight if self.codes is None else self.codes.weight(code_of(release.spec))
 
     def refusal_of(self, release: AnyRelease) -> Refusal | None:
-        """When an answer to these queries is "none of these"; None where that was never measured."""
+        """Return the refusal for these queries, "none of these"; None if never measured."""
         return self.refusal if self.codes is None else self.codes.refusal_of(code_of(release.spec))
 
 
 def example(served: Served) -> np.ndarray:
-    """What `run` takes, of a batch of black images."""
+    """Make an input of `run` from a batch of black images."""
     _, height, width = served.shape
     batch = min(_MEASURED_BATCH, max(2, _MEASURED_PIXELS // (height * width)))
     images = np.zeros((batch, *served.shape), np.uint8)
     return served.prepare(Release(images, served.demands[0].spec, (height, width)), served.demands[0])
 
 
-def seen(cell: int, positions: Mapping[str, Sequence[float]] | None) -> Callable[..., np.ndarray]:
-    """What makes the input of a network of a release by one of its protections: (N, C + K, h, w) float32.
+def input_maker(cell: int, positions: Mapping[str, Sequence[float]] | None) -> Callable[..., np.ndarray]:
+    """Return a function that makes the input of a network, (N, C + K, h, w) float32, from a release.
 
     Args:
         cell: the side of the squares of pixels whose means the network sees.
-        positions: of each protection, by its spec, the K numbers that the network is told of it, each a
-            plane; None where it is told none.
+        positions: for each protection, by its spec, the K numbers that the network gets about it, each as a
+            plane; None if it gets none.
     """
 
     def prepare(release: AnyRelease, demand: Demand) -> np.ndarray:
         assert isinstance(release, Release)
-        if release.cell == cell:  # the mean of a cell is what travelled
+        if release.cell == cell:  # the release already has the means of cells
             images = release.array.astype(np.float32) / np.float32(255)
         else:
             images = _means(release.pictures(), cell)
@@ -137,7 +137,7 @@ def seen(cell: int, positions: Mapping[str, Sequence[float]] | None) -> Callable
 
 
 def _means(images: np.ndarray, cell: int) -> np.ndarray:
-    """(N, C, H, W) uint8 -> (N, C, h, w) float32 in [0, 1], the means of cells, cut at the border."""
+    """Average cells: (N, C, H, W) uint8 -> (N, C, h, w) float32 in [0, 1]; cells are cut at the border."""
     if cell == 1:
         return images.astype(np.float32) / np.float32(255)
     height, width = images.shape[2:]

@@ -194,8 +194,8 @@ def find_standing_out(
 ) -> dict[str, float]:
     """Find the classes that may not be enrolled, since one release names them more often than `at_most`.
 
-    The measure is the best adversary, who has all images of the classes that stay; see chances_by_class. The most
-    exposed class is removed, until none is left. Nothing is charged, and nothing leaves.
+    The measure is the best adversary, who has all images of the classes that stay; see chances_by_class. The
+    most exposed class is removed, until none is left. Nothing is charged, and nothing leaves.
 
     Args:
         protection: a code of at most 12 bits.

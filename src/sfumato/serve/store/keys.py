@@ -26,21 +26,6 @@ _DRAWS = 100  # draws of requests by a process that uses up a whole window
 _WINDOW = 60.0  # seconds over which the requests of a key are counted
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key: its tenant, role and limits; never the secret itself."""
-
-    id: str
-    tenant: str
-    role: Role
-    name: str
-    rate: int | None  # requests a minute
-    quota: int | None  # examples stored at most
-    created: datetime
-    expires: datetime | None  # invalid from then on
-    revoked: datetime | None
-
-
 @dataclass
 class _Remembered:
     """A cached key, its expiry on the monotonic clock, and whether a request already refreshes it."""

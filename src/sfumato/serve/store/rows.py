@@ -1,4 +1,4 @@
-"""Shared parts of the store: ids, times, texts, and conditions for rows."""
+"""Shared parts of the store: keys, ids, times, texts, and conditions for rows."""
 
 import re
 import secrets
@@ -24,7 +24,7 @@ Role = Literal["read", "write", "admin"]
 
 @dataclass(frozen=True)
 class Key:
-    """Who asks, for which tenant, and what they may do; never the secret itself."""
+    """A key: its tenant, role and limits; never the secret itself."""
 
     id: str
     tenant: str
@@ -33,7 +33,7 @@ class Key:
     rate: int | None  # requests a minute
     quota: int | None  # examples stored at most
     created: datetime
-    expires: datetime | None  # from when it is worthless
+    expires: datetime | None  # invalid from then on
     revoked: datetime | None
 
 
