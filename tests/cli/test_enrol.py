@@ -239,7 +239,7 @@ def test_codes_are_enrolled_and_classified_and_it_is_said_once_what_they_prove_o
         said = command(
             "classify", url, "people", photos / "ben" / "1.png", "--with", f"code:artefact={other}"
         )
-        assert "another artefact than hats was made for" in said.err
+        assert "not the artefact that hats was made for" in said.err
         check_mistake(command("enrol", url, "people", photos, "--with", "code:artefact=gone"), "no such file")
 
 

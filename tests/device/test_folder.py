@@ -1277,7 +1277,7 @@ def test_a_worker_that_is_killed_is_an_error_of_ours(place: Place):
 
 IN_SMALL_TASKS = """
 import sys
-from sfumato.device import folder, listing
+from sfumato.device.jobs import folder, listing
 from sfumato.base.engines import EngineConfig
 from sfumato.protect import parse
 

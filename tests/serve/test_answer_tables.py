@@ -151,7 +151,9 @@ def test_a_service_whose_key_changed_is_refused(device: Device, images: torch.Te
         (pin,) = [pin for (_, name), pin in ledger.summary().pins.items() if not name]
         assert len(pin.spec) == 64
         ledger.set_pin("http://127.0.0.1:9", "", "0" * 64)
-    with pytest.raises(ConfigError, match=r"signed by .*, and by 0000000000000000\.\.\. before: .*unpin"):
+    with pytest.raises(
+        ConfigError, match=r"signed by .*, and were signed by 0000000000000000\.\.\. before: .*unpin"
+    ):
         device.ask("answer_table")
 
 

@@ -1118,7 +1118,7 @@ def test_the_description_of_the_api_is_open_and_of_version_3_1(site: Site):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"most_bytes": 0}, "most_bytes=0: above 0"),
+        ({"most_bytes": 0}, "most_bytes=0: must be above 0"),
         ({"most_held": 15_000_000}, "most_held=15000000: at least most_bytes=16000000"),
         ({"header_seconds": 0}, "header_seconds=0: above 0"),
         ({"most_connections": 0}, "connections=0: above 0"),

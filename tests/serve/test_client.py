@@ -29,7 +29,6 @@ from PIL import Image
 from sqlalchemy import select
 
 from sfumato import images, wire
-from sfumato.device import client as module
 from sfumato.device.client import (
     AsyncClient,
     Client,
@@ -41,6 +40,7 @@ from sfumato.device.client import (
     exchange,
     sources,
 )
+from sfumato.device.client import client as module
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import seeded_noise
@@ -728,12 +728,12 @@ def test_of_a_protection_that_names_an_artefact_the_device_has_its_own_copy(tmp_
     model = named(["mask:artefact=m.safetensors"], ["a" * 64])
     for spec in ("mask:artefact=m.safetensors", " feature:artefact=m,noise=0", "blur:radius=2@box:file=b"):
         with pytest.raises(
-            ConfigError, match=r"no file of this device: name your own copy of that (artefact|file)"
+            ConfigError, match=r"cannot choose a file here: name your own copy of that (artefact|file)"
         ):
             demands.demand(named([spec], [None]), spec)
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"another")
-    with pytest.raises(ConfigError, match=r"another artefact than m was made for: .* begins with aaaa"):
+    with pytest.raises(ConfigError, match=r"not the artefact that m was made for: .* begins with aaaa"):
         demands.check_takes(model, parse(f"mask:artefact={path}"))
     own = parse(f"mask:artefact={path}")
     for made in ([own.digest()], [None], []):

@@ -460,10 +460,8 @@ def test_of_prototypes_that_are_known_only_those_that_changed_are_read(
     known = store.prototypes("museum", hats.id)
     store.enrol_many("museum", hats.id, {"b": some(2), "d": some(1, 2)}, by=key)
     read = []
-    real = store._decoded
-    monkeypatch.setattr(
-        store, "_decoded", lambda rows: read.append([row.label for row in rows]) or real(rows)
-    )
+    real = store._decode
+    monkeypatch.setattr(store, "_decode", lambda rows: read.append([row.label for row in rows]) or real(rows))
     found = store.prototypes("museum", hats.id, known=known)
     assert read == [["b", "d"]]
     assert found is not None
@@ -1107,9 +1105,7 @@ def test_the_file_is_for_its_owner_alone(tmp_path: Path, open_store: Open):
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path):
-    with pytest.raises(
-        StoreError, match=r"none/store.db: No such file or directory: name a file that can be"
-    ):
+    with pytest.raises(StoreError, match=r"none/store.db: No such file or directory: name a writable file"):
         Store(f"sqlite:///{tmp_path}/none/store.db")
 
 

@@ -239,12 +239,12 @@ def test_pixels_in_place_of_a_mask_or_of_cells_are_refused():
     clear = released("none", worst())
     with pytest.raises(NotProtectedError, match="it has no mask"):
         check(clear, demand(Mask("m.safetensors", keep=0.25)))
-    with pytest.raises(NotProtectedError, match="a value for each pixel, and not 4x4 pixels"):
+    with pytest.raises(NotProtectedError, match="a value for each pixel, not 4x4 pixels"):
         check(clear, demand("pixelize:cell=4"))
     with pytest.raises(NotProtectedError, match="it is masked"):
         check(masked([25], "none"), demand("none"))
     finer = replace(released("pixelize:cell=2", worst()), spec="pixelize:cell=1/4")
-    with pytest.raises(NotProtectedError, match="a value for each 2x2 pixels, and not "):
+    with pytest.raises(NotProtectedError, match="a value for each 2x2 pixels, not "):
         check(finer, demand("pixelize:cell=1/4"))
 
 

@@ -177,7 +177,7 @@ def test_without_pytorch_a_model_that_needs_it_says_how_to_export_it(tmp_path: P
 
 def test_a_model_for_masks_or_of_another_kind_is_not_exported_for_a_service(tmp_path: Path):
     masks = untrained(tmp_path, "m", "mask:artefact=k.safetensors,keep=0.3")
-    with pytest.raises(ArtefactError, match="for masks, whose releases PyTorch reads: serve the artefact"):
+    with pytest.raises(ArtefactError, match="reading their releases needs PyTorch: serve the artefact"):
         exported.export(masks, tmp_path / "m.onnx", check=pictures(1))
     code = models.load(encoder(tmp_path / "c.safetensors", bits=3))
     with pytest.raises(ArtefactError, match="is a 'code', for which a server computes nothing: serve it as"):
