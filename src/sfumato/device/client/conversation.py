@@ -43,7 +43,7 @@ from sfumato.device.client.outgoing import (
     example_id,
     find_standing_out,
 )
-from sfumato.device.client.sources import Source, as_list, batches
+from sfumato.device.client.sources import Source, as_list, batches, fit
 from sfumato.errors import BudgetExceededError, ConfigError, DataError, ImageError, did_you_mean
 from sfumato.protect.code import Code, signs
 from sfumato.protect.release import Trained
@@ -293,8 +293,8 @@ class Conversation:
             raise ConfigError(f"batch={batch!r}: {did_you_mean(str(batch), get_args(Batch))}")
         subject = yield from self._subject(classifier, begin=False)
         if batch == "level":
-            return (yield from batches(as_list(subject, sources, top, failed))
-        images: Iterable[Image] = map(Image, listed(sources))
+            return (yield from self._classify_level(subject, sources, top, failed))
+        images: Iterable[Image] = map(Image, as_list(sources))
         if batch == "shuffled":
             images = list(images)
             order = _SYSTEM.sample(range(len(images)), len(images))
@@ -303,7 +303,9 @@ class Conversation:
         for part in batches(images, subject.shape):
             sent = self._outgoing.release(
                 *(subject.protection, part, subject.shape),
-                None if failed is None without `failed`, errors are None else sent.images
+                None if failed is None else lambda image, error: failed(image.source, error),
+            )
+            released = () if sent is None else sent.images
             answers = [] if sent is None else (yield from self._ask_classes(subject, sent.content, top))
             if len(answers) != len(released):
                 raise ServiceError(f"{self.url}: {len(answers)} answers for {len(released)} images")
@@ -332,9 +334,9 @@ class Conversation:
         if len(answers) != len(codes):
             raise ServiceError(f"{self.url}: {len(answers)} answers for {len(codes)} codes")
         guesses: list[list[Guess]] = []
-        for source in listed(sources):
+        for source in as_list(sources):
             try:
-                own = signs(code.encode(fitted(source, subject.shape)[1][None])).numpy()
+                own = signs(code.encode(fit(source, subject.shape)[1][None])).numpy()
             except ImageError as error:
                 if failed is None:
                     raise
