@@ -159,7 +159,7 @@ def adversaries(shared: Shared) -> dict[str, Scores]:
 
 
 def named(
-    numbers: Tensor, others: Tensor, view: View, *, panel: int = PANEL, seed: int = 0
+    numbers: Tensor, others: Tensor, view: View, *, panel: int = PANEL, images: int = 1, seed: int = 0
 ) -> dict[str, Any]:
     """How often each adversary names people, from each number of releases.
 
@@ -168,6 +168,7 @@ def named(
         others: (O, T', d) the same of people whom nobody looks for.
         view: what of it is sent, image after image; called for each order of images anew.
         panel: people of a panel; twice as many at least are needed.
+        images: of each photograph, which follow each other: all are known, or all are to be named.
         seed: of halves, panels and orders.
     """
     draw = torch.Generator().manual_seed(seed)
@@ -176,7 +177,9 @@ def named(
     panels = people // 2 // panel
     gallery, probes, who = [], [], []
     for _ in range(DRAWS):
-        order = torch.rand(people, pictures, generator=draw).argsort(1).to(numbers.device)
+        known = torch.rand(people, pictures // images, generator=draw).argsort(1).argsort(1)
+        late = (known >= pictures // images // 2).float().repeat_interleave(images, 1)
+        order = (late + torch.rand(people, pictures, generator=draw)).argsort(1).to(numbers.device)
         sent = view(numbers.gather(1, order[..., None].expand_as(numbers)))
         for half in halves:
             for members in half[torch.randperm(len(half), generator=draw)].split(panel)[:panels]:

@@ -17,7 +17,7 @@ after each release (`tracked`).
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -26,15 +26,17 @@ from typing import Any
 import torch
 from naming import PANEL, View, named
 from pool import Options, Task, card, options, run, undone
-from scenes import Sizes, drawn, read
+from scenes import Sizes, drawn, read, rows
 from torch import Tensor
 
+from sfumato.data import same_scenes
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.episodes import Sampler, Shape, seed_of
+from sfumato.episodes import Sampler, Shape, fitted, seed_of
 from sfumato.learn import code
 from sfumato.learn.code import CodeConfig, CodeModel, coded, episode_loss
 from sfumato.learn.fit import Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies
+from sfumato.learn.same_scenes import shift
 
 SEEDS = (0, 1, 2)
 STEPS, EPOCH = 1000, 25
@@ -57,6 +59,8 @@ class Training:
         steady: weights are at their height from the first step.
         flip: in training and at the test.
         longer: times as many steps.
+        people: who train, by the library alone, `learn.code.train`; 0 for the loop in here, and everybody.
+        weight: of the same scenes, there.
     """
 
     bits: int = 16
@@ -67,6 +71,8 @@ class Training:
     steady: bool = False
     flip: float | None = None
     longer: int = 1
+    people: int = 0
+    weight: float = 0.0
 
 
 TRAININGS = {
@@ -92,6 +98,19 @@ TRAININGS = {
 }
 
 
+# By the library: with as many people and steps as `sfumato demo` has, then with all people.
+OF_DEMO = CodeConfig(bits=16, pretraining_epochs=4, epochs=10, halve_every=3)
+BY_LIBRARY = {
+    "the demo's": Training(images="own", people=144),
+    "the demo's, same_scenes=1": Training(images="own", people=144, weight=1),
+    "the demo's, four times as long": Training(images="own", people=144, longer=4),
+    "the demo's, same_scenes=1, four times as long": Training(images="own", people=144, weight=1, longer=4),
+    "twelve times as long as the demo's, same_scenes=1": Training(
+        images="own", people=384, weight=1, longer=12
+    ),
+}
+
+
 # Trainings that are done again in a world of other people and other hats, since the others were compared on the first.
 AGAIN = ("sets 100, pairs 5, three times as long", "episodes alone, three times as long")
 OTHER_WORLD = 1
@@ -105,6 +124,7 @@ def tasks() -> list[Task]:
     pairs = [(name, seed) for names in _by_worth() for seed, name in product(SEEDS, names)]
     first = [_task(name, seed, 0) for name, seed in pairs]
     again = [*product(AGAIN, OTHER_SEEDS), *product([RANDOM], SEEDS)]
+    again += [(name, seed) for seed, name in product(SEEDS, BY_LIBRARY)]
     return first + [_task(name, seed, OTHER_WORLD) for name, seed in again]
 
 
@@ -112,7 +132,12 @@ def _task(name: str, seed: int, world: int) -> Task:
     where = f", world {world}" if world else ""
     return Task(
         f"{name}, seed {seed}{where}",
-        {**asdict(TRAININGS.get(name, Training())), "name": name, "seed": seed, "world": world},
+        {
+            **asdict((TRAININGS | BY_LIBRARY).get(name, Training())),
+            "name": name,
+            "seed": seed,
+            "world": world,
+        },
     )
 
 
@@ -193,6 +218,30 @@ def train(training: Training, sizes: Sizes, folder: Path, *, seed: int, steps: i
     return model
 
 
+def by_library(
+    training: Training, sizes: Sizes, folder: Path, *, world: int, seed: int, scale: float
+) -> CodeModel:
+    """The encoder as a study trains it."""
+    shown, images = rows(sizes, "own", world), read(folder, "own")[0]
+    names = ("identity", "headwear", "hair_color", "expression", "glasses", "gender", "age")
+    codes = {name: getattr(shown, name) for name in names}
+    labels = {name: Label(each, tuple(map(str, range(int(each.max()) + 1)))) for name, each in codes.items()}
+    everybody = LabelledImages("faces", images, labels)
+    who = everybody.classes("identity")[: training.people]
+    data = everybody.rows(torch.isin(codes["identity"], who).nonzero().flatten())
+    longer = training.longer if scale == 1 else 1
+    config = replace(
+        OF_DEMO,
+        pretraining_epochs=OF_DEMO.pretraining_epochs * longer,
+        epochs=OF_DEMO.epochs * longer,
+        halve_every=OF_DEMO.halve_every * longer,
+        same_scenes=training.weight,
+    )
+    config = fitted(config, data.label("headwear").codes)
+    sets = same_scenes.drawn(data, seed=world) if training.weight else None
+    return code.train(data, config, target="headwear", same_scenes=sets, seed=seed, device=card())
+
+
 def penalty(numbers: Tensor, training: Training, config: CodeConfig) -> Tensor:
     """What one set costs. (P, S, b) numbers of people in the same scenes."""
     total = numbers.new_zeros(())
@@ -205,13 +254,6 @@ def penalty(numbers: Tensor, training: Training, config: CodeConfig) -> Tensor:
             bits = torch.cat([bits, bits[..., first] * bits[..., second]], 2)
         total = total + max(training.sets, training.products) * shift(bits)
     return total
-
-
-def shift(codes: Tensor) -> Tensor:
-    """An estimate without bias of the variance of people's mean codes, mean over bits. (P, S, b) in the same scenes."""
-    halves = codes.unflatten(1, (2, -1)).mean(2)  # (P, 2, b)
-    about = halves - halves.mean(0)
-    return (about[:, 0] * about[:, 1]).sum(0).mean() / (len(codes) - 1)
 
 
 def view(name: str, usual: Tensor, flip: float | None) -> View:
@@ -279,8 +321,7 @@ def accuracy(sent: Tensor, hats: Tensor, seed: int) -> tuple[float, float]:
         Label(hats.flatten(), tuple(map(str, range(int(hats.max()) + 1)))),
     )
     rows = Sampler(label, TEST).draw(EPISODES, torch.Generator().manual_seed(seed))
-    ties = torch.Generator().manual_seed(seed)
-    found = episode_accuracies(codes, rows, shot=TEST.shot, ties=ties)
+    found = episode_accuracies(codes, rows, shot=TEST.shot)
     return round(found.mean().item(), 5), round(1.96 * found.std().item() / math.sqrt(len(found)), 5)
 
 
@@ -292,11 +333,16 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     if settings["name"] == RANDOM:
         draw = torch.Generator().manual_seed(seed)
         (numbers, hats), (others, _) = (
-            (torch.randn(*labels.shape, training.bits, generator=draw), labels)
+            (torch.randn(*labels.shape, training.bits, generator=draw).to(card()), labels)
             for labels in (hats_of(folder, "test"), hats_of(folder, "others"))
         )
     else:
-        model = train(training, sizes, folder, seed=seed, steps=max(EPOCH * 4, int(STEPS * given.scale)))
+        if training.people:
+            world = settings["world"]
+            model = by_library(training, sizes, folder, world=world, seed=seed, scale=given.scale)
+        else:
+            steps = max(EPOCH * 4, int(STEPS * given.scale))
+            model = train(training, sizes, folder, seed=seed, steps=steps)
         (numbers, hats), (others, _) = (numbers_of(model, folder, kind) for kind in ("test", "others"))
     usual = (others > 0).float().mean((0, 1))
     found = {}

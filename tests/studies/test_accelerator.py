@@ -9,7 +9,9 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "accelerator"))
 
+import hats
 import naming
+import photographs
 import pool
 import releases
 
@@ -54,19 +56,6 @@ def test_thresholds_of_their_own_take_away_what_people_differ_by_in_the_mean():
     assert abs(named(0.5, "balanced")["10"] - 1 / 8) < 0.09
 
 
-def test_the_shift_of_people_is_estimated_without_bias_from_the_same_scenes():
-    draw = torch.Generator().manual_seed(0)
-    scenes = torch.randn(300, 1, 20, 4, generator=draw)  # in common, and without effect
-    chance = torch.randn(300, 12, 20, 4, generator=draw)
-    people = 0.3 * torch.randn(300, 12, 1, 4, generator=draw)
-    found = [
-        torch.stack([releases.shift(each) for each in codes])
-        for codes in (scenes + chance, scenes + chance + people)
-    ]
-    assert found[0].mean().item() == pytest.approx(0, abs=0.003)
-    assert found[1].mean().item() == pytest.approx(0.09, abs=0.006)
-
-
 def test_a_balanced_batch_sets_each_bit_as_often_as_others_do():
     sent = releases.balanced(numbers(5, 2.0, pictures=200), torch.tensor([0.5, 0.25, 0.5, 0.5, 0.5, 0.1]))
     shares = (sent > 0).float().unflatten(1, (2, 100)).mean(2)
@@ -76,6 +65,44 @@ def test_a_balanced_batch_sets_each_bit_as_often_as_others_do():
 def test_tracked_thresholds_bring_each_bit_to_what_others_send():
     sent = releases.tracked(numbers(5, 1.0, pictures=2000), torch.full((6,), 0.5))
     assert torch.allclose((sent[:, 500:] > 0).float().mean(1), torch.tensor(0.5), atol=0.02)
+
+
+def test_a_hat_is_pasted_with_nothing_left_of_the_other_hat():
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (12, 3, 8, 8), dtype=torch.uint8, generator=draw)
+    regions = torch.rand(12, 8, 8, generator=draw) < 0.3
+    identity = torch.arange(12) // 3
+    made = hats.pasted(images, regions, identity, people=4, scenes=6)(draw)  # (P, S, C, H, W)
+    assert made.shape == (4, 6, 3, 8, 8)
+    # Each image is one that was given, outside of both regions, and the hat of its scene inside of one's own.
+    for scene in made.unbind(1):
+        given = [
+            i for i in range(12) if all((x[:, regions[i]] == images[i][:, regions[i]]).all() for x in scene)
+        ]
+        assert len(given) == 1
+        shown = []
+        for x in scene:
+            for i in range(12):
+                region = regions[i] | regions[given[0]]
+                if x.equal(torch.where(region, images[given[0]], images[i])):
+                    shown.append(int(identity[i]))
+        assert len(set(shown)) == 4
+
+
+@pytest.mark.usefixtures("few")
+def test_images_of_one_photograph_are_known_or_asked_for_and_not_both():
+    # People whose photographs differ, and who do not: a photograph would be recognised at once.
+    draw = torch.Generator().manual_seed(0)
+    photographs = torch.randn(32, 10, 1, 6, generator=draw).expand(-1, -1, 8, -1).flatten(1, 2)
+    view = releases.view("as it is", torch.full((6,), 0.5), None)
+    found = {
+        images: naming.named(photographs, numbers(24, 0.0), view, panel=8, images=images)["named"]["1"][
+            "share"
+        ]
+        for images in (1, 8)
+    }
+    assert found[8] == pytest.approx(1 / 8, abs=0.06)
+    assert found[1] > found[8] + 0.05
 
 
 def test_finished_tasks_are_lines_which_are_not_done_again(given: pool.Options):
@@ -97,5 +124,6 @@ def test_finished_tasks_are_lines_which_are_not_done_again(given: pool.Options):
 
 
 def test_names_of_tasks_are_unlike():
-    names = [task.name for task in releases.tasks()]
-    assert len(set(names)) == len(names)
+    for piece in (releases, hats, photographs):
+        names = [task.name for task in piece.tasks()]
+        assert len(set(names)) == len(names)

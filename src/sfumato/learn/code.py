@@ -22,9 +22,11 @@ from torch.nn import functional
 from sfumato import artefacts
 from sfumato.base.placement import device_of, to_device
 from sfumato.data.labelled import LabelledImages
+from sfumato.data.same_scenes import Sets
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
+from sfumato.learn import same_scenes as costs
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.calibration import calibrated
 from sfumato.learn.cards import kind_of, published
@@ -66,6 +68,8 @@ class CodeConfig:
         learning_rate: of Adam; halved every `halve_every` epochs.
         balance: the weight of how far bits are from being 1 as often as -1, and from being independent of
             each other, in an episode.
+        same_scenes: the weight of what codes of different people in the same scenes differ by, which many
+            releases of a person add up; 1, or 0 for none. For drawn people; see learn.same_scenes.
         against: the weight with which the gradient of adversaries is reversed, who name the sensitive labels
             from the code; 0 for none.
         flip: each bit is flipped with this probability in training.
@@ -93,6 +97,7 @@ class CodeConfig:
     learning_rate: float = 2e-3
     halve_every: int = 12
     balance: float = 0.1
+    same_scenes: float = 0.0
     against: float = 0.0
     flip: float | None = None
     norm: float | None = None
@@ -117,7 +122,7 @@ class CodeConfig:
             raise ConfigError(
                 f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
             )
-        for name in ("balance", "against"):
+        for name in ("balance", "same_scenes", "against"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name):g}: at least 0, for none")
         if not 0 < self.learning_rate < math.inf:
@@ -224,6 +229,7 @@ def train(
     target: str,
     sensitive: Sequence[str] = (),
     validation: LabelledImages | None = None,
+    same_scenes: Sets | None = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -237,7 +243,10 @@ def train(
         target: the label whose classes episodes are of.
         sensitive: labels that adversaries name, where `config.against` is above 0.
         validation: images of other classes, by the accuracy of whose episodes the best epoch is chosen, and
-            after whose best training stops; None for the last epoch.
+            after whose best training stops; None for the last epoch. With `same_scenes` epochs count from
+            the one in which their cost has its whole weight.
+        same_scenes: chooses images of people in the same scenes, as data.same_scenes.drawn does, if
+            `config.same_scenes` is above 0.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
         checkpoint: a file written after each epoch. Where it exists, training resumes from it, exactly as
             if it had not stopped; it is removed by the caller when no longer needed.
@@ -247,12 +256,17 @@ def train(
     Raises:
         DataError: too few classes or images for an episode, a label that is target and sensitive, or images
             that are too small.
-        ConfigError: adversaries without a label to name, or labels without a weight.
+        ConfigError: adversaries without a label to name, or labels without a weight; or same scenes so.
         ArtefactError: the checkpoint belongs to another run.
     """
     if (config.against > 0) != bool(sensitive):
         raise ConfigError(
             f"against={config.against:g} and {len(sensitive)} sensitive labels: give both, or neither"
+        )
+    if (config.same_scenes > 0) != (same_scenes is not None):
+        given = "no images" if same_scenes is None else "images"
+        raise ConfigError(
+            f"same_scenes={config.same_scenes:g} and {given} of such scenes: give both, or neither"
         )
     if target in sensitive:
         raise DataError(f"{target!r} is a target and sensitive: a code cannot both keep and remove it")
@@ -292,18 +306,34 @@ def train(
         images = augmented(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
         return model.encoded(images)
 
+    def height() -> float:
+        """Of the cost of the same scenes, in this epoch."""
+        done = (run.epoch - config.pretraining_epochs) / (config.epochs - config.pretraining_epochs)
+        return config.same_scenes * costs.height(done)
+
     def step(rows: Tensor) -> Tensor:
-        outputs = encoded(rows.flatten())
+        outputs, of_set = encoded(rows.flatten()), None
+        if same_scenes is not None and rows.ndim > 1 and height():
+            of_set = same_scenes(draw)  # (P, S, C, H, W)
+            outputs = torch.cat([outputs, model.encoded(of_set.flatten(0, 1))])
         if rows.ndim == 1:
             guesses = outputs @ pretraining["classifier"].T
             wanted = to_device(class_of[rows], run.device)
             return run.minimise(functional.cross_entropy(guesses, wanted, label_smoothing=0.1))
         numbers = model.network.code(outputs)
+        numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
+        if of_set is not None:
+            both = (each.unflatten(0, of_set.shape[:2]) for each in (others, coded(others, config, draw)))
+            loss = loss + height() * costs.cost(*both)
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reversed_gradient(numbers, config.against))
             loss = loss + functional.cross_entropy(guesses, to_device(codes[rows.flatten()], run.device))
         return run.minimise(loss)
+
+    def judged() -> float | None:
+        whole = judge is not None and height() == config.same_scenes
+        return judge.accuracy(model) if judge is not None and whole else None
 
     fit(
         run,
@@ -311,7 +341,7 @@ def train(
         step,
         epochs=config.epochs,
         steps=config.episodes_per_epoch,
-        judge=None if judge is None else lambda: judge.accuracy(model),
+        judge=judged,
         patience=config.patience,
         patient_from=config.pretraining_epochs,
         checkpoint=checkpoint,

@@ -167,7 +167,7 @@ def fit(
     *,
     epochs: int,
     steps: int | None = None,
-    judge: Callable[[], float] | None = None,
+    judge: Callable[[], float | None] | None = None,
     patience: int | None = None,
     patient_from: int = 0,
     checkpoint: StrPath | None = None,
@@ -186,7 +186,7 @@ def fit(
         epochs: at most so many.
         steps: of an epoch; None where epochs differ.
         judge: says how good the model is now, the more the better, from 0 to 1. The weights of the best epoch
-            are kept; without a judge, those of the last.
+            are kept; without a judge, those of the last. None for an epoch that does not count.
         patience: epochs without a better one before training stops; None for all epochs.
         patient_from: the epoch from which they count.
         checkpoint: a file written after each epoch. Where it exists, training resumes from it; it is removed

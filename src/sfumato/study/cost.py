@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
 
 _RISING = 0.6  # of a classifier's epochs beyond its patience are trained: 28 of 40 in the median of a demo
+_SAME_SCENES = 410  # images of the same scenes in each step: none in the first fifth, then 16 people in 32
 SIDE = 64  # of the images that the constants count; work grows with pixels
 
 STEP = 0.007  # seconds of one core for an image that a Conv-4 is trained on, beside what follows
@@ -168,6 +169,8 @@ def _artefact(config: "StudyConfig", sizes: Sizes, recipe: str) -> dict[str, flo
         if is_frozen(codes.encoder):
             return {"encoder": sizes.train * (1 + codes.flips) + sizes.validation}
         images = codes.epochs * codes.episodes_per_epoch * _images(codes.episode)
+        if codes.same_scenes:
+            images += (codes.epochs - codes.pretraining_epochs) * codes.episodes_per_epoch * _SAME_SCENES
         return {"code": images * (sizes.pixels if codes.side is None else (codes.side / SIDE) ** 2)}
     if recipe == "mask":
         return {"mask": config.masks.epochs * sizes.train * sizes.pixels}

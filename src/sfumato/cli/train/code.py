@@ -27,7 +27,7 @@ _CANDIDATES = (1_000, 1_000_000)
 @method(
     "code",
     config="sfumato.learn.code:CodeConfig",
-    such_as="epochs=100 or flip=0.1",
+    such_as="epochs=100 or same_scenes=1",
     seeds="weights, episodes and noise",
     data="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE",
 )
@@ -60,9 +60,12 @@ def code(
 
     It learns from episodes of the training classes. The task has other classes of the same kind, or the same
     ones (--known).
+    --set same_scenes=1 makes the codes of drawn people alike if they only differ in the person. Then many
+    releases of one person name them less often.
     `sfumato enrol --with code:artefact=OUT` sends codes. If you stop the training, run the same command
     again to resume.
     """
+    from sfumato.data import same_scenes
     from sfumato.episodes import Shape
     from sfumato.learn import code as learner
     from sfumato.networks.encoders import embedding_cache
@@ -76,6 +79,7 @@ def code(
     shape = Shape(way=way, shot=shot, queries=queries)
     config = learner.filled(config, len(train.label(target).codes.unique()))
     config, shape = fitted(config, train, validation, test, target, shape)
+    scenes = same_scenes.drawn(train) if config.same_scenes else None
     with given.checkpointed("episodes") as (checkpoint, progress):
         model = learner.train(
             train,
@@ -83,6 +87,7 @@ def code(
             target=target,
             sensitive=sensitive or (),
             validation=validation,
+            same_scenes=scenes,
             seed=given.seed,
             checkpoint=checkpoint,
             progress=progress,

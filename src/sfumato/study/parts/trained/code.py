@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sfumato.data import same_scenes
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, fit_episodes
 from sfumato.errors import ConfigError, SpecError
@@ -63,6 +64,8 @@ class CodeRecipe:
         target = lab.config.task.target
         config = _fitting(lab.train, None, target, self._trained_with(lab.config.codes))
         Sampler(lab.train.label(target), config.episode)
+        if config.same_scenes:
+            same_scenes.check(lab.train)
 
     def train(self, lab: "Lab", seed: int, path: Path) -> None:
         """See Recipe."""
@@ -70,6 +73,9 @@ class CodeRecipe:
         training, validation = lab.train, lab.validation
         if not config.episodic:
             training, validation = same_classes(lab)
+        scenes = None
+        if config.codes.same_scenes:
+            scenes = same_scenes.drawn(training, seed=config.data.get("seed", 0))
         with_checkpoint(
             lambda checkpoint: code.train(
                 training,
@@ -77,6 +83,7 @@ class CodeRecipe:
                 target=config.task.target,
                 sensitive=self._sensitive(config),
                 validation=validation,
+                same_scenes=scenes,
                 seed=seed,
                 checkpoint=checkpoint,
                 progress=lab.progress.within,
