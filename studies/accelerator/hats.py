@@ -23,13 +23,13 @@ from releases import accuracy, view
 from torch import Tensor
 from unpack import picture
 
-from sfumato.data import _hats
-from sfumato.data._people import SCENE
-from sfumato.data.drawing import uniforms
-from sfumato.data.hats import EDGE, JITTER, put_on
+from sfumato.base.engines import EngineConfig, engine
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.data.same_scenes import PEOPLE, SCENES, Sets
-from sfumato.engines import EngineConfig, engine
+from sfumato.data.worlds import _hats
+from sfumato.data.worlds._people import SCENE
+from sfumato.data.worlds.drawing import uniforms
+from sfumato.data.worlds.hats import EDGE, JITTER, put_on
+from sfumato.data.worlds.same_scenes import PEOPLE, SCENES, Sets
 from sfumato.images import to_float
 from sfumato.learn import adversarial_mask, code
 from sfumato.learn.code import CodeConfig
@@ -174,7 +174,7 @@ def regions_of(name: str, data: LabelledImages, outlines: Tensor, *, seed: int, 
     return torch.cat(parts)
 
 
-def pasted(
+def paste_regions(
     images: Tensor, regions: Tensor, identity: Tensor, *, people: int = PEOPLE, scenes: int = SCENES
 ) -> Sets:
     """Chooses sets: regions of S images, each pasted onto images of P people. (P, S, C, H, W).
@@ -192,7 +192,7 @@ def pasted(
     count = owner.bincount()
     first = count.cumsum(0) - count
 
-    def chosen(draw: torch.Generator) -> Tensor:
+    def choose(draw: torch.Generator) -> Tensor:
         shown = torch.randperm(len(who), generator=draw)[:people]
         given = torch.randperm(len(images), generator=draw)[: min(scenes, len(images)) // 2 * 2]
         place = torch.rand(len(shown), len(given), generator=draw)
@@ -201,7 +201,7 @@ def pasted(
         region = regions[given] | regions[onto]
         return torch.where(region[:, :, None], images[given], images[onto])
 
-    return chosen
+    return choose
 
 
 def train(
@@ -229,7 +229,7 @@ def train(
             "of_the_region": round(both / regions.float().mean().item(), 4),
         }
         identity = data.label("identity").codes
-        sets = pasted(data.images.to(card()), regions.to(card()), identity)
+        sets = paste_regions(data.images.to(card()), regions.to(card()), identity)
     model = code.train(data, config, target="headwear", same_scenes=sets, seed=seed, device=card())
     return model, found
 

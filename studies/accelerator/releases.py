@@ -29,8 +29,8 @@ from pool import Options, Task, card, options, run, undone
 from scenes import Sizes, drawn, read, rows
 from torch import Tensor
 
-from sfumato.data import same_scenes
 from sfumato.data.labelled import Label, LabelledImages
+from sfumato.data.worlds import same_scenes
 from sfumato.episodes import Sampler, Shape, fitted, seed_of
 from sfumato.learn import code
 from sfumato.learn.code import CodeConfig, CodeModel, coded, episode_loss
@@ -238,7 +238,7 @@ def by_library(
         same_scenes=training.weight,
     )
     config = fitted(config, data.label("headwear").codes)
-    sets = same_scenes.drawn(data, seed=world) if training.weight else None
+    sets = same_scenes.draw_sets(data, seed=world) if training.weight else None
     return code.train(data, config, target="headwear", same_scenes=sets, seed=seed, device=card())
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sfumato import data
-from sfumato.data import same_scenes
+from sfumato.data.worlds import same_scenes
 from sfumato.errors import ConfigError
 from sfumato.learn import code
 from sfumato.learn.code import CodeConfig
@@ -20,7 +20,7 @@ def training() -> data.LabelledImages:
 
 @pytest.fixture(scope="module")
 def scenes(training: data.LabelledImages) -> same_scenes.Sets:
-    return same_scenes.drawn(training)
+    return same_scenes.draw_sets(training)
 
 
 def test_the_shift_of_people_is_estimated_without_bias():

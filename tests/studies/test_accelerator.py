@@ -72,7 +72,7 @@ def test_a_hat_is_pasted_with_nothing_left_of_the_other_hat():
     images = torch.randint(0, 256, (12, 3, 8, 8), dtype=torch.uint8, generator=draw)
     regions = torch.rand(12, 8, 8, generator=draw) < 0.3
     identity = torch.arange(12) // 3
-    made = hats.pasted(images, regions, identity, people=4, scenes=6)(draw)  # (P, S, C, H, W)
+    made = hats.paste_regions(images, regions, identity, people=4, scenes=6)(draw)  # (P, S, C, H, W)
     assert made.shape == (4, 6, 3, 8, 8)
     # Each image is one that was given, outside of both regions, and the hat of its scene inside of one's own.
     for scene in made.unbind(1):

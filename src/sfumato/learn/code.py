@@ -22,7 +22,7 @@ from torch.nn import functional
 from sfumato import artefacts
 from sfumato.base.placement import device_of, to_device
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.same_scenes import Sets
+from sfumato.data.worlds.same_scenes import Sets
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
@@ -245,7 +245,7 @@ def train(
         validation: images of other classes, by the accuracy of whose episodes the best epoch is chosen, and
             after whose best training stops; None for the last epoch. With `same_scenes` epochs count from
             the one in which their cost has its whole weight.
-        same_scenes: chooses images of people in the same scenes, as data.same_scenes.drawn does, if
+        same_scenes: chooses images of people in the same scenes, see data.worlds.same_scenes, if
             `config.same_scenes` is above 0.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
         checkpoint: a file written after each epoch. Where it exists, training resumes from it, exactly as
@@ -331,7 +331,7 @@ def train(
             loss = loss + functional.cross_entropy(guesses, to_device(codes[rows.flatten()], run.device))
         return run.minimise(loss)
 
-    def judged() -> float | None:
+    def judge_epoch() -> float | None:
         whole = judge is not None and height() == config.same_scenes
         return judge.accuracy(model) if judge is not None and whole else None
 
@@ -341,7 +341,7 @@ def train(
         step,
         epochs=config.epochs,
         steps=config.episodes_per_epoch,
-        judge=judged,
+        judge=judge_epoch,
         patience=config.patience,
         patient_from=config.pretraining_epochs,
         checkpoint=checkpoint,

@@ -65,7 +65,7 @@ def code(
     `sfumato enrol --with code:artefact=OUT` sends codes. If you stop the training, run the same command
     again to resume.
     """
-    from sfumato.data import same_scenes
+    from sfumato.data.worlds import same_scenes
     from sfumato.episodes import Shape
     from sfumato.learn import code as learner
     from sfumato.networks.encoders import embedding_cache
@@ -79,7 +79,7 @@ def code(
     shape = Shape(way=way, shot=shot, queries=queries)
     config = learner.filled(config, len(train.label(target).codes.unique()))
     config, shape = fitted(config, train, validation, test, target, shape)
-    scenes = same_scenes.drawn(train) if config.same_scenes else None
+    scenes = same_scenes.draw_sets(train) if config.same_scenes else None
     with given.checkpointed("episodes") as (checkpoint, progress):
         model = learner.train(
             train,

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sfumato.data import same_scenes
 from sfumato.data.labelled import LabelledImages
+from sfumato.data.worlds import same_scenes
 from sfumato.episodes import Sampler, fit_episodes
 from sfumato.errors import ConfigError, SpecError
 from sfumato.learn import code
@@ -75,7 +75,7 @@ class CodeRecipe:
             training, validation = same_classes(lab)
         scenes = None
         if config.codes.same_scenes:
-            scenes = same_scenes.drawn(training, seed=config.data.get("seed", 0))
+            scenes = same_scenes.draw_sets(training, seed=config.data.get("seed", 0))
         with_checkpoint(
             lambda checkpoint: code.train(
                 training,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sfumato.data._people import SCENE, People
-from sfumato.data.drawing import uniforms
-from sfumato.data.faces import draw
 from sfumato.data.labelled import LabelledImages
+from sfumato.data.worlds._people import SCENE, People
+from sfumato.data.worlds.drawing import uniforms
+from sfumato.data.worlds.faces import draw
 from sfumato.errors import DataError
 
 PEOPLE, SCENES = 16, 32  # of a set
@@ -32,7 +32,7 @@ def check(part: LabelledImages) -> None:
         raise DataError("faces: the same scenes take two people or more: ask for more identities")
 
 
-def drawn(part: LabelledImages, *, seed: int = 0) -> Sets:
+def draw_sets(part: LabelledImages, *, seed: int = 0) -> Sets:
     """Draws blocks of people in the same scenes, from which sets are chosen at each step of a training.
 
     Args:
@@ -62,11 +62,11 @@ def drawn(part: LabelledImages, *, seed: int = 0) -> Sets:
         )
         blocks.append(draw(world, size=part.images.shape[-1])[0].unflatten(0, (people, _SCENES)))
 
-    def chosen(draw: torch.Generator) -> Tensor:
+    def choose(draw: torch.Generator) -> Tensor:
         block = blocks[int(torch.randint(len(blocks), (), generator=draw))]
         people = torch.randperm(len(block), generator=draw)[:PEOPLE]
         scenes = torch.randperm(_SCENES, generator=draw)[:SCENES]
         images: Tensor = block[people].index_select(1, scenes)
         return images
 
-    return chosen
+    return choose
