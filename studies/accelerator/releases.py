@@ -31,7 +31,7 @@ from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.worlds import same_scenes
-from sfumato.episodes import Sampler, Shape, fitted, seed_of
+from sfumato.episodes import Sampler, Shape, fit_episodes, seed_of
 from sfumato.learn import code
 from sfumato.learn.code import CodeConfig, CodeModel, coded, episode_loss
 from sfumato.learn.fit import Run, adam, fit
@@ -237,7 +237,7 @@ def by_library(
         halve_every=OF_DEMO.halve_every * longer,
         same_scenes=training.weight,
     )
-    config = fitted(config, data.label("headwear").codes)
+    config = fit_episodes(config, data.label("headwear").codes)
     sets = same_scenes.draw_sets(data, seed=world) if training.weight else None
     return code.train(data, config, target="headwear", same_scenes=sets, seed=seed, device=card())
 

@@ -1,4 +1,4 @@
-"""Long studies on an accelerator: codes for many releases."""
+"""Long studies on an accelerator: codes for many releases, of drawn people and on photographs."""
 
 import statistics
 from dataclasses import dataclass
@@ -7,6 +7,13 @@ from typing import Any
 from results_page.reading import Row, records
 
 PLAIN, BEST = "episodes alone, three times as long", "sets 100, pairs 5, three times as long"
+BY_LIBRARY = (
+    "the demo's",
+    "the demo's, same_scenes=1",
+    "the demo's, four times as long",
+    "the demo's, same_scenes=1, four times as long",
+    "twelve times as long as the demo's, same_scenes=1",
+)
 VIEWS = ("as it is", "balanced", "tracked", "flip 0.1", "flip 0.2")
 
 
@@ -36,6 +43,11 @@ class Sent:
         """The least and the most of a seed, in %."""
         return f"{100 * min(self.named(size)):.1f} to {100 * max(self.named(size)):.1f}"
 
+    def fewer(self, other: "Sent", size: int) -> bool:
+        """Whether it names fewer people than another, by more than its interval."""
+        shares, half, others = self.named(size), self.named(size, "half_width"), other.named(size)
+        return statistics.mean(shares) + statistics.mean(half) < statistics.mean(others)
+
     def worst(self, size: int, of: str = "worst") -> float:
         """The most of a seed."""
         return max(self.named(size, of))
@@ -54,7 +66,7 @@ def sent(training: str, view: str = "as it is", world: int = 0) -> Sent:
 def many_releases() -> Row:
     """All trainings: `again` and what is named are of the other world, `trainings` and `by_devices` of the first."""
     lines = records("accelerator-releases")
-    names = dict.fromkeys(line.settings.name for line in lines if not line.settings.get("world", 0))
+    names = names_of([line for line in lines if not line.settings.get("world", 0)])
     return Row(
         made_by=lines[0].made_by,
         sizes=(1, 10, 30, 75, 100),
@@ -62,12 +74,34 @@ def many_releases() -> Row:
         best=sent(BEST, world=1),
         tracked=sent(BEST, "tracked", world=1),
         random=sent("random bits", world=1),
+        by_library=[sent(name, world=1) for name in BY_LIBRARY],
         again=[sent(name, view, world=1) for name in (PLAIN, BEST) for view in VIEWS[:3]],
         trainings=sorted(map(sent, names), key=lambda each: -statistics.mean(each.named(100))),
         by_devices=[sent(name, view) for name in (PLAIN, BEST) for view in VIEWS],
     )
 
 
+def hats() -> Row:
+    """Codes of hats on photographs: all trainings, and those of 16 bits that paste hats onto others' photographs."""
+    lines = records("accelerator-hats")
+    of = {name: [line for line in lines if line.settings.name == name] for name in names_of(lines)}
+    sent = {name: Sent(name, "as it is", [line.result.views["as it is"] for line in of[name]]) for name in of}
+    mask = "pasted by a learned mask"
+    return Row(
+        made_by=lines[0].made_by,
+        plain=sent["episodes alone"],
+        mask=sent[mask],
+        pasting=[each for name, each in sent.items() if name.startswith("pasted")],
+        trainings=list(sent.values()),
+        regions=[line.result.regions for line in of[mask]],
+    )
+
+
+def names_of(lines: list[Row]) -> list[str]:
+    """Of trainings, each once."""
+    return list(dict.fromkeys(line.settings.name for line in lines))
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
-    return {"many_releases": many_releases()}
+    return {"many_releases": many_releases(), "hats_released": hats()}

@@ -136,6 +136,18 @@ def of_photographs(records: Iterable[Row]) -> Iterator[Row]:
                 }  # fmt: skip
 
 
+def of_characters(records: Iterable[Row]) -> Iterator[Row]:
+    """Networks that were trained on an accelerator: a row for each, with the accuracies of its tests."""
+    for row in records:
+        tests = {test: found[0] for test, found in row["result"].items() if test != "curve"}
+        yield {
+            **row["settings"],
+            **tests,
+            "validation": tuple(row["result"]["curve"]),
+            "record": row["record"],
+        }
+
+
 def of_masks(records: Iterable[Row]) -> Iterator[Row]:
     """What each release of a mask study keeps and leaves, beside what clear images have."""
     for row in records:
@@ -282,6 +294,7 @@ ROWS: dict[str, Callable[[Iterable[Row]], Iterator[Row]]] = {
     "plain": iter,
     "study": of_study,
     "photographs": of_photographs,
+    "characters": of_characters,
     "masks": of_masks,
     "features": of_features,
     "points": of_points,
