@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 import torch
 from tests.study.test_run import SETTINGS, cartoons
 
-from sfumato import protect
+from sfumato import artefacts, protect
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ConfigError, SpecError
+from sfumato.errors import ConfigError, DataError, SpecError
 from sfumato.protect import release
 from sfumato.study import grid, protocol, records, report, run, specs, vocabulary
 from sfumato.study.cells import Cell
@@ -273,6 +274,18 @@ def test_a_feature_needs_a_secret_to_remove(tmp_path: Path):
     settings = {**KNOWN, "task": {"target": "expression"}, "attacks": [], "reconstructions": []}
     with pytest.raises(SpecError, match="a feature removes a label: name one as"):
         run.run(grid.parse(settings), tmp_path)
+
+
+def test_a_study_trains_codes_with_the_same_scenes_of_drawn_people_alone(tmp_path: Path):
+    codes = {**QUICK["codes"], "epochs": 2, "same_scenes": 1}
+    config = grid.parse({**EPISODIC, **ALONE, "protections": ["code:bits=3"], "codes": codes})
+    (drawn,) = run.prepare(config).data
+    path = Lab(config, drawn, tmp_path, Progress()).artefact_of("code:bits=3", 0)
+    assert path is not None
+    assert artefacts.load(path, kind="code")[1]["config"]["same_scenes"] == 1
+    photographs = replace(drawn, name="folder:photos")
+    with pytest.raises(DataError, match="folder:photos: the same scenes are drawn"):
+        Lab(config, photographs, tmp_path, Progress())
 
 
 def test_a_mistake_in_a_protection_to_train_is_named_when_the_study_is_read():
