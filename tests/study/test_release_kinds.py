@@ -285,7 +285,7 @@ def test_a_study_trains_codes_with_the_same_scenes_of_drawn_people_alone(tmp_pat
     assert artefacts.load(path, kind="code")[1]["config"]["same_scenes"] == 1
     photographs = replace(drawn, name="folder:photos")
     with pytest.raises(DataError, match="folder:photos: the same scenes are drawn"):
-        Lab(config, photographs, tmp_path, Progress())
+        run.check(Lab(config, photographs, tmp_path, Progress()))
 
 
 def test_a_mistake_in_a_protection_to_train_is_named_when_the_study_is_read():
