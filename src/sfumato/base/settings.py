@@ -23,7 +23,7 @@ def configure(kind: type[_Config], overrides: Sequence[str]) -> _Config:
     """Makes a configuration from "dotted.key=value" strings, values as YAML reads them.
 
     Raises:
-        ConfigError: see `configure`.
+        ConfigError: see `check_settings`.
     """
     return check_settings(kind, parse_overrides(overrides), "training")
 

@@ -15,6 +15,10 @@ small: the bound for one output is max_i π_i P_i(y) / P(y), which can be 1.
 Releases are those of one person, of the same image or of different ones, with fresh noise for each; by one
 protection, or by several (`compose`). Many releases prove nearly nothing without an assumption about them
 (`series`): the assumption is a part of the statement, and is printed with it.
+
+In all functions, `prior` is π, or the priors of all people (many use only the largest: then the docstring has
+only π), `releases` is n >= 1, each with fresh noise, and `assuming` is the assumption about them. A number out
+of range raises ConfigError.
 """
 
 from sfumato.dp.naming.bound import Bound, Prior, least

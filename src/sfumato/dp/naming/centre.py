@@ -27,13 +27,8 @@ def gaussian(prior: Prior, *, mu: float, releases: int = 1) -> Bound:
     2022, Corollary 3.3. An average over people, images and noise.
 
     Args:
-        prior: π, or the priors of all people, of which only the largest counts.
         mu: μ >= 0 between the reference and every image. For numbers of norm at most c it is the RADIUS c/σ,
             with noise around 0 as the reference; if only pairs of images are known, the μ between any two.
-        releases: n >= 1.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     best = best_guess(prior)
     shift = check_number("mu", mu) * math.sqrt(check_count("releases", releases))
@@ -82,12 +77,7 @@ def pure(prior: Prior, *, epsilon: float, releases: int = 1) -> Bound:
     Source: the average and the proof of `gaussian`.
 
     Args:
-        prior: π, or the priors of all people.
         epsilon: ε >= 0 between the reference and every image, or between any two images.
-        releases: n >= 1.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     lie = math.exp(-check_number("epsilon", epsilon))
     truth = (1 / (1 + lie), lie / (1 + lie))
@@ -107,12 +97,7 @@ def concentrated(prior: Prior, *, rho: float, releases: int = 1) -> Bound:
     Source: the above; the inequality is Bun & Steinke 2016, Sec. 1. An average over people, images and noise.
 
     Args:
-        prior: π, or the priors of all people, of which only the largest counts.
         rho: ρ >= 0 between the reference and every image, or between any two images.
-        releases: n >= 1.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     best = best_guess(prior)
     total, limit = check_number("rho", rho) * check_count("releases", releases), -math.log(best)
@@ -129,13 +114,8 @@ def approximate(prior: Prior, *, epsilon: float, delta: float, releases: int = 1
     (3)), and basic composition (Dwork & Roth 2014, Theorem 3.16). An average over people, images and noise.
 
     Args:
-        prior: π, or the priors of all people, of which only the largest counts.
         epsilon: ε >= 0 between the reference and every image, or between any two images.
         delta: δ from 0 to 1, likewise.
-        releases: n >= 1.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     best, n = best_guess(prior), check_count("releases", releases)
     if not 0 <= delta <= 1:

@@ -36,13 +36,7 @@ def counting(prior: Prior, *, outputs: int, releases: int = 1, assuming: Assumpt
     people. Exact for outputs without noise, if M of them single out a person.
 
     Args:
-        prior: π, or the priors of all people.
         outputs: M, at least 1; 2^b for b bits.
-        releases: n, at least 1.
-        assuming: the assumption about them.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     priors, n = check_prior(prior), check_count("releases", releases)
     growth = log_factor(outputs=outputs, releases=n, assuming=assuming)
@@ -69,14 +63,9 @@ def randomised_response(
     Verdú 2010, Sec. III-E (the meta-converse). An average over people, over all words, and over the lies.
 
     Args:
-        prior: π, or the priors of all people.
         outputs: k >= 1 words.
         epsilon: ε >= 0, of one word; infinite for no lies.
         releases: n >= 1 words that a person releases.
-        assuming: the assumption about them.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     k, n = check_count("outputs", outputs), check_count("releases", releases)
     lies = (k - 1) * math.exp(-check_number("epsilon", epsilon))  # of all words together, to the truth
@@ -96,14 +85,8 @@ def flipped_bits(
     the count without noise, and of series.log_flipped: for one image with any b, otherwise for one bit.
 
     Args:
-        prior: π, or the priors of all people.
         bits: b >= 1.
         flip: p from 0, without noise, to 0.5, which erases the bit.
-        releases: n >= 1.
-        assuming: the assumption about them.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     if not 0 <= flip <= 0.5:
         raise ConfigError(f"flip={flip:g}: a bit is flipped with a probability from 0 to 0.5")
@@ -136,9 +119,7 @@ def leakage(prior: Prior, *, channel: ArrayLike, releases: int = 1) -> Bound:
     An average over people, outputs and noise, for the worst of all secrets.
 
     Args:
-        prior: π, or the priors of all people, of which only the largest counts.
         channel: (X, Y), p(y|x) of each image, or each class of images that are treated alike.
-        releases: n >= 1.
 
     Raises:
         ConfigError: rows that are not probabilities, or a number out of range.

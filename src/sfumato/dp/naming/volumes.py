@@ -30,13 +30,8 @@ def gaussian_ball(prior: Prior, *, dimensions: int, ratio: float, releases: int 
     An average over people, images and noise. For the discrete Gaussian see `discrete`.
 
     Args:
-        prior: π, or the priors of all people, of which only the largest counts.
         dimensions: d >= 1.
         ratio: c/σ >= 0: the RADIUS to the noise's standard deviation in each number.
-        releases: n >= 1.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     d, n = check_count("dimensions", dimensions), check_count("releases", releases)
     scaled = check_number("ratio", ratio) / math.sqrt(2 * math.pi)
@@ -59,13 +54,8 @@ def gaussian_cube(prior: Prior, *, dimensions: int, ratio: float, releases: int 
     The Wills functional of the cube of side 2c: see `gaussian_ball`, also for the source and the average.
 
     Args:
-        prior: π, or the priors of all people, of which only the largest counts.
         dimensions: d >= 1.
         ratio: c/σ >= 0: half the side to the noise's standard deviation in each number.
-        releases: n >= 1.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     d, n = check_count("dimensions", dimensions), check_count("releases", releases)
     logarithm = d * math.log1p(2 * check_number("ratio", ratio) / math.sqrt(2 * math.pi))
@@ -86,10 +76,6 @@ def discrete(bound: Bound, *, dimensions: int, step: float, releases: int = 1) -
         bound: for continuous noise, of the same numbers and releases.
         dimensions: d >= 1. The numbers lie on the grid before noise is added.
         step: h/σ >= 0.
-        releases: n >= 1.
-
-    Raises:
-        ConfigError: a number out of range.
     """
     d, n = check_count("dimensions", dimensions), check_count("releases", releases)
     excess = n * d * check_number("step", step) ** 2 / 24
