@@ -4,9 +4,8 @@ The JSON card in the header describes the weights. There is no pickle anywhere: 
 or foreign, and is then refused, but it cannot run code.
 
 The card has a digest of itself and of the weights. It reveals a file that was damaged, or edited without
-thought. It is not a signature: anybody who can write the file can write the digest. It
-is a key of the card, since safetensors writes several entries of a header in a random order: equal artefacts
-are equal files.
+thought. It is not a signature: anybody who can write the file can write the digest. It is a key of the card,
+since safetensors writes several entries of a header in a random order: equal artefacts are equal files.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Few-shot episodes, and how to draw them.
 
-An episode is a table of rows into a data set: N classes (the way), K support and Q query images of each.
-It holds no images: thousands are drawn at once, and images are fetched, protected and embedded
-in batches.
+An episode is a table of rows into a data set: N classes (the way), K support and Q query images of each. It
+holds no images: thousands are drawn at once, and images are fetched, protected and embedded in batches.
 """
 
 from dataclasses import dataclass, replace

@@ -86,7 +86,7 @@ def test_a_mask_against_telling_a_label_says_so_on_its_card(command: Command, ta
     assert train(command, "--sensitive", "person").code == 0
     model = adversarial_mask.load(tmp_path / "m.safetensors")
     assert (model.card["sensitive"], model.card["config"]["against"]) == ("person", 3.0)
-    assert "Trained against telling: person." in command("show", "m.safetensors").out
+    assert "Trained to hide: person." in command("show", "m.safetensors").out
 
 
 def test_a_mask_trained_for_its_shape_is_named_with_it(command: Command, table: Path, tmp_path: Path):

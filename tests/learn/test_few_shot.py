@@ -249,7 +249,7 @@ def test_too_few_classes_are_said_before_training(small_glyphs):
         ({"denoiser_depth": 1}, "at least 2 layers"),
         ({"epochs": 0}, "epochs=0: at least 1"),
         ({"learning_rate": -1.0}, "learning_rate=-1: above 0"),
-        ({"warps": 0.5}, "warps=0.5: from 0, for none, to below 0.5"),
+        ({"warps": 0.5}, "warps=0.5: from 0, which changes nothing, to below 0.5"),
         ({"cell": 0}, "cell=0: at least 1, for every pixel, or null for the protection's"),
         ({"pretraining_epochs": -1}, "pretraining_epochs=-1: from 0 to epochs=200"),
         ({"pretraining_epochs": 4, "epochs": 3}, "pretraining_epochs=4: from 0 to epochs=3"),

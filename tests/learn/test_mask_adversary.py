@@ -235,7 +235,7 @@ def test_an_episode_has_half_a_batch_of_people_or_more_images_of_fewer(
 
 def test_one_image_of_each_is_too_few():
     message = (
-        "corners: 0 classes of label 'person' with two images, and an adversary learns to tell two apart"
+        "corners: 0 classes of label 'person' with two images, and an adversary learns to distinguish people"
     )
     with pytest.raises(DataError, match=message):
         trained(people=world(24, 1))
@@ -265,7 +265,7 @@ def test_what_is_to_be_shown_is_not_to_be_hidden():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"against": -1.0}, "against=-1: at least 0 (no retry)"),
+        ({"against": -1.0}, "against=-1: at least 0, which adds no adversary"),
         ({"against": math.inf}, "against=inf: at least 0"),
         ({"values": "none"}, "values=none: choose hard or soft or shape"),
         ({"values": "soft"}, "values=soft: the networks were never shown soft values: set selection=soft"),

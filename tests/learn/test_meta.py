@@ -524,7 +524,7 @@ def test_a_start_of_other_images_is_refused(glyphs, tmp_path):
 def test_a_start_that_was_trained_privately_is_refused(glyphs, tmp_path):
     path = tmp_path / "private.safetensors"
     train(glyphs, NARROW).save(path)
-    with pytest.raises(ConfigError, match="what that cost is not counted here"):
+    with pytest.raises(ConfigError, match="that cost is not counted here"):
         train(Unlooked(glyphs), replace(NARROW, start=str(path)))
 
 

@@ -425,10 +425,10 @@ def test_the_last_stage_alone_can_be_trained_from_a_simple_model(simple_tiny: Fe
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"config": replace(TINY, cut="conv6_1")}, "cut=conv7, and conv6_1 is asked for"),
+        ({"config": replace(TINY, cut="conv6_1")}, "cut=conv7, and conv6_1 is wanted"),
         ({"config": replace(TINY, variant="simple")}, "a simple model cannot begin with a simple one"),
         ({"config": replace(TINY, variant="network")}, "a network model cannot begin with a simple one"),
-        ({"seed": 3}, "seed=0, and 3 is asked for"),
+        ({"seed": 3}, "seed=0, and 3 is wanted"),
         ({"source": world(seed=5)}, "data="),
     ],
 )
@@ -628,7 +628,7 @@ def test_what_cannot_be_trained_on_is_refused():
         ("'light' is a target and sensitive", source, {"sensitive": "light"}),
         ("no label 'lihgt'", source, {"targets": ["lihgt"]}),
         (
-            "48 classes, of which the largest has 1 images",
+            "48 classes, and the largest has 1 images",
             replace(source, labels=source.labels | {"identity": everyone}),
             {},
         ),
@@ -641,7 +641,7 @@ def test_what_cannot_be_trained_on_is_refused():
         trained(world(11), replace(TINY, widths=(4,) * 6 + (16,), dimension=16))
     with pytest.raises(ConfigError, match="no layer 'conv8': did you mean 'conv7'"):
         trained(config=replace(TINY, cut="conv8"))
-    with pytest.raises(ConfigError, match="dimension=9 is more than the 8 numbers that layer conv7 puts out"):
+    with pytest.raises(ConfigError, match="dimension=9 is more than the 8 outputs of layer conv7"):
         trained(config=replace(TINY, dimension=9))
     with pytest.raises(DataError, match="images of 3x32x32: this extractor was trained on 3x16x16"):
         trained().features(world(2, side=32).images)

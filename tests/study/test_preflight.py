@@ -172,7 +172,7 @@ def snapshots(people: int) -> LabelledImages:
 def test_an_encoder_is_offered_with_its_minutes_if_photographs_are_few(monkeypatch: pytest.MonkeyPatch):
     few, data, machine = study(), [snapshots(40)], preflight.Machine(processes=2)
     offered = preflight.suggested_encoder(few, data, machine)
-    if LITES["efficientnet-lite0"][2].installed():
+    if LITES["efficientnet-lite0"][2].is_installed():
         assert re.fullmatch(
             r"encoder: 240 training photographs are few\. --encoder efficientnet-lite0 has learned from a "
             r"million others, and may classify them better; it takes about \d+ minutes? in 2 processes, if "

@@ -12,8 +12,7 @@ CHOICES = ("auto", "float32", "bfloat16")
 def resolve(wanted: str, device: torch.device | None = None) -> str:
     """ "auto" -> "bfloat16" if the hardware has it, else "float32"; the others unchanged.
 
-    Emulated bfloat16 is slower than float32. `device`: of the computation; None for the
-    processor.
+    Emulated bfloat16 is slower than float32. `device`: of the computation; None for the processor.
     """
     if wanted not in CHOICES:
         raise ConfigError(f"precision={wanted}: choose {', '.join(CHOICES)}")

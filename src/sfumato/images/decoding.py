@@ -310,8 +310,7 @@ def _is_grey(image: Image.Image) -> bool:
 
 
 # Sifters: the first picture of a file, its stated size, and its EXIF block. The decoder may refuse whatever
-# is merely odd. A second header is refused here, since decoders differ in which one they
-# believe.
+# is merely odd. A second header is refused here, since decoders differ in which one they believe.
 
 
 def _sift_jpeg(data: bytes) -> Sifted:

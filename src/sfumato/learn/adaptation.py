@@ -1,11 +1,11 @@
-"""Learning a task from few images, and what it tells of where to start: meta-learning as pure functions.
+"""Learning a task from few images, and its contribution to the start: meta-learning as pure functions.
 
 Sources: MAML, Finn, Abbeel & Levine 2017, Algorithm 2; Reptile, Nichol, Achiam & Schulman 2018, Algorithm 1;
 Meta-SGD, Li et al. 2017, Algorithm 1. A contribution is a direction to subtract: the gradient of the queries'
 loss after learning the support, or for Reptile the way from the end of learning back to its start.
 
-The parameters of all layers, and for Meta-SGD one learning rate for each, are one vector: what a task
-contributes can then be clipped as a whole, and nothing of a task is left anywhere else.
+The parameters of all layers, and for Meta-SGD one learning rate for each, are one vector: a task's
+contribution can then be clipped as a whole, and nothing of a task is left anywhere else.
 """
 
 import copy
@@ -26,13 +26,13 @@ from sfumato.learn import factored, second_order
 from sfumato.learn.tasks import Frame, Inner, Tasks
 
 WAYS = ("factored", "vectorised", "loop")
-_AT_ONCE = 32  # tasks of one vectorised call: what is kept for its gradients does not grow with the batch
+_AT_ONCE = 32  # tasks of one vectorised call: the memory of its gradients does not grow with the batch
 _SMALL = 20_000  # parameters of a convolutional network whose tasks are computed in one call
 
 
 class _Own(threading.local):
     """A network for each thread, without values: `functional_call` puts the given parameters into the module
-    itself while it runs, where another thread would compute with them, and leave them behind.
+    itself while it runs, and another thread would compute with them, and leave them behind.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -41,18 +41,18 @@ class _Own(threading.local):
 
 
 class Learner:
-    """A network whose parameters are given from outside, as one vector. State: none that changes.
+    """A network with parameters from outside, as one vector. State: none that changes.
 
     Attributes:
-        size: P, how many parameters the network has.
-        layers: after the images were flattened, where that is the network's first part; else None.
+        size: P, the number of parameters.
+        layers: after the images were flattened, if that is the network's first part; else None.
     """
 
     def __init__(self, network: nn.Module, *, precision: str = "float32") -> None:
-        """Take the architecture of `network`, which must have no buffers: these would carry tasks on.
+        """Takes the architecture of `network`, which must have no buffers: these would carry tasks on.
 
         Raises:
-            ConfigError: it has.
+            ConfigError: it has buffers.
         """
         buffers = [name for name, _ in network.named_buffers()]
         if buffers:
@@ -75,11 +75,11 @@ class Learner:
         return self._precision != "float32"
 
     def initial(self) -> Tensor:
-        """(P,) the parameters that the network was made with."""
+        """(P,) the initial parameters of the network."""
         return torch.cat([each.detach().flatten() for each in self._network.parameters()])
 
     def last(self, layers: int | None) -> Tensor:
-        """(P,) bool, which parameters are of the last layers with weights, and of norms after these.
+        """(P,) bool, which parameters belong to the last layers with weights, or to norms after these.
 
         Raises:
             ConfigError: the network has fewer.
@@ -99,7 +99,8 @@ class Learner:
     def logits(self, parameters: Tensor, images: Tensor, *, quick: bool = False) -> Tensor:
         """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters.
 
-        `quick`: by what a processor is quick at and torch.func cannot take, the same but for rounding.
+        `quick`: by operations that are fast on a processor and that torch.func cannot take; equal but for
+        rounding.
         """
         quick = quick and images.device.type == "cpu"
         laid = _channels_last if quick else lambda tensor: tensor
@@ -119,21 +120,21 @@ class Learner:
 
 
 def _channels_last(tensor: Tensor) -> Tensor:
-    """The same numbers with the channels next to each other, where there are four axes."""
+    """The same numbers with the channels next to each other, if there are four axes."""
     if tensor.dim() != 4:
         return tensor
     if tensor.shape[1] > 1:
         return tensor.contiguous(memory_format=torch.channels_last)
-    # Of one channel both orders are the same memory, and the strides alone say which is meant.
+    # For one channel both orders are the same memory, and only the strides tell them apart.
     return tensor.contiguous().view(*tensor.shape[:1], *tensor.shape[2:], 1).permute(0, 3, 1, 2)
 
 
 def fastest(learner: Learner, inner: Inner, device: torch.device) -> str:
-    """The quickest way to compute contributions, as measured (benchmarks/meta.py): one of WAYS.
+    """The fastest way to compute contributions, as measured (benchmarks/meta.py): one of WAYS.
 
-    A processor has no quick convolution whose weights differ from image to image: there tasks are computed
-    one by one, and spread over its cores, but for networks so small that calls cost more than arithmetic.
-    Fully connected networks need no weights that differ. In mixed precision there is no way but the loop:
+    A processor has no fast convolution with different weights for each image: tasks are computed one by one
+    there, and spread over its cores, except for networks so small that calls cost more than arithmetic.
+    Fully connected networks need no different weights. Mixed precision has only the loop:
     PyTorch's vmap cannot take a norm of bfloat16 maps with float32 weights.
     """
     if factored.applies(learner.layers, inner):
@@ -152,7 +153,7 @@ def contributions(
     noise: Tensor | None = None,
     frame: Frame | None = None,
 ) -> Tensor:
-    """What each task contributes to the meta-update. -> (T, D).
+    """Each task's contribution to the meta-update. -> (T, D).
 
     D is P, 2P for Meta-SGD (the rates come last), and one more with `inner.clipping_norm`: the derivative of
     the queries' loss with respect to it comes last of all. Reptile has no queries, and takes the loss of all
@@ -162,16 +163,16 @@ def contributions(
         learner: the network.
         start: (P,) parameters before learning; (2P,) for Meta-SGD.
         tasks: see Tasks.
-        inner: how a task is learned.
+        inner: the settings of learning a task.
         way: "vectorised", one call for all tasks; "loop", a task a core; or "factored", one call that shares
             the weights, for fully connected networks without inner noise and any algorithm but Meta-SGD.
-            Mixed precision has the loop alone. None for the fastest.
+            Mixed precision has only the loop. None for the fastest.
         noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`. The derivative
             by the norm goes through the scale of the noise as well.
-        frame: None to clip gradients as they are.
+        frame: the coordinates of clipping; None for those of the gradients.
 
     Raises:
-        ConfigError: this way is not for the network or the algorithm, or noise is missing or misshapen.
+        ConfigError: the way does not suit the network or the algorithm, or noise is missing or misshapen.
     """
     way = way or fastest(learner, inner, start.device)
     wanted = (len(tasks), inner.steps, learner.size)
@@ -237,12 +238,12 @@ def adapt(
     generator: torch.Generator | None = None,
     frame: Frame | None = None,
 ) -> Tensor:
-    """Learn one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support.
+    """Learns one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support.
 
     Args:
         learner, start, inner, frame: as for `contributions`.
         support, labels: (N * K, C, H, W) float and (N * K,) int64.
-        generator: of the inner noise, where there is any; None for torch's own.
+        generator: of the inner noise, if any; None for torch's own.
     """
     parameters, rates = _rates(learner, start, inner)
     for images, names in inner.parts(support, labels):

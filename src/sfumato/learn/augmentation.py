@@ -13,7 +13,7 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 Operation = Callable[[Tensor, torch.Generator], Tensor]
 
 _HEIGHT, _WIDTH = 2, 3  # axes of a batch
-_TRIES = 10  # rectangles drawn for a crop, the first of which that fits is taken
+_TRIES = 10  # rectangles drawn for a crop; the first that fits is taken
 
 
 def augmented(
@@ -24,14 +24,14 @@ def augmented(
     shifts: int = 0,
     warps: float = 0,
 ) -> Tensor:
-    """Mirror, move and warp images, each by itself. -> (N, C, H, W) of the same type.
+    """Mirrors, moves and warps images, each by itself. -> (N, C, H, W) of the same type.
 
     Args:
-        images: (N, C, H, W); left as they are.
-        generator: of the draws; none where nothing is asked for.
+        images: (N, C, H, W); not changed.
+        generator: of the draws, if any.
         flips: mirror every other image left to right, by chance.
-        shifts: move each by up to so many pixels along each axis, edges repeated.
-        warps: turn, scale and shear each about its middle: up to so much is added to each entry of the
+        shifts: move each by up to this many pixels along each axis, edges repeated.
+        warps: turn, scale and shear each about its middle: up to this is added to each entry of the
             identity, 2 x 2; edges repeated.
     """
     if flips:
@@ -57,11 +57,11 @@ def _warped(images: Tensor, warps: float, generator: torch.Generator) -> Tensor:
 
 
 def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
-    """Change each image by the operations of a policy, in turn. -> (N, C, H, W) of the same type.
+    """Changes each image by the operations of a policy, in turn. -> (N, C, H, W) of the same type.
 
     Source: Gao et al. 2021, "Privacy-preserving collaborative learning with automatic transformation search"
-    (ATS): a client trains on transformed images, so that gradients show no others. A published policy is a
-    row of numbers: places in the list of 50 operations of their code, each with a magnitude from 0 to 9.
+    (ATS): a client trains on transformed images, so gradients show no others. A published policy is a
+    row of numbers: indices of the list of 50 operations of their code, each with a magnitude from 0 to 9.
     "3-1-7+43-18-18" is a hybrid: one of the two for each image, by chance.
 
     The policies of the SemSim paper (docs/papers.md, "SemSim"), Table 3, which names their operations:
@@ -71,15 +71,15 @@ def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
       mirrored by chance. The numbers are torchvision's defaults.
     - "ats-3-1-7": TranslateX, Invert, TranslateY. "ats-43-18-18": TranslateY, Autocontrast, Autocontrast. The
       second Autocontrast changes nothing. Magnitudes are of the published list: sides are moved by 9, 2 and 3
-      ninths of 150 / 331, one way or the other, and what comes in is black.
+      ninths of 150 / 331, one way or the other, and the new border is black.
     - "ats": the hybrid of these two.
 
-    Where they differ: numbers 1 and 18 of the published list are Contrast, of magnitudes 6 and 7, not the
-    Invert and Autocontrast of the table, which is followed here. The published code crops and mirrors small
-    images before a policy: `augmented` does that.
+    The sources differ: numbers 1 and 18 of the published list are Contrast, of magnitudes 6 and 7, not the
+    Invert and Autocontrast of the table, which we follow. The published code crops and mirrors small
+    images before a policy: `augment` does that.
 
     Args:
-        images: (N, C, H, W), uint8, or float in [0, 1]; left as they are.
+        images: (N, C, H, W), uint8, or float in [0, 1]; not changed.
         policy: one of POLICIES.
         generator: of the draws.
 
@@ -98,7 +98,7 @@ def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
 
 
 def check_policy(policy: str) -> None:
-    """Raise ConfigError unless the policy is one of POLICIES."""
+    """Raises ConfigError unless the policy is one of POLICIES."""
     if policy not in POLICIES:
         raise ConfigError(f"no policy is called {policy!r}: {did_you_mean(policy, POLICIES)}")
 
@@ -111,18 +111,18 @@ def mixup(
     dirichlet: Sequence[int] = (3, 1, 1, 1),
     most: float = 0.65,
 ) -> tuple[Tensor, Tensor]:
-    """Replace each image, and its label, by a weighted mean of it and others of the batch.
+    """Replaces each image, and its label, by a weighted mean of it and others of the batch.
 
     Source: Zhang et al. 2018, "mixup", for k images as Huang et al. 2020 (InstaHide, Algorithm 2, without its
     signs) and 2021 (GradAttack): weights ~ Dirichlet(3, 1, 1, 1), drawn again until none is above 0.65. There
-    partners come from the whole training set; here from the batch, where no image has itself as a partner.
+    partners come from the whole training set; here from the batch, without the image itself.
 
     Args:
         images: (N, C, H, W) float.
         labels: (N, classes) float, one-hot or shares.
         generator: of weights and partners.
         dirichlet: α of the image itself, then of each partner: k numbers.
-        most: the largest weight that is let through, above 1 / k.
+        most: the largest allowed weight, above 1 / k.
 
     Returns:
         (N, C, H, W) images and (N, classes) labels.
@@ -144,7 +144,7 @@ def mixup(
     order = torch.randperm(count, generator=generator)
     mixed_images, mixed_labels = torch.zeros_like(images), torch.zeros_like(labels)
     for shift, weight in enumerate(weights.T):
-        # Who follows at one distance in one random order is each time another image, and never oneself.
+        # The follower at one distance in one random order is each time another image, and never itself.
         partner = torch.empty_like(order).index_copy_(0, order, order.roll(-shift))
         mixed_images += weight[:, None, None, None] * images[partner]
         mixed_labels += weight[:, None] * labels[partner]
@@ -165,7 +165,7 @@ def _in_turn(images: Tensor, operations: Sequence[Operation], generator: torch.G
 
 
 def _translate(images: Tensor, generator: torch.Generator, *, axis: int, magnitude: int) -> Tensor:
-    """Move each by so many ninths of 150 / 331 of a side (Cubuk et al. 2019), either way; black comes in."""
+    """Moves each by `magnitude` ninths of 150 / 331 of a side (Cubuk et al. 2019), either way, over black."""
     count, side = len(images), images.shape[axis]
     sign = 2 * torch.randint(2, (count,), generator=generator) - 1
     # To the nearest pixel, as Pillow's transform, which the published code calls.
@@ -183,17 +183,17 @@ def _invert(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _autocontrast(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Stretch each channel of each image to the whole range; one that is flat stays."""
+    """Stretches each channel of each image to the whole range; a flat one stays."""
     low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
     flat = low == high
     stretched = (images - low).float() * (_white(images) / (high - low).float().masked_fill(flat, 1))
-    # Cut, not rounded, as Pillow; the little more undoes what float32 loses of whole numbers.
+    # Cut, not rounded, as Pillow; the small addition undoes float32's loss on whole numbers.
     whole = stretched if images.is_floating_point() else (stretched + 1e-3).floor()
     return torch.where(flat, images, whole.to(images.dtype))
 
 
 def _crop(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Crop each to a rectangle by itself, resized to the whole; to none where none of ten draws fits."""
+    """Crops each to its own rectangle, resized to the whole; no crop if none of ten draws fits."""
     count, height, width = len(images), *images.shape[2:]
     area = torch.empty(count, _TRIES).uniform_(0.08, 1, generator=generator) * height * width
     log_ratio = torch.empty(count, _TRIES).uniform_(math.log(3 / 4), math.log(4 / 3), generator=generator)
@@ -211,7 +211,7 @@ def _crop(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _stretched(images: Tensor, start: Tensor, length: Tensor, *, axis: int) -> Tensor:
-    """Enlarge the pixels from `start`, (N, 1), on to the whole of an axis: linear between their centres."""
+    """Enlarges the pixels from `start`, (N, 1), to the whole of an axis: linear between their centres."""
     side = images.shape[axis]
     # Centres of the new pixels among the old; beyond the first and last, these are repeated.
     place = ((torch.arange(side) + 0.5) * length / side - 0.5).clamp(min=0).minimum(length - 1)  # (N, side)
@@ -240,7 +240,7 @@ _43_18_18: tuple[Operation, ...] = (
     _autocontrast,
     _autocontrast,
 )
-# For each policy the rows of operations, one of which an image goes through.
+# The rows of operations of each policy; an image goes through one row.
 POLICIES: dict[str, tuple[tuple[Operation, ...], ...]] = {
     "none": ((),),
     "crop-flip": ((_crop, partial(augmented, flips=True)),),

@@ -1,7 +1,6 @@
-"""Measure a refusal on validation images, through the gallery that a service answers from.
+"""Measures a refusal on validation images, through the gallery of a service.
 
-Classes differ, and few of them are measured: so a rate has an interval over CLASSES, however many images they
-have.
+Classes differ, and few are measured: so a rate has an interval over CLASSES, however many images they have.
 """
 
 from collections.abc import Sequence
@@ -22,22 +21,22 @@ if TYPE_CHECKING:
 CLASSES = (2, 5, 10, 20, 40)  # enrolled, of the rates on a card
 SHOTS = (1, 5, 20, 90)
 
-_MOST_CLASSES = 60  # that are measured
+_MOST_CLASSES = 60  # measured
 _QUERIES = 10  # of a class, at most
 _SUPPORTS = 40  # of a class, on average
-_TRIALS = 4  # that a class counts for at most: its images are alike, as by an intraclass correlation of 1/6
+_TRIALS = 4  # the most that a class counts for: its images are alike, as by an intraclass correlation of 1/6
 
 
 def calibrated(
     clean: "Tensor", noisy: "Tensor", classes: "Tensor", *, way: int, shot: int, code: Code
 ) -> dict[str, Any]:
-    """What a card tells of prototypes, measured on validation images: see CodePrototypes.
+    """The prototypes' entries of a card, measured on validation images: see CodePrototypes.
 
     Args:
         clean: (n, D) codes without noise; bits as 1 and -1.
         noisy: (n, D) the same with the noise of `code`.
         classes: (n,) int64 of each.
-        way, shot: see measured_refusal.
+        way, shot: see measure_refusal.
         code: flip, norm and noise of training, and bits or numbers.
     """
     spread = measured_spread(clean, classes, bits=code.bits is not None)
@@ -63,19 +62,19 @@ def measured_refusal(
 ) -> tuple[Refusal | None, str]:
     """The refusal of some embeddings, measured among `way` enrolled classes of `shot` examples.
 
-    Queries of enrolled classes are to be accepted, and those of other classes are to be refused. So two
+    Queries of enrolled classes should be accepted, and those of other classes refused. So two
     classes have no refusal: with both enrolled, no image is of another one.
 
     Args:
         embeddings: (n, D) float32 of validation images.
         classes: (n,) int of each.
-        way: how many are enrolled; fewer where there are no more classes.
+        way: how many are enrolled; fewer if there are fewer classes.
         shot: K.
-        weights: (n,) what each weighs in a prototype; None for 1.
-        codes: how prototypes are made of means; None for the means.
+        weights: (n,) the weight of each in a prototype; None for 1.
+        codes: makes prototypes of means; None for the means.
 
     Returns:
-        the refusal and "", or None and why there is none.
+        the refusal and "", or None and the reason.
     """
     draw = np.random.default_rng(0)
     weights = np.ones(len(embeddings)) if weights is None else weights
@@ -105,12 +104,12 @@ def measured_refusal(
 
 
 class _Trials(NamedTuple):
-    """Galleries of some of K classes, each asked about Q images of all classes.
+    """Galleries of some of K classes, each with Q queries of all classes.
 
     Attributes:
         classes: (Q,) of the images.
         enrolled: (T, N) the classes of each gallery.
-        distances: (T, Q, N) squared, each divided by what the examples of the class make of them; nan for
+        distances: (T, Q, N) squared, each divided by the scale of the class's examples; nan for
             images that are examples of the gallery.
     """
 
@@ -125,7 +124,7 @@ class _Trials(NamedTuple):
         return found
 
     def rates(self, counts: Sequence[int], shot: int, threshold: float) -> list[Rate]:
-        """The rates among so many classes.
+        """The rates among each of these numbers of classes.
 
         The variance is that of the jackknife over classes, each left out as an enrolled one and as another:
         Efron & Stein 1981.
@@ -143,7 +142,7 @@ class _Trials(NamedTuple):
             for each in range(number)
         ]
         parts = np.stack(left_out)  # (K, 2, most + 1)
-        if most == number - 1:  # without a class, no other is left to be refused
+        if most == number - 1:  # without a class, no other is left to refuse
             parts[:, 1, most] = parts[:, 1, most - 1]
         variances = parts.var(0) * (number - 1)
         found = []
@@ -167,7 +166,7 @@ def _trials(
     way: int,
     shot: int,
 ) -> _Trials:
-    """Enrol `way` classes at a time, of `shot` examples each, and ask about some images of all classes."""
+    """Enrols `way` classes at a time, of `shot` examples each, and queries some images of all classes."""
     asked = [rows[:_QUERIES] for rows in images]
     queries, classes = np.concatenate(asked), np.repeat(np.arange(len(asked)), [len(each) for each in asked])
     enrolled, distances = [], []
@@ -175,7 +174,7 @@ def _trials(
         first = number % len(images)  # so that each is enrolled
         others = draw.permutation(np.delete(np.arange(len(images)), first))
         chosen = np.array([first, *others[: way - 1]])
-        # All but one that is asked about, and so never among the examples.
+        # All but one, which is the query and so never among the examples.
         rows = [np.delete(images[each], draw.integers(len(asked[each]))) for each in chosen]
         support = np.stack([draw.permutation(each)[:shot] for each in rows])
         gallery = gallery_of_support(embeddings, support, weights, codes)
@@ -188,7 +187,7 @@ def _trials(
 
 
 def _shares(missed: np.ndarray, classes: np.ndarray, most: int, without: int | None = None) -> np.ndarray:
-    """What is accepted and what is refused among 0 to `most` classes: (2, most + 1), means over classes.
+    """The accepted and the refused shares among 0 to `most` classes: (2, most + 1), means over classes.
 
     Args:
         missed: (Q, K) how often each image is not accepted by a prototype of each class.
@@ -196,7 +195,7 @@ def _shares(missed: np.ndarray, classes: np.ndarray, most: int, without: int | N
         most: see above.
         without: a class that is not enrolled.
     """
-    # (Q, most + 1): by the mean over all sets of so many other classes, how often none of them accepts.
+    # (Q, most + 1): the mean over all sets of that many other classes, how often none of them accepts.
     none = np.zeros((len(classes), most + 1))
     none[:, 0] = 1
     seen, counts = np.zeros((len(classes), 1)), np.arange(1, most + 1)

@@ -1,12 +1,12 @@
 """Many canaries in ONE private meta-training: each a task of the pool, in or out by a fair coin.
 
-For the bounds of `dp.audit.one_run`. Where `canary_run` gives one number a training, here every place of the
-pool is a trial of its own: what a training gives away of one task, it gives away of each.
+For the bounds of `dp.audit.one_run`. `canary_run` gives one number a training; here every task of the
+pool is a trial: whatever a training leaks of one task, it leaks of each.
 
-A canary's images all have one bright pixel, its own, so that in a network of one linear layer canaries move
-parameters of their own and none hides another. In other networks directions are less far apart, and the
-adversary takes off what the other canaries may add, which costs some of what could be seen. Batch norm over a
-task sees nothing where all images are alike: a network with it proves little, and convicts nobody wrongly.
+A canary's images all have one bright pixel, its own. In a network of one linear layer canaries then move
+parameters of their own and none hides another. In other networks directions are closer, and the
+adversary subtracts what the other canaries may add, which loses some of the signal. Batch norm over a
+task sees nothing if all images are alike: a network with it proves little, and convicts nobody wrongly.
 """
 
 import math
@@ -27,13 +27,13 @@ from sfumato.learn.task_pool import disjoint_pool
 from sfumato.protect import parse
 
 _BRIGHT = 255
-_LEAST_LEFT = 16  # values of an update that no canary explains: by these the size of the noise is measured
-_REUSED = 0.5  # of the deviation of fresh noise; what differs less between two steps was not drawn anew
-_TINY = 1e-6  # a deviation where there is no noise
+_LEAST_LEFT = 16  # values of an update that no canary explains: they measure the size of the noise
+_REUSED = 0.5  # of the deviation of fresh noise; a smaller difference between two steps means reused noise
+_TINY = 1e-6  # a deviation without noise
 
 
 def bright(config: MetaConfig, *, places: int, image: tuple[int, int, int], seed: int) -> LabelledImages:
-    """Images for a pool of so many places, just enough for the way, shot and queries.
+    """Images for a pool of this many tasks, just enough for the way, shot and queries.
 
     Args:
         config: of the training.
@@ -42,7 +42,7 @@ def bright(config: MetaConfig, *, places: int, image: tuple[int, int, int], seed
         seed: of the training, which deals classes to tasks.
 
     Raises:
-        ConfigError: more places than an image has values.
+        ConfigError: more tasks than an image has values.
     """
     if places > math.prod(image):
         raise ConfigError(
@@ -62,7 +62,7 @@ def bright(config: MetaConfig, *, places: int, image: tuple[int, int, int], seed
 def scores_of_run(
     config: MetaConfig, inserted: Tensor, *, image: tuple[int, int, int], seed: int = 0
 ) -> Tensor:
-    """One private training with some of the canaries -> (places,) about the log odds that each is in.
+    """Runs one private training with some of the canaries -> (places,) about the log odds that each is in.
 
     The adversary is that of `canary_run`: they know the code, every setting, all canaries, the first
     parameters, and every noised update, but not who is in.
@@ -74,7 +74,7 @@ def scores_of_run(
         seed: of the weights.
 
     Raises:
-        ConfigError: too few parameters to tell so many canaries, or what `canary_run` refuses.
+        ConfigError: too few parameters for this many canaries, or `canary_run` refuses.
     """
     places = len(inserted)
     config = with_noise(config, places)
@@ -109,20 +109,20 @@ def audit_canaries(
     confidence: float = 0.99,
     seed: int = 0,
 ) -> OneRunAudit:
-    """Prove a lower bound on what a private training gives away of a task, by the canaries of a few runs.
+    """Proves a lower bound on a private training's leak of a task, by the canaries of a few runs.
 
     Args:
-        config: with `private`; noise is calibrated where none is given.
-        places: m, how many canaries a run has, each in or out by a fair coin.
+        config: with `private`; noise is calibrated if none is given.
+        places: m, the canaries of a run, each in or out by a fair coin.
         image: (C, H, W), with m values or more.
         runs: how many trainings, whose canaries count together.
-        of_mu: whether to bound μ and not ε at the δ of the promise, where every task takes part in every
-            step: there the noise alone decides, and μ = sqrt(steps) / z is stated.
+        of_mu: whether to bound μ and not ε at the δ of the promise, if every task takes part in every
+            step: the noise alone decides then, and μ = sqrt(steps) / z is stated.
         confidence: the bound holds with at least this probability.
-        seed: of the coins and of the weights. The noise of a run is its own affair.
+        seed: of the coins and of the weights, not of the noise of a run.
 
     Raises:
-        ConfigError: a μ of a training that samples, or what `scores_of_run` refuses.
+        ConfigError: a μ of a training that samples, or `scores_of_run` refuses.
     """
     config = with_noise(config, places)
     private = config.private
@@ -143,7 +143,7 @@ def audit_canaries(
         mu=mu,
         bound=lambda guesses: proves(guesses, definition, delta=delta, confidence=confidence),
     )
-    # Of a stream of their own: the weights are drawn by the seed itself, and must not know the coins.
+    # From a separate stream: the weights are drawn by the seed itself, and must not know the coins.
     coins = torch.Generator().manual_seed(seed_of(seed, places))
     together = Guesses(canaries=0, guesses=0, right=0)
     for number in range(runs):
@@ -161,7 +161,7 @@ def audit_canaries(
 
 
 class _Adversary:
-    """Adds up what the updates say of each canary. State: the scores, and earlier updates."""
+    """Adds up the evidence of the updates for each canary. State: the scores, and earlier updates."""
 
     def __init__(self, rate: float, canaries: int) -> None:
         self.scores = torch.zeros(canaries, dtype=torch.float64)
@@ -169,10 +169,10 @@ class _Adversary:
         self._earlier: list[Tensor] = []
 
     def look(self, seen: Tensor, shifts: Tensor) -> None:
-        """One step: (P,) what was released and (m, P) what each canary adds, in deviations of the noise.
+        """Adds one step: (P,) the update and (m, P) each canary's part, in deviations of the noise.
 
-        Noise that was used before cancels between two steps, and then the canaries that took part in one of
-        them stand out: so differences are looked at as well, where they are too small for fresh noise.
+        Reused noise cancels between two steps, and then the canaries that took part in one of
+        them stand out: so differences count as well, if they are too small for fresh noise.
         """
         rate = self._rate
         _, canary, length = _told(seen, shifts, mean=rate / 2, variance=rate / 2 * (1 - rate / 2))
@@ -197,19 +197,19 @@ def _log_odds(chance: float, ratio: Tensor) -> Tensor:
 def _told(seen: Tensor, shifts: Tensor, *, mean: float, variance: float) -> tuple[float, Tensor, Tensor]:
     """The deviation of the noise, and for each canary (m,) <x, d> and |d|^2, in deviations of the rest.
 
-    The rest is noise, and the other canaries, each there with that mean and variance v; x is what was seen
+    The rest is noise, and the other canaries, each present with that mean and variance v; x is the update
     less their means. Its covariance is K_i = I + v Σ_k d_k d_k^T over k other than i: with A = D D^T and
     W = (I + v A)^-1, the diagonal of W A has d_i K^-1 d_i with i among them, and leaving i out divides that
     by 1 - v times itself (Sherman & Morrison 1950).
 
-    The noise may be smaller than stated: its deviation is that of what no canary explains.
+    The noise may be smaller than stated: its deviation is measured on values that no canary explains.
     """
     products = shifts @ shifts.T  # (m, m)
     along = shifts @ seen  # (m,)
     left = len(seen) - len(shifts)
     if left < _LEAST_LEFT:
         raise ConfigError(
-            f"{len(shifts)} canaries and {len(seen)} parameters: the noise is measured where no canary is; "
+            f"{len(shifts)} canaries and {len(seen)} parameters: values without a canary measure the noise; "
             f"take {len(seen) - _LEAST_LEFT} canaries or fewer, or a larger network"
         )
     explained = torch.linalg.lstsq(products, along[:, None], driver="gelsd").solution[:, 0] @ shifts

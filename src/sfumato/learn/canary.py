@@ -1,14 +1,13 @@
-"""A canary in private meta-training: one task by which an adversary tells whether it was in the pool.
+"""A canary in private meta-training: one task, whose presence in the pool an adversary detects.
 
 For `dp.audit.audit_runs`. The neighbours are those of the promise, one task added or removed: a pool whose
-only task is the canary, and an empty one. What stays the same in both is what the promise calls public: the
-number of places of the pool, the rate, and the number that sums are divided by. An empty place is drawn like
-any other, and then no task comes from it: not a blank one, which would still count as one within the norm of
-a quantile. Other tasks would only hide the canary, so that none is the worst case; what tasks do to each
-other is not seen this way.
+only task is the canary, and an empty one. Both share what the promise calls public: the size of the pool, the
+rate, and the divisor of sums. An empty entry is drawn like any other, and then gives no
+task: not a blank one, which would still count as one within the norm of a quantile. Other tasks would only
+hide the canary, so no other task is the worst case; this does not show how tasks affect each other.
 
-All images of the canary are the same, so that neither which of them are drawn nor in which order the classes
-are labelled changes what it contributes: to push the network towards equal odds.
+All images of the canary are the same: neither the drawn images nor the order of the labels
+changes its contribution, which pushes the network towards equal odds.
 """
 
 import copy
@@ -29,24 +28,24 @@ from sfumato.learn.meta import MetaConfig
 from sfumato.learn.task_pool import TaskPool
 from sfumato.protect import parse
 
-_CANARY = 0  # its place in the pool: all are alike
+_CANARY = 0  # its index in the pool: all are alike
 _WHITE = 255
-_TINY = 1e-12  # a deviation where there is no noise: scores are huge then, and finite
+_TINY = 1e-12  # a deviation without noise: scores are huge then, and finite
 
 
 @dataclass(frozen=True)
 class Places(TaskPool):
-    """A pool of which some places are empty. A child, since that is what `Promise` takes."""
+    """A pool with empty entries. A subclass, since `Promise` takes a TaskPool."""
 
     taken: Tensor  # (places,) bool
 
     def draw(self, numbers: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
-        """See TaskPool.draw; empty places give no row."""
+        """See TaskPool.draw; empty entries give no row."""
         return super().draw(numbers[self.taken[numbers]], shape, generator)
 
 
 def white(config: MetaConfig, *, places: int, image: tuple[int, int, int]) -> LabelledImages:
-    """White images for a pool of so many places, just enough for the way, shot and queries.
+    """White images for a pool of this many tasks, just enough for the way, shot and queries.
 
     Args:
         config: of the training.
@@ -66,19 +65,19 @@ def canary_run(
     """A private training for `audit_runs`: with the canary or without -> the adversary's score.
 
     The training is that of `meta.train`, without its card. The adversary knows the code, every setting, the
-    network's first parameters (the seed) and every noised update; so they have the parameters of each step,
-    for the optimiser is a function of these, and the clipping norm, which the promise covers.
+    network's first parameters (the seed) and every noised update. So they have the parameters of each step,
+    since the optimiser is a function of these and the clipping norm, which the promise covers.
     The score is the sum over steps of the log likelihood ratio of the update with and without the canary.
 
     Args:
-        config: with `private`; noise is calibrated once where none is given.
+        config: with `private`; noise is calibrated once if none is given.
         places: of the pool, public.
         image: (C, H, W) of the images; small ones are quick.
         seed: of the weights.
 
     Raises:
-        ConfigError: nothing is promised, tasks overlap, the first norm is sought among them, or what
-            `meta.train` refuses.
+        ConfigError: nothing is promised, tasks overlap, the first norm is fitted to them, or `meta.train`
+            refuses.
     """
     config = with_noise(config, places)
     data, protection = white(config, places=places, image=image), parse("none")
@@ -103,7 +102,7 @@ def canary_run(
 
 
 def with_noise(config: MetaConfig, places: int) -> MetaConfig:
-    """The configuration of a training that canaries can audit, its noise calibrated where none is given.
+    """The configuration of a training that canaries can audit, its noise calibrated if none is given.
 
     Raises:
         ConfigError: as `canary_run` does.
@@ -131,7 +130,7 @@ def with_noise(config: MetaConfig, places: int) -> MetaConfig:
 
 
 def peopled(training: meta.Training, taken: Tensor) -> meta.Promise:
-    """Leave tasks at some places of the pool only, (places,) bool. -> the promise of the training."""
+    """Leaves tasks only at some entries of the pool, (places,) bool. -> the promise of the training."""
     promise = training._promise
     assert promise is not None
     promise.pool = Places(promise.pool.tasks, promise.pool.overlap, taken)
@@ -139,7 +138,7 @@ def peopled(training: meta.Training, taken: Tensor) -> meta.Promise:
 
 
 class _Adversary:
-    """Adds up what the updates say of the canary. State: the score, and the noise of earlier steps."""
+    """Adds up the evidence of the updates. State: the score, and the noise of earlier steps."""
 
     def __init__(self, rate: float) -> None:
         self.score = 0.0
@@ -147,11 +146,11 @@ class _Adversary:
         self._earlier: list[Tensor] = []  # (P,) each of norm 1, at right angles
 
     def look(self, update: Tensor, idle: Tensor, shift: Tensor, spread: Tensor) -> None:
-        """One step: (P,) each, what was released, its mean without the canary, what it adds, deviations.
+        """Adds one step: (P,) each: the update, its mean without the canary, the canary's part, deviations.
 
-        ln(1 - q + q e^(<x, d> - |d|^2 / 2)), x and d in deviations of the noise. Noise that was used before
-        would go unnoticed: so x is looked at as well without its part along earlier steps, brought back to
-        the length of noise if it is short, which changes next to nothing where noise is fresh.
+        ln(1 - q + q e^(<x, d> - |d|^2 / 2)), x and d in deviations of the noise. Reused noise
+        would go unnoticed: so x also counts without its part along earlier steps, scaled to
+        the length of noise if it is short, which changes next to nothing if noise is fresh.
         """
         spread = spread.clamp(min=_TINY)
         x, d = (update.double() - idle) / spread, shift / spread
@@ -161,7 +160,7 @@ class _Adversary:
         length = fresh.norm().clamp(min=_TINY)
         stretch = (len(x) ** 0.5 / length).clamp(min=1)
         left = stretch * (fresh @ d)
-        if stretch > 2:  # old noise is gone: what is left tells the canary where it came, and where it went
+        if stretch > 2:  # old noise is gone: the rest shows the canary in the step where it came or went
             left = left.abs()
         ratio = torch.logaddexp(
             (1 - self._rate).log(), self._rate.log() + torch.maximum(x @ d, left) - d @ d / 2
@@ -173,7 +172,7 @@ class _Adversary:
 def expected(
     training: meta.Training, promise: meta.Promise, canaries: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the next update: (P,) its mean without canaries, (n, P) what each adds, (P,) its deviations."""
+    """The next update: (P,) its mean without canaries, (n, P) each one's part, (P,) its deviations."""
     config, policy = training._config, promise.policy
     inner = replace(config.inner, clipping_norm=policy.norm) if promise.follows_norm else config.inner
     places = TaskPool(promise.pool.tasks, promise.pool.overlap)

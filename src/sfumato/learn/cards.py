@@ -1,7 +1,7 @@
-"""What the cards of models say of data and protections: nothing of the folders of this machine.
+"""The cards of models, about data and protections: nothing about the folders of this machine.
 
-A source of data is known by its kind and by the digest of its images, an artefact by the name of its file
-and its digest. A model that needs another artefact finds it where it lies beside.
+A source of data is identified by its kind and by the digest of its images, an artefact by the name of its
+file and its digest. A model finds another artefact that it needs in its own folder.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ Precision = Literal["float32", "bfloat16"]
 
 
 class Checkpoint(artefacts.Card):
-    """Of a training under way."""
+    """The card of a training under way."""
 
     run: Any
     epoch: Count = 0
@@ -48,7 +48,7 @@ class Checkpoint(artefacts.Card):
 
 
 def kind_of(data: LabelledImages) -> str:
-    """What a card calls the source of some images: "folder" of "folder:photos/anna", "faces" of "faces"."""
+    """The name of a source on a card: "folder" for "folder:photos/anna", "faces" for "faces"."""
     kind = data.name.partition(":")[0]
     return "images" if {"/", "\\"} & set(kind) else kind
 
@@ -56,31 +56,31 @@ def kind_of(data: LabelledImages) -> str:
 def training_card(
     data: LabelledImages, settings: Mapping[str, Any], *, seed: int, precision: str, **more: Any
 ) -> dict[str, Any]:
-    """What the card of a model says of its training, with `more` of what is a method's own.
+    """The training part of a model's card, with `more` of a method's own.
 
     Args:
         data: the training images.
         settings: of the method.
         seed: of the training.
-        precision: as the settings have it.
+        precision: of the settings.
     """
     return {
         "config": dict(settings),
         "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "seed": seed,
         "precision": resolve(precision),
-        "privacy_spent": None,  # of the TRAINING images: these methods protect those of users, not these
+        "privacy_spent": None,  # of the TRAINING images: these methods protect users' images, not these
         **more,
     }
 
 
 def finite(number: float) -> float | None:
-    """A number as a card holds it, whose file has no infinity: None is one, or NaN."""
+    """A number for a card, whose file has no infinity: None replaces it, or NaN."""
     return number if math.isfinite(number) else None
 
 
 def published(card: Mapping[str, Any]) -> dict[str, Any]:
-    """A card as it is saved: its specs as they travel."""
+    """A card for saving: its specs without folders."""
     saved = dict(card)
     if "spec" in saved:
         saved["spec"] = portable(saved["spec"])
@@ -92,11 +92,11 @@ def published(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def protection_of(spec: str, digest: str | None, path: str | os.PathLike[str]) -> Protection:
-    """The protection of a saved spec: its artefact is the one beside the model, where that is the right one.
+    """The protection of a saved spec, with the artefact next to the model, if that is the right one.
 
     Args:
         spec: of the card.
-        digest: of the artefact that it names; None where the card does not tell.
+        digest: of the artefact that it names; None if the card does not have it.
         path: of the model.
     """
     protection = parse(spec)
@@ -108,7 +108,7 @@ def protection_of(spec: str, digest: str | None, path: str | os.PathLike[str]) -
         if "," not in os.fspath(beside) and artefact_digest(os.fspath(beside)) == digest:
             return dataclasses.replace(protection, artefact=os.fspath(beside))  # type: ignore[type-var]
     except ArtefactError:
-        pass  # it is not there: what needs it says so
+        pass  # it is missing: its user reports it
     return protection
 
 
@@ -119,7 +119,7 @@ def load_model(
     schema: type[artefacts.Card],
     untrained: Callable[[dict[str, Any]], _Model],
 ) -> _Model:
-    """Read a model whose card says all that an untrained one of its settings is made of.
+    """Reads a model whose card has all settings of an untrained one.
 
     Args:
         path: of the artefact.
@@ -139,10 +139,10 @@ def load_model(
 
 @contextmanager
 def describing(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Around the making of a network by a card that fits its schema. Raises ArtefactError."""
+    """Wraps making a network by a card that fits its schema. Raises ArtefactError."""
     try:
         yield
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ArtefactError(
-            f"{path}: damaged, or of another version: its card is of no {kind}: {error}"
+            f"{path}: damaged, or of another version: its card does not describe a {kind}: {error}"
         ) from error

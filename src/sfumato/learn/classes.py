@@ -21,7 +21,7 @@ def classes_of(data: LabelledImages, target: str, learner: str) -> tuple[str, ..
     if len(classes) < 2:
         raise DataError(
             f"{data.name}: label {target!r} has {counted(len(classes))} in {len(data)} training images, and "
-            f"a {learner} needs at least 2 to tell apart: choose another label, or add images"
+            f"a {learner} needs at least 2: choose another label, or add images"
         )
     return classes
 

@@ -1,12 +1,12 @@
-"""An ordinary classifier of released images: how well a task that many learn to solve still works.
+"""An ordinary classifier of released images: it measures how well a task of many images still works.
 
 Source: the mask paper (docs/papers.md, "Mask"), Sec. III, whose accuracies are of a classifier that is
-INDEPENDENT of the one that a mask was trained with. All its classes are known in training, and it is tested
-on other images of them; of new classes, see `few_shot`.
+INDEPENDENT of the mask's own. All its classes are known in training, and it is tested on other images of
+them; for new classes, see `few_shot`.
 
 Such classifiers are the victims of gradient attacks, too: the SemSim paper (docs/papers.md, "SemSim"), App. C
 and Table 3, has residual, dense and plain networks, trained by SGD at a learning rate of 0.1, each with and
-without a policy of augmentation. `untrained` makes a victim that has learned nothing.
+without a policy of augmentation. `make_untrained` makes a victim that has learned nothing.
 """
 
 import math
@@ -46,30 +46,30 @@ from sfumato.protect.release import artefact_of
 _KIND = "classifier"
 _CHECKPOINT = "classifier checkpoint"
 _BATCH = 256
-_COPIES = 4  # releases of an image that a linear layer learns from, where each is another
+_COPIES = 4  # releases of an image for a linear layer, if each is different
 
 OPTIMISERS = ("adam", "sgd")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:
-    """How a classifier is trained.
+    """The settings of training a classifier.
 
     Attributes:
         network: "predictor", that of the mask paper; "conv4", without its hidden dense layer; or a victim of
             gradient attacks: "lenet", "convnet8", "resnet20", "resnet50", "resnet152", "densenet"; or an
             encoder that was trained before, see networks.pretrained, with a linear layer on it.
-        start: the weights that a Conv-4 begins with, "drawn" or "random", see learn.start.
-        epochs: at most so many.
+        start: the initial weights of a Conv-4, "drawn" or "random", see learn.start.
+        epochs: at most.
         patience: epochs without a better validation accuracy before training stops.
         batch: images a step, at most: an epoch is cut into equal parts.
         learning_rate: of the optimiser.
         optimiser: "adam", or "sgd": Nesterov momentum of 0.9, weight decay of 5e-4, and a rate that falls to
             0 along a cosine over all epochs; the SemSim paper has 0.1 for it.
         flips: whether every other training image is mirrored left to right, by chance, AFTER it is protected:
-            who is sent releases has nothing else.
-        shifts: how many pixels they are then moved by at most, edges repeated.
-        policy: of operations that they then go through, see `augmentation.apply`.
+            the receiver of releases has nothing else.
+        shifts: the most pixels that they are then moved by, edges repeated.
+        policy: the operations that then change them, see `augmentation.apply`.
         mixup: whether they, and their labels, are then mixed with others of the batch, see `augmentation`.
         precision: see `sfumato.base.precision`.
     """
@@ -109,15 +109,15 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of test images that are classified rightly.
+    """The share of test images that are classified correctly.
 
     Attributes:
         mean: the share.
         low, high: its 95% interval over images (Wilson 1927); another training may lie outside.
-        images: how many were tested.
-        chance: how often it is right to name the commonest class of the test images each time.
+        images: tested ones.
+        chance: the share of the commonest class of the test images.
         spec: the protection of the test images.
-        halves: share, low and high of every second test image, and of the others; none of a single image.
+        halves: share, low and high of every second test image, and of the others; none for a single image.
     """
 
     mean: float
@@ -130,7 +130,7 @@ class Accuracy:
 
     @classmethod
     def of(cls, guesses: Tensor, codes: Tensor, spec: str) -> "Accuracy":
-        """How often (N,) guesses are the (N,) codes."""
+        """The accuracy of (N,) guesses of the (N,) codes."""
         right = guesses == codes
         halves = (_share_of(right[0::2]), _share_of(right[1::2])) if len(right) > 1 else ()
         chance = int(codes.bincount().max()) / len(codes)
@@ -145,7 +145,7 @@ class ClassifierModel(nn.Module):
     """A network from released images to classes. State: its weights.
 
     Attributes:
-        card: what is known of its making: settings, data digest, validation accuracy, privacy spent.
+        card: its settings, data digest, validation accuracy and privacy spent.
     """
 
     def __init__(self, network: nn.Module, *, card: dict[str, Any]) -> None:
@@ -171,14 +171,14 @@ class ClassifierModel(nn.Module):
 
     @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> (N,) int64, places in `classes`."""
+        """(N, C, H, W) uint8 -> (N,) int64, indices of `classes`."""
         self.eval()
         device = device_of(self)
         parts = [self(to_device(part, device)).argmax(1) for part in released.split(_BATCH)]
         return torch.cat(parts).to(released.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as an artefact."""
+        """Writes the model as an artefact."""
         artefacts.save(path, self.state_dict(), {"kind": _KIND, **published(self.card)})
 
 
@@ -198,7 +198,7 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str]) -> ClassifierModel:
-    """Read a model that `ClassifierModel.save` wrote.
+    """Reads a model that `ClassifierModel.save` wrote.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
@@ -225,25 +225,25 @@ def train(
     progress: Callable[[int, int], None] | None = None,
     device: torch.device | None = None,
 ) -> ClassifierModel:
-    """Train on released images and return the model as of the best epoch.
+    """Trains on released images and returns the model as of the best epoch.
 
-    Images are released once; where the protection draws noise, anew in every epoch, by seeded noise: these
+    Images are released once; if the protection draws noise, anew in every epoch, by seeded noise: these
     copies stay with the trainer.
 
     Args:
         data: clean images to train on.
-        protection: how they are released; `Clear()` for a classifier of clean images.
+        protection: releases them; `Clear()` for a classifier of clean images.
         config: see ClassifierConfig.
         target: the label to classify.
-        shapes: whether it is shown nothing of a release but which pixels are there, see `Release.shapes`.
-        validation: other images of the same classes, released alike, by whose accuracy the best epoch is
-            chosen; None for the last epoch.
+        shapes: whether it sees only which pixels a release shows, see `Release.shapes`.
+        validation: other images of the same classes, released alike, whose accuracy chooses the best
+            epoch; None for the last epoch.
         seed: decides weights, order and noise. The same seed, machine and thread count repeat a run.
         checkpoint, progress: see fit.fit.
-        device: where the model is trained, and stays; None for the processor, which makes all draws.
+        device: trains the model, and keeps it; None for the processor, which makes all draws.
 
     Raises:
-        DataError: fewer than two classes, images that are too small, classes that are in `validation` alone,
+        DataError: fewer than two classes, images that are too small, classes that are only in `validation`,
             shapes of a protection that shows all pixels, or too few images in a batch to mix.
         ArtefactError: the checkpoint belongs to another run.
     """
@@ -264,7 +264,7 @@ def train(
     )
     model = untrained(card, config, seed=seed)
     card["start"] = begin(model.network, config.start)
-    # The last number keeps this noise apart from that of every epoch.
+    # The last number separates this noise from that of every epoch.
     judge = None if validation is None else _seen(model, validation, protection, config.epochs, seed, target)
     if isinstance(model.network, PretrainedClassifier):
         card |= _fit_head(model.network, data.images, codes, protection, config, judge, seed, shapes=shapes)
@@ -313,10 +313,10 @@ def _fit_head(
     *,
     shapes: bool,
 ) -> dict[str, Any]:
-    """Fit the linear layer on an encoder that was trained before, by logistic regression on what it gives.
+    """Fits the linear layer on an encoder that was trained before, by logistic regression on its outputs.
 
-    Of several releases of each image, where they differ, and of mirrored ones where `flips` asks for them.
-    -> what a card says of it.
+    It uses several releases of each image, if they differ, and mirrored ones if `flips` is set.
+    -> the entries of a card.
     """
 
     encoder = network.eval().encoder
@@ -356,18 +356,18 @@ def evaluate(
     protection: Protection | None = None,
     seed: int = 0,
 ) -> Accuracy:
-    """How many images are classified rightly, each released once.
+    """The share of images that are classified correctly, each released once.
 
     Args:
         model: from `train` or `load`.
-        data: clean images of classes that were trained on.
+        data: clean images of classes of the training.
         target: the label to classify.
-        protection: how they are released; None for how those were that the model was trained on.
+        protection: releases them; None for that of the training.
         seed: of the noise.
 
     Raises:
-        DataError: images of another size, of classes that were never trained on, or without shapes where the
-            model was trained on these.
+        DataError: images of another size, of unknown classes, or without shapes for a model that was trained
+            on shapes.
     """
     protection = protection or parse(model.card["spec"])
     stream = model.card["config"]["epochs"] + 1  # neither of training nor of validation
@@ -376,7 +376,7 @@ def evaluate(
 
 
 def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig.network) -> tuple[str, ...]:
-    """The classes of the training images, where a network can be trained on them. Else DataError."""
+    """The classes of the training images, if a network can be trained on them. Else DataError."""
     channels, height, width = data.images.shape[1:]
     try:
         # On the device "meta" this would be free, but for seconds in which PyTorch imports its compiler.
@@ -388,7 +388,7 @@ def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig
 
 
 def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
-    """The model of a card's `shape` and `classes`, with initial weights that `seed` decides."""
+    """Makes the model of a card's `shape` and `classes`, with initial weights from `seed`."""
     channels, height, width = card["shape"]
     with initial_weights(seed):
         network = make_classifier(config.network, (channels, height, width), len(card["classes"]))
@@ -413,7 +413,7 @@ def _descent(config: ClassifierConfig) -> fit.Optimiser:
 
 
 def _rate(config: ClassifierConfig, share: float) -> float:
-    """The learning rate after a share of the training: along a cosine for SGD, always the same for Adam."""
+    """The learning rate after a share of the training: along a cosine for SGD, constant for Adam."""
     return config.learning_rate * ((1 + math.cos(math.pi * share)) / 2 if config.optimiser == "sgd" else 1)
 
 
@@ -425,7 +425,7 @@ def _seen(
     seed: int,
     target: str,
 ) -> tuple[Tensor, Tensor]:
-    """Released images to test on, and their codes."""
+    """Released images for a test, and their codes."""
     card = model.card
     check_shape(data.images, card["shape"], "classifier", f"{data.name}: ")
     codes = codes_of(data, target, model.classes, "classifier")

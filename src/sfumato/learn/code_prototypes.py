@@ -1,24 +1,23 @@
-"""Prototypes of codes whose noise is known: what the clean codes of a class are like, given its noisy ones.
+"""Prototypes of codes with known noise: the expected clean codes of a class, given its noisy ones.
 
-A mean of noisy codes is unbiased, but the fewer and the noisier they are, the longer it is, and what is long
+A mean of noisy codes is unbiased, but the fewer and the noisier they are, the longer it is, and a long mean
 is far from every query: classes of one example lose to those of twenty. Here a prototype is a posterior mean.
 
-Of bits, in a class each is 1 with a probability of θ, drawn from Beta(a, a). Randomised response that leaves
-ℓ of a bit (Warner 1965; see left_of_bits) makes that q(θ) = (1 + ℓ·(2θ - 1)) / 2, and s of n examples are 1:
+For bits: in a class each is 1 with a probability of θ, drawn from Beta(a, a). Randomised response that leaves
+ℓ of a bit (Warner 1965; see part_left) makes that q(θ) = (1 + ℓ·(2θ - 1)) / 2, and s of n examples are 1:
 
     E[2θ - 1 | s] = ∫ (2θ - 1) q^s (1 - q)^(n - s) Beta(θ; a, a) dθ / ∫ q^s (1 - q)^(n - s) Beta(θ; a, a) dθ
 
 Both are of polynomials, for which Gauss-Jacobi quadrature is exact (Golub & Welsch 1969). Without noise that
-is the known (2s - n) / (n + 2a). The bits of a word that is told by one response lie together; each is taken
-by itself here.
+is the known (2s - n) / (n + 2a). One response may change all bits of a word; here each counts by itself.
 
-Of numbers, with Gaussian noise of variance v on each, a mean of n examples is moved towards the mean of all
+For numbers, with Gaussian noise of variance v on each: a mean of n examples is moved towards the mean of all
 prototypes, to n / (n + k) of its way, k = (within + v) / between: the best linear estimate, or credibility
-(Bühlmann & Straub 1970); of normal numbers the posterior mean; with variances that are estimated, empirical
+(Bühlmann & Straub 1970); for normal numbers the posterior mean; with estimated variances, empirical
 Bayes after James & Stein 1961.
 
 A query is compared with posterior means by its squared distance, as with any prototypes. Its likelihood under
-each class names no more rightly under noise, and half a point more without (benchmarks/code_prototypes.py).
+each class is no more accurate under noise, and half a point more without (benchmarks/code_prototypes.py).
 
 Prototypes are made of arrays, without PyTorch: a service that compares codes has none.
 """
@@ -44,25 +43,25 @@ _Numbers = TypeVar("_Numbers", "Tensor", np.ndarray)
 
 _LEAST_WEIGHT = 1e-30
 _LEAST_SPREAD = 1e-6
-_MOST_COUNTED = 4096  # examples of bits: more are taken as so many, when all is known that can be
+_MOST_COUNTED = 4096  # examples of bits: more count as this many, since they add nothing
 _MOST_NODES = 256
 _TOGETHER = 1 << 20  # numbers of a quadrature that are computed at a time
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How the clean codes of an encoder are spread over new classes; of one bit, as 1 or -1, or number.
+    """The spread of an encoder's clean codes over new classes; per bit, as 1 or -1, or per number.
 
     Attributes:
         within: the variance within a class, above 0.
-        between: the variance of the middles of classes, above 0; of bits, about 0.
+        between: the variance of the means of classes, above 0; for bits, about 0.
     """
 
     within: float
     between: float
 
 
-BITS = Spread(1 / 3, 2 / 3)  # stated, for bits of artefacts that do not tell; as `faces` have
+BITS = Spread(1 / 3, 2 / 3)  # for bits of artefacts without a spread; as measured on `faces`
 
 
 def measured_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
@@ -70,8 +69,8 @@ def measured_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread
 
     Args:
         codes: (n, D).
-        classes: (n,) int64 of each, of some of which there are two or more.
-        bits: they are 1 or -1.
+        classes: (n,) int64 of each; some occur twice or more.
+        bits: whether they are 1 or -1.
     """
     import torch
 
@@ -94,13 +93,13 @@ class _SpreadCard(BaseModel):
 
 
 class _Known(BaseModel):
-    """What training measured: the spread of clean codes, and a refusal of those with its noise."""
+    """The measurements of training: the spread of clean codes, and a refusal with its noise."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     spread: _SpreadCard
     refusal: RefusalCard | None
-    no_refusal: str  # why there is none; "" where there is one
+    no_refusal: str  # the reason; "" if there is a refusal
     flip: float | None
     norm: float | None
     noise: float | None
@@ -114,21 +113,21 @@ class _Card(artefacts.Card):
     @model_validator(mode="after")
     def _spread_is_of_bits(self) -> "_Card":
         if self.config.bits is not None and self.prototypes and self.prototypes.spread.between >= 1:
-            raise ValueError("prototypes.spread.between: below 1, of bits, which are 1 or -1")
+            raise ValueError("prototypes.spread.between: below 1 for bits, which are 1 or -1")
         return self
 
 
 @dataclass(frozen=True)
 class CodePrototypes:
-    """How prototypes are made of the codes of an encoder.
+    """The prototypes of an encoder's codes.
 
     Attributes:
         bits: b, of a code of bits; None for numbers.
-        dimension: how many bits or numbers.
-        spread: of clean codes; None for numbers of an artefact that does not tell, which have plain means.
-        refusal: when an answer is "none of these", of codes whose noise is that of `noise`; None where that
-            was never measured, or says nothing: then nothing is refused.
-        noise: flip, norm and noise of the codes that the refusal was measured on.
+        dimension: the length of a code.
+        spread: of clean codes; None for numbers of an artefact without one, which have plain means.
+        refusal: decides when an answer is "none of these", for codes with the noise of `noise`; None if it
+            was not measured, or is useless: then nothing is refused.
+        noise: flip, norm and noise of the codes of that measurement.
     """
 
     bits: int | None
@@ -138,24 +137,24 @@ class CodePrototypes:
     noise: tuple[float | None, float | None, float | None] = (None, None, None)
 
     def embed(self, codes: _Numbers, code: Code) -> _Numbers:
-        """(N, D) codes as they travelled, bits as 1 and -1 -> (N, D) unbiased: of the mean of clean ones."""
-        # Clipped numbers have noise with a mean of 0.
+        """(N, D) codes as released, bits as 1 and -1 -> (N, D) unbiased: their mean is that of clean ones."""
+        # The noise of clipped numbers has a mean of 0.
         return codes if self.bits is None else codes / left_of_bits(code, self.dimension)
 
     def weight(self, code: Code) -> float:
-        """What an example weighs in a mean of unbiased codes, above 0, and 1 without noise: 1 / (1 + noise).
+        """The weight of an example in a mean of unbiased codes: above 0, 1 without noise: 1 / (1 + noise).
 
-        The noise is its variance in units of what a clean one has: 1 of bits, 1/D of numbers, whose norm is
-        about 1. The weights of a mean and the number of its examples tell how noisy it is; see posterior.
+        The noise is its variance relative to a clean code: 1 for bits, 1/D for numbers, whose norm is
+        about 1. The sum of weights and the number of examples give the noise of a mean; see posterior.
         """
         if self.bits is not None:
             return max(left_of_bits(code, self.dimension) ** 2, _LEAST_WEIGHT)
         return 1 / (1 + self.dimension * (code.noise or 0))
 
     def refusal_of(self, code: Code) -> Refusal | None:
-        """The refusal for queries of this protection: none where its noise is not that of the training.
+        """The refusal for queries of this protection; None if its noise is not that of the training.
 
-        Codes of other noise are further from, or nearer to, all prototypes: the threshold says nothing then.
+        Codes with other noise are farther from, or nearer to, all prototypes: the threshold does not apply.
         """
         if code.epsilon is not None or (code.flip, code.norm, code.noise) != self.noise:
             return None
@@ -164,18 +163,18 @@ class CodePrototypes:
     def posterior(
         self, means: np.ndarray, weights: np.ndarray, examples: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Prototypes of classes, and how many shots each is for a Refusal.
+        """Prototypes of classes, and the shots of each for a Refusal.
 
-        So it is for equal numbers of examples, too: a threshold of distances holds for any numbers then.
+        It is needed for equal numbers of examples, too: a threshold of distances then holds for any numbers.
 
         Args:
             means: (..., N, D) weighted means of unbiased codes, see embed.
             weights: (N,) the sums of their weights, see weight.
-            examples: (N,) how many of each.
+            examples: (N,) the number of each.
 
         Returns:
-            (..., N, D) as the means, and (N,) float64: the number of examples, with those that the prior is
-            worth where it has a part; infinite of noisy bits.
+            (..., N, D) as the means, and (N,) float64: the number of examples, plus the weight of the prior
+            in examples, if it has a part; infinite for noisy bits.
         """
         counts = examples.astype(np.float64)
         shares = np.minimum(weights / counts, 1)
@@ -195,14 +194,14 @@ class CodePrototypes:
 
 
 def load(path: str | os.PathLike[str]) -> CodePrototypes:
-    """See `read`; the prototypes alone."""
+    """Loads the prototypes alone; see `read`."""
     return read(path)[0]
 
 
 def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, int]]:
-    """Of an artefact that sfumato.learn.code wrote, and (C, H, W) of its images; the encoder is not made.
+    """Reads an artefact that sfumato.learn.code wrote, and (C, H, W) of its images, without its encoder.
 
-    An earlier version tells neither spread nor refusal.
+    An earlier version has neither spread nor refusal.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
@@ -221,11 +220,11 @@ def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, 
 
 
 def left_of_bits(code: Code, bits: int) -> float:
-    """What noise leaves of a bit, written as 1 or -1, on average: divided by it, means are unbiased.
+    """The part of a bit, written as 1 or -1, that noise leaves on average: means divided by it are unbiased.
 
     Source: Warner 1965. A bit that is flipped with a probability of p is 1 - 2p of itself, in expectation. A
-    word of b bits by randomised response at ε is told with a probability of (e^ε - 1) / (e^ε - 1 + 2^b), and
-    otherwise any word is, with a mean of 0 in each bit.
+    word of b bits by randomised response at ε is true with a probability of (e^ε - 1) / (e^ε - 1 + 2^b), and
+    otherwise any word, with a mean of 0 in each bit.
 
     Args:
         code: the protection; 1 without noise.
@@ -240,7 +239,7 @@ def left_of_bits(code: Code, bits: int) -> float:
 
 
 def _posterior_bits(means: np.ndarray, counts: np.ndarray, left: np.ndarray, between: float) -> np.ndarray:
-    """(..., N, D) unbiased means of (N,) examples, of which (N,) is left -> (..., N, D) posterior means."""
+    """(..., N, D) unbiased means of (N,) examples with (N,) parts left -> (..., N, D) posterior means."""
     counts = np.minimum(counts, _MOST_COUNTED)
     nodes, weights = _quadrature(min(_MOST_NODES, int(counts.max()) // 2 + 2), (1 / between - 1) / 2)
     # (N, M): q, at each node 2θ - 1; nodes next to 1 round to it.

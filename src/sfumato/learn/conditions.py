@@ -1,4 +1,4 @@
-"""One model for a range of protections: what it is told of the one that made an image."""
+"""One model for a range of protections, which gets the parameters of an image's protection."""
 
 import dataclasses
 import math
@@ -14,15 +14,15 @@ from sfumato.protect import Protection
 
 
 class Conditions:
-    """Protections of one family, and where others of it lie between them. State: none that changes.
+    """Protections of one family, and the positions of others between them. State: none that changes.
 
     Attributes:
-        protections: those that the model is trained for.
-        keys: their parameters that differ; none where there is only one protection.
+        protections: those of the training.
+        keys: their parameters that differ; none for a single protection.
     """
 
     def __init__(self, protections: Sequence[Protection]) -> None:
-        """Raises ConfigError where protections are not all of one family, one is there twice, or none is."""
+        """Raises ConfigError unless there is a protection, and all are different and of one family."""
         if not protections:
             raise ConfigError("a model is trained for at least one protection")
         self.protections = tuple(protections)
@@ -45,10 +45,10 @@ class Conditions:
     def position(self, protection: Protection) -> Tensor:
         """(K,) float32, a number for each of `keys`: -1 at its lowest, 1 at its highest, on a log scale.
 
-        Outside of the range it is that of the nearest end: a network knows nothing of what lies beyond.
+        Outside the range it is that of the nearest end: a network knows nothing beyond.
 
         Raises:
-            ConfigError: the protection is of another family, of which these numbers say nothing.
+            ConfigError: the protection is of another family, which these numbers do not describe.
         """
         if not self.keys:
             return torch.zeros(0)
@@ -62,13 +62,13 @@ class Conditions:
         return torch.tensor(places)
 
     def nearest(self, protection: Protection) -> Protection:
-        """That of `protections` whose parameters are the nearest."""
+        """The protection of `protections` with the nearest parameters."""
         place = self.position(protection)
         return min(self.protections, key=lambda each: float((self.position(each) - place).norm()))
 
 
 def _family(protection: Protection) -> tuple[type, dict[str, Any]]:
-    """What a position says nothing of: the kind, and the parameters that are not numbers (a variant)."""
+    """The part without a position: the kind, and the parameters that are not numbers (a variant)."""
     values = _parameters(protection)
     return type(protection), {k: v for k, v in values.items() if not isinstance(v, int | float | Fraction)}
 

@@ -1,14 +1,14 @@
-"""Learning many tasks at once with fully connected networks, without weights of their own for each task.
+"""Learning many tasks at once with fully connected networks, without a copy of the weights for each task.
 
 A step of gradient descent on a task takes rate * d'x from the weight W of a linear layer: x are the inputs
 (n, in) of its n support images, d the derivatives (n, out) of the loss at its outputs. Other inputs h give
 
     h (W - rate d'x)' = h W' - rate (h x') d,
 
-so that all tasks share one product by W, and what a task has learned costs products of n by n. Derivatives
+so that all tasks share one product by W, and a task's learning costs products of n by n. Derivatives
 with respect to W that differ by task, which clipping needs, are sums of such outer products as well: they are
-noted while autograd goes back, and multiplied out once. Exact to rounding; several times as fast as a weight
-matrix for every task (benchmarks/meta.py).
+noted while autograd goes back, and multiplied out once. Exact up to rounding; several times as fast as a
+weight matrix for every task (benchmarks/meta.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _Note = Callable[[Tensor, Tensor], None]
 _TINY = 1e-12
-_Key = tuple[int, str]  # of a parameter: the place of its layer, and its name there
+_Key = tuple[int, str]  # of a parameter: the index of its layer, and its name there
 
 
 def applies(layers: Sequence[nn.Module] | None, inner: "Inner") -> bool:
-    """Whether `contributions` can be computed this way: of these layers, with one rate for all parameters."""
+    """Whether `contributions` works this way: for these layers, with one rate for all parameters."""
     known = (nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Tanh)
     return (
         layers is not None
-        and inner.algorithm != "meta-sgd"  # a rate for each weight: what is learned has no two factors
+        and inner.algorithm != "meta-sgd"  # with a rate for each weight, learning has no two factors
         and not inner.noise_multiplier  # nor has noise
         and all(isinstance(layer, known) and getattr(layer, "affine", True) for layer in layers)
     )
@@ -42,10 +42,10 @@ def contributions(layers: Sequence[nn.Module], vector: Tensor, tasks: "Tasks", i
     """See `adaptation.contributions`. -> (T, D).
 
     Args:
-        layers: of the network, after the images were flattened; only their shapes are looked at.
-        vector: (P,) parameters, and the clipping norm where there is one.
+        layers: of the network, after the images were flattened; only their shapes count.
+        vector: (P,) parameters, and the clipping norm, if any.
         tasks: see Tasks.
-        inner: how a task is learned.
+        inner: the settings of learning a task.
     """
     run = _Learning(layers, vector, len(tasks), inner)
     support, queries = _flat(tasks.support), _flat(tasks.queries)
@@ -86,11 +86,11 @@ def _shared(inputs: Tensor, weight: Tensor, note: _Note) -> Tensor:
 
 @dataclass(frozen=True)
 class _Learned:
-    """What T tasks have learned.
+    """The learning of T tasks.
 
     Attributes:
-        steps: of the weight of a linear layer, inputs (n, T, in) and directions (n, T, out); their outer
-            products were taken from it.
+        steps: inputs (n, T, in) and directions (n, T, out) whose outer products were subtracted from the
+            weight of a linear layer.
         own: (T, size) of each of the other parameters.
     """
 
@@ -126,7 +126,7 @@ class _Learning:
         self._noted: dict[int, list[tuple[Tensor, Tensor]]] | None = None  # None: not now
 
     def learn(self, images: Tensor, labels: Tensor, *, traced: bool | None = None) -> _Learned:
-        """Learn from (n, T, in) images with (n, T) labels; `traced`: to be differentiated through."""
+        """Learns from (n, T, in) images with (n, T) labels; `traced`: to be differentiated through."""
         inner = self._inner
         traced = inner.algorithm == "maml" if traced is None else traced
         learned = _Learned({place: [] for place in self._weights}, self._own)
@@ -149,7 +149,7 @@ class _Learning:
         return learned
 
     def derivative(self, learned: _Learned, images: Tensor, labels: Tensor) -> Tensor:
-        """Of the loss of images after learning, with respect to the start and the norm. -> (T, D)."""
+        """The derivative of the images' loss after learning by the start and the norm. -> (T, D)."""
         loss, _ = self._loss(learned, images, labels)
         leaves = [*self._own.values(), *([] if self._norm is None else [self._norm]), *self._weights.values()]
         self._noted = {place: [] for place in self._weights}
@@ -165,7 +165,7 @@ class _Learning:
         return whole
 
     def moved(self, learned: _Learned) -> Tensor:
-        """The way from what was learned back to the start. -> (T, D)."""
+        """The way from the learned parameters back to the start. -> (T, D)."""
         whole = self._vector.new_zeros(self._count, len(self._vector))
         for place, pairs in learned.steps.items():
             whole[:, self._slices[place, "weight"]] = _outer([(ahead, inputs) for inputs, ahead in pairs])
@@ -176,7 +176,7 @@ class _Learning:
     def _loss(
         self, learned: _Learned, images: Tensor, labels: Tensor
     ) -> tuple[Tensor, list[tuple[int, Tensor, Tensor]]]:
-        """The sum over tasks of mean cross-entropy; and of each linear layer: place, inputs, outputs."""
+        """The sum over tasks of mean cross-entropy; and for each linear layer: index, inputs, outputs."""
         passed, here = [], images
         for place, layer in enumerate(self._layers):
             own = {name: learned.own[place, name] for name, _ in layer.named_parameters() if name != "weight"}
@@ -219,7 +219,7 @@ def _lengths(
 
 
 def _flat(images: Tensor) -> Tensor:
-    """(T, n, C, H, W) -> (n, T, C * H * W): batch norm takes the tasks for channels."""
+    """(T, n, C, H, W) -> (n, T, C * H * W): batch norm treats the tasks as channels."""
     return images.flatten(2).transpose(0, 1).contiguous()
 
 
@@ -234,12 +234,12 @@ def _product(here: Tensor, inputs: Tensor, ahead: Tensor) -> Tensor:
 
 
 def _cut(inputs: Tensor) -> Tensor:
-    """Without the graph that made it; the very same tensor where there is none, which `_added` looks for."""
+    """Drops the graph that made it; without a graph it is the same tensor, which `_add` looks for."""
     return inputs.detach() if inputs.requires_grad else inputs
 
 
 def _added(steps: list[tuple[Tensor, Tensor]], inputs: Tensor, ahead: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """One step more; the first layer has the same inputs again and again, of which one remains."""
+    """Adds one step; the first layer has the same inputs again and again, and keeps them once."""
     for place, (known, before) in enumerate(steps):
         if known is inputs:
             return [*steps[:place], (inputs, before + ahead), *steps[place + 1 :]]

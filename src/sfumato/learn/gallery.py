@@ -1,8 +1,8 @@
-"""What a service answers from prototypes, and what a study measures of it: the same code for both.
+"""The answers of a service from prototypes, and their measurement in a study: the same code for both.
 
-Codes of a few bits are often as far from several classes. Among these the order is drawn by a hash of the
-query and the labels: each comes first for as many queries, and a question that is asked again, in whatever
-company and of whichever server, has the same answer.
+Codes of a few bits are often equally far from several classes. A hash of the query and the labels draws the
+order of these: each comes first for equally many queries, and a repeated query has the same answer, in any
+batch and on any server.
 
 Made of arrays, without PyTorch: a service that compares codes has none.
 """
@@ -17,12 +17,12 @@ import numpy as np
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.refusal import Refusal
 
-_ROUNDING = 1e-5  # of the squares that a logit is made of: what cancelling loses, and more
-_EQUAL = 1e-5  # by which distances of prototypes in float32 differ that are equal
+_ROUNDING = 1e-5  # of the squares in a logit: a bound on the loss by cancelling
+_EQUAL = 1e-5  # a bound on the difference, in float32, of equal distances
 
 
 def weighted_sum(embeddings: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(K, D) examples and what each weighs, (K,) -> (D,) float64, of which `mean_of` makes a prototype."""
+    """(K, D) examples and the weight of each, (K,) -> (D,) float64; `mean_of` makes a prototype of it."""
     total: np.ndarray = weights.astype(np.float64) @ embeddings.astype(np.float64)
     return total
 
@@ -51,14 +51,14 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True)
 class Gallery:
-    """The prototypes of some classes, and what is computed of them once.
+    """The prototypes of some classes, and values that are computed once from them.
 
     Attributes:
         labels: of the classes.
         vectors: (N, D) float32 prototypes.
         squares: (N,) their squared norms.
-        shots: (N,) of how many examples each is for a refusal, see CodePrototypes.posterior.
-        hashes: (N,) uint64 of the labels, by which ties are broken.
+        shots: (N,) the examples of each, for a refusal, see CodePrototypes.posterior.
+        hashes: (N,) uint64 of the labels, which break ties.
     """
 
     labels: tuple[str, ...]
@@ -77,15 +77,15 @@ class Gallery:
         codes: CodePrototypes | None,
         before: "Gallery | None" = None,
     ) -> "Gallery":
-        """Of the means of the examples of each class.
+        """Makes a gallery from the means of the examples of each class.
 
         Args:
             labels: see above.
             means: (N, D) float32, see mean_of.
-            weights: (N,) the sums of what the examples weigh.
-            examples: (N,) how many there are.
-            codes: how prototypes are made of means; None for the means themselves.
-            before: the same gallery at another moment, some of whose labels may stand in their places.
+            weights: (N,) the sums of the examples' weights.
+            examples: (N,) their numbers.
+            codes: makes prototypes of means; None for the means themselves.
+            before: an earlier gallery; labels at the same index keep their hashes.
         """
         vectors, shots = means, examples.astype(np.float64)
         if codes is not None and labels:
@@ -100,10 +100,10 @@ class Gallery:
         """The nearest classes of (Q, D) queries; there is at least one class.
 
         A share is of the softmax of minus the squared Euclidean distances, over all classes: Snell et al.
-        2017, Eq. (2). A query is of none of these where no class accepts it, near or far: a class of few
-        examples may accept it further away than one of many does.
+        2017, Eq. (2). A query belongs to none of these if no class accepts it, near or far: a class of few
+        examples may accept it from farther away than one of many.
         """
-        with np.errstate(over="ignore", invalid="ignore"):  # of numbers too large to compare
+        with np.errstate(over="ignore", invalid="ignore"):  # for numbers too large to compare
             logits = _logits(queries, self)
             rows, shares = _nearest(queries, self, logits, min(top, len(self.labels)))
             # Not from the logits, whose large terms cancel.
@@ -136,7 +136,7 @@ def _nearest(
     """The rows of the nearest prototypes, and their shares of the softmax over all: each (Q, count)."""
     rows, values = _largest(logits, min(count + 1, logits.shape[1]))
     chosen, vectors, each = rows[:, :count], gallery.vectors, np.arange(len(rows))[:, None]
-    # What is nearly as far by the logits, whose terms may be infinite, is looked at again.
+    # Classes that are nearly as far by the logits, whose terms may be infinite, are compared again.
     slack = _ROUNDING * (np.einsum("qd,qd->q", queries, queries) - values[:, -1])
     clear = values[:, :-1] - values[:, 1:] > slack[:, None]
     if not clear.all():
@@ -152,7 +152,7 @@ def _nearest(
 
 
 def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the largest of (Q, K) logits, the largest first, and these: (Q, count) each."""
+    """The indices of the largest of (Q, K) logits, the largest first, and these: (Q, count) each."""
     each = np.arange(len(logits))[:, None]
     if count < logits.shape[1]:
         rows = np.argpartition(logits, -count, 1)[:, -count:]
@@ -168,7 +168,7 @@ def _order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.nda
     Args:
         query: (D,).
         hashes: (K,) of the labels, see hashes_of.
-        squared: (K,) of each class, its squared distance from the query.
+        squared: (K,) the squared distance of each class from the query.
     """
     order = squared.argsort(kind="stable")
     distances = squared[order]
@@ -190,7 +190,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """uint64 -> uint64, each bit by all of them: the end of SplitMix64 (Steele, Lea & Flood 2014)."""
+    """uint64 -> uint64, each bit from all of them: the end of SplitMix64 (Steele, Lea & Flood 2014)."""
     words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     mixed: np.ndarray = words ^ words >> np.uint64(31)
@@ -206,18 +206,19 @@ def answers_of_episodes(
     codes: CodePrototypes | None = None,
     refusal: Refusal | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """What a service answers to the queries of each episode, whose support is all that is enrolled.
+    """The answers of a service to the queries of each episode, with its support as enrolled examples.
 
     Args:
         embeddings: (n, D) float32.
-        places: (E, N, K + Q) among them; the first `shot` of each class are its support, the rest queries.
+        places: (E, N, K + Q) indices of them; the first `shot` of each class are its support, the rest
+            queries.
         shot: K.
-        weights: (n,) what each weighs in a prototype; None for 1.
-        codes: how prototypes are made of means; None for the means.
-        refusal: of these queries.
+        weights: (n,) the weight of each in a prototype; None for 1.
+        codes: makes prototypes of means; None for the means.
+        refusal: for these queries.
 
     Returns:
-        (E, N, Q) bool: which are named rightly, and which are accepted; None without a refusal.
+        (E, N, Q) bool: which are named correctly, and which are accepted; None without a refusal.
     """
     if weights is None:
         weights = np.ones(len(embeddings))
@@ -250,7 +251,7 @@ def gallery_of_classes(
 def gallery_of_support(
     embeddings: np.ndarray, support: np.ndarray, weights: np.ndarray, codes: CodePrototypes | None
 ) -> Gallery:
-    """The gallery of (N, K) places among embeddings; see answers_of_episodes."""
+    """The gallery of (N, K) indices of embeddings; see answers_of_episodes."""
     rows = support.ravel()
     classes = np.arange(len(support)).repeat(support.shape[1])
     return gallery_of_classes(embeddings[rows], classes, weights[rows], codes)

@@ -1,4 +1,4 @@
-"""Images as networks take them: of the size that a model is for, where it computes."""
+"""Images as inputs of networks: with the model's size, on its device."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,12 @@ from sfumato.images import to_float
 
 
 def as_input(images: Tensor, device: torch.device) -> Tensor:
-    """(N, C, H, W) uint8 -> float32 on a device, in the order of memory that convolutions like best."""
+    """(N, C, H, W) uint8 -> float32 on a device, in the fastest order of memory for convolutions."""
     return to_float(to_device(images, device)).contiguous(memory_format=torch.channels_last)
 
 
 def check_shape(images: Tensor, shape: Sequence[int], learner: str, source: str = "") -> None:
-    """Raise DataError unless images have the (C, H, W) that a model was trained on."""
+    """Raises DataError unless images have the (C, H, W) of a model's training."""
     if list(images.shape[1:]) != list(shape):
         given, wanted = ("x".join(map(str, sizes)) for sizes in (images.shape[1:], shape))
         raise DataError(f"{source}images of {given}: this {learner} was trained on {wanted}: resize them")

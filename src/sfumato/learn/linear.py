@@ -8,7 +8,7 @@ from torch.nn import functional
 
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 1e-3)  # of the L2 penalty, on features of variance 1
 
-_HELD_OUT = 5  # one image of so many chooses, where there is nothing else to choose by
+_HELD_OUT = 5  # one of this many images chooses, without validation images
 _STEPS = 200
 
 
@@ -20,20 +20,20 @@ def logistic_regression(
     *,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor, float]:
-    """Fit a linear layer, with the L2 penalty of STRENGTHS that is best on other images.
+    """Fits a linear layer, with the L2 penalty of STRENGTHS that is best on other images.
 
-    Every class weighs the same, however many images it has.
+    Every class has the same weight, for any number of images.
 
     Args:
         features: (N, D) of the N training images, once for each variant of them.
         codes: (N,) class of each.
-        classes: how many there are.
+        classes: their number.
         validation: (M, D) features of other images, and their codes; None for every fifth of the training
-            images, which are then trained on as well, by the strength that they have chosen.
-        seed: of the order in which they are taken.
+            images; they choose the strength, and are then trained on as well.
+        seed: of their choice.
 
     Returns:
-        weights (classes, D) and biases (classes,), and the share of the other images that is named rightly.
+        weights (classes, D) and biases (classes,), and the share of the other images that is named correctly.
     """
     rows = torch.randperm(len(codes), generator=torch.Generator().manual_seed(seed))
     held_out = rows[: len(rows) // _HELD_OUT] if validation is None else rows[:0]
@@ -54,7 +54,7 @@ def logistic_regression(
 
 
 def _fit(features: Tensor, codes: Tensor, classes: int, strength: float) -> tuple[Tensor, Tensor]:
-    """By L-BFGS, in float64. The penalty is strength / 2D times the squared weights, beside the mean loss."""
+    """By L-BFGS, in float64. The penalty, strength / 2D times the squared weights, adds to the mean loss."""
     x = features.double()
     weights = torch.zeros(classes, x.shape[1], dtype=x.dtype, requires_grad=True)
     biases = torch.zeros(classes, dtype=x.dtype, requires_grad=True)

@@ -1,7 +1,7 @@
-"""Model cards that people can read: what an artefact is, was trained on and for, proves, and does not say.
+"""Model cards for people: what an artefact is, its training and purpose, its guarantees, and its limits.
 
 Source: Mitchell et al. 2019, "Model Cards for Model Reporting", whose headings these are, as far as an
-artefact knows. Nothing is written here that the file does not say, or that does not follow from it.
+artefact knows. A card says only what the file says, or what follows from it.
 """
 
 import html
@@ -23,10 +23,10 @@ from sfumato.protect import code as codes
 from sfumato.protect.naming import guarantee_words, naming_words
 
 _WHAT = {
-    codes.KIND: "the encoder of a code: a device sends its bits or numbers in place of an image",
-    feature.KIND: "a private feature: a device sends its numbers in place of an image",
+    codes.KIND: "the encoder of a code: a device sends its bits or numbers instead of an image",
+    feature.KIND: "a private feature: a device sends its numbers instead of an image",
     mask.KIND: "a mask: a device shows the pixels that the task needs, and no others",
-    answer.KIND: "a classifier for devices, which send the name of a class in place of an image",
+    answer.KIND: "a classifier for devices, which send the name of a class instead of an image",
     "few-shot": "a few-shot classifier of releases, which learns new classes from a few examples",
     "classifier": "a classifier of releases",
     "meta": "a start from which new classes are learned in a few steps",
@@ -51,7 +51,7 @@ _USED = {
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, and what stands under it, a sentence or a command each."""
+    """A heading, and its sentences or commands."""
 
     heading: str
     lines: tuple[str, ...]
@@ -59,12 +59,12 @@ class Section:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What there is to say of an artefact.
+    """The statements about an artefact.
 
     Attributes:
         name: of its file.
-        sections: in the order in which they are read.
-        card: what the artefact says of itself, as it was saved.
+        sections: in reading order.
+        card: of the artefact, as it was saved.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ModelCard:
     card: Mapping[str, Any]
 
     def as_text(self) -> str:
-        """For a terminal."""
+        """Text for a terminal."""
         parts = [
             f"{each.heading}\n" + "".join(f"  {printable(line)}\n" for line in each.lines)
             for each in self.sections
@@ -80,14 +80,14 @@ class ModelCard:
         return "\n".join([f"{printable(self.name)}\n", *parts])
 
     def as_markdown(self) -> str:
-        """For a code host or a site."""
+        """Markdown for a code host or a site."""
         parts = [
             f"## {each.heading}\n\n" + "".join(f"- {line}\n" for line in each.lines) for each in self.sections
         ]
         return "\n".join([f"# {self.name}\n", *parts])
 
     def as_html(self) -> str:
-        """A page that needs nothing else, and asks no other host for anything."""
+        """A page that needs nothing else, and loads nothing from other hosts."""
         parts = [
             f"<h2>{html.escape(each.heading)}</h2>\n<ul>\n"
             + "".join(f"<li>{html.escape(line)}</li>\n" for line in each.lines)
@@ -102,7 +102,7 @@ class ModelCard:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Fit for JSON: the sections, and the card itself."""
+        """The sections and the card itself, fit for JSON."""
         sections = {each.heading: list(each.lines) for each in self.sections}
         return {"name": self.name, "sections": sections, "card": dict(self.card)}
 
@@ -120,7 +120,7 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
 
     Args:
         path: of the artefact, of any kind.
-        measured: what a study found out about it, a sentence each; nothing where none is known.
+        measured: sentences of a study about it, or none.
 
     Raises:
         ArtefactError: no such file, damaged, or not written by sfumato.
@@ -162,12 +162,12 @@ def _trained(card: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(data := card.get("data"), Mapping) and "images" in data:
         lines.append(f"Trained on {data['images']:,} images of the source {data['name']!r}.")
     if target := card.get("target"):
-        lines.append(f"Trained to tell {target!r}.")
+        lines.append(f"Trained to recognise {target!r}.")
     if classes := card.get("classes"):
         lines.append(_classes(classes))
     if sensitive := card.get("sensitive"):
         names = sensitive if isinstance(sensitive, str) else ", ".join(sensitive)
-        lines.append(f"Trained against telling: {names}.")
+        lines.append(f"Trained to hide: {names}.")
     shape = card.get("shape") or card.get("image")
     if shape:
         channels, height, width = shape
@@ -217,8 +217,8 @@ def _proved(path: Path, kind: str, card: Mapping[str, Any]) -> tuple[str, ...]:
 def _of_spec(spec: str, shape: tuple[int, int, int]) -> str:
     try:
         return guarantee_words(parse(spec), shape)
-    except ArtefactError:  # a protection whose own artefact is not here
-        return "what its own artefact proves, which is another file"
+    except ArtefactError:  # a protection whose own artefact is missing
+        return "the guarantee of its own artefact, which is another file"
 
 
 def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _tested(test: Any) -> tuple[str, ...]:
-    """What a card says of the test after the training."""
+    """The sentences of a card about the test after the training."""
     if not isinstance(test, Mapping):
         return ()
     mean, low, high, number = (test.get(name) for name in ("mean", "low", "high", "number"))
@@ -264,7 +264,7 @@ def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:
         )
     elif made.get("no_refusal"):
         lines.append(f'It never answers "none of these": {made["no_refusal"]}.')
-    lines.append("Several releases of one person tell more than one. The ledger of the device counts them.")
+    lines.append("Several releases of one person reveal more than one. The ledger of the device counts them.")
     return tuple(lines)
 
 

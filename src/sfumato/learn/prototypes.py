@@ -1,4 +1,4 @@
-"""Prototypes: a class is the mean of its support embeddings, a query the class whose prototype is nearest.
+"""Prototypes: a class is the mean of its support embeddings, a query the class with the nearest prototype.
 
 Source: Snell, Swersky & Zemel 2017, Sec. 2; Parnami et al. 2022, Eq. (2) and (3), with the squared distance.
 """
@@ -21,14 +21,14 @@ def prototypes(support: Tensor, weights: Tensor | None = None) -> Tensor:
 
 
 def support_weights(embeddings: Tensor, codes: Tensor, groups: Tensor) -> Tensor:
-    """What an embedding of each group should weigh in a prototype. -> (G,), with a mean of 1.
+    """The best weight of an embedding of each group in a prototype. -> (G,), with a mean of 1.
 
-    In group g an embedding is taken to be s_g·z + e, z the prototype of its class about the mean of all, e an
-    error of variance v_g: an encoder draws what it cannot read towards the middle. Of all weighted means,
-    weights s_g / v_g then carry z with the least relative error (least squares, Aitken 1936).
+    It assumes that an embedding in group g is s_g·z + e, z the prototype of its class about the mean of all,
+    e an error of variance v_g: an encoder draws whatever it cannot read towards the middle. Among all
+    weighted means, weights s_g / v_g then carry z with the least relative error (least squares, Aitken 1936).
 
     Args:
-        embeddings: (n, D), of known classes, of some of which there are two or more in each group.
+        embeddings: (n, D), of known classes; some have two or more in each group.
         codes: (n,) int64 class of each.
         groups: (n,) int64 group of each, all from 0 to G - 1 among them.
     """
@@ -44,7 +44,7 @@ def support_weights(embeddings: Tensor, codes: Tensor, groups: Tensor) -> Tensor
         # Two images of one class have independent errors: the mean of their products is s^2 |z|^2.
         signal = (together.sum() - squares) / (counts * (counts - 1)).sum()
         variance = (squares - (together / counts).sum()) / (counts - 1).sum()
-        # A group that tells nothing of its classes weighs next to nothing, and never less.
+        # A group that says nothing about its classes weighs next to nothing, and never less.
         weights.append(signal.clamp(min=_LEAST).sqrt() / variance.clamp(min=_LEAST))
     found = torch.stack(weights)
     found = found.where(found.isfinite(), found.nanmean())  # a group without two images of any class
@@ -61,8 +61,7 @@ def prototype_logits(queries: Tensor, prototypes: Tensor, *, squares: Tensor | N
 
     Args:
         queries, prototypes: see above.
-        squares: (..., N) squared norms of the prototypes, for callers who use the same ones again; None: they
-            are computed.
+        squares: (..., N) squared norms of the prototypes, for repeated calls; None: they are computed.
     """
     if squares is None:
         squares = prototypes.square().sum(-1)
@@ -88,14 +87,14 @@ def episode_hits(
     shot: int,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Which queries are right. (n, D) embeddings, (E, N, K + Q) places among them -> (E, N, Q), 0 or 1.
+    """Which queries are right. (n, D) embeddings, (E, N, K + Q) indices of them -> (E, N, Q), 0 or 1.
 
-    For training, where they are many and quick. What a study states is of gallery.answers_of_episodes. The
-    first `shot` places of each class are its support, the rest its queries. Of ties the first is taken, which
-    is right as often as another: all classes of an episode have as many queries.
+    Fast, for many episodes in training. A study states the results of gallery.answers_of_episodes. The
+    first `shot` indices of each class are its support, the rest its queries. The first of ties is taken,
+    which is as often right as another: all classes of an episode have as many queries.
 
     Args:
-        embeddings, places, shot: see above.
+        weights: (n,) of each embedding in a prototype; None for equal ones.
         weights: (n,) of each embedding in a prototype; None for equal ones.
     """
     way = places.shape[1]

@@ -1,4 +1,4 @@
-"""When a query is of none of the enrolled classes. A service asks this without PyTorch."""
+"""The refusal of queries that belong to no enrolled class. A service uses it without PyTorch."""
 
 import math
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
-ACCEPTED = 0.95  # share of queries of enrolled classes that a refusal lets through
-LEAST_REFUSED = 0.1  # share of queries of other classes that a refusal keeps out, or it is none
+ACCEPTED = 0.95  # share of queries of enrolled classes that a refusal accepts
+LEAST_REFUSED = 0.1  # the least share of queries of other classes that a useful refusal refuses
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Rate:
-    """How a refusal does among so many enrolled classes of so many examples.
+    """The rates of a refusal among some enrolled classes.
 
     Attributes:
-        classes, shot: how many are enrolled, of how many examples each.
+        classes, shot: how many are enrolled, with how many examples each.
         accepted: the share of queries of enrolled classes that are accepted.
         refused: the share of queries of other classes that are refused.
     """
@@ -45,22 +45,22 @@ class Rate:
 
 @dataclass(frozen=True)
 class Refusal:
-    """When a query is of none of the enrolled classes: it is too far from each of them.
+    """Decides that a query belongs to no enrolled class: it is too far from each of them.
 
     Source: ours. With errors of variance v about the middle of its class, a query is v·(1 + 1/K) from the
-    mean of K others, in expectation of the squared distance; from a posterior mean v·(1 + 1/(K + k)), the
-    prior being worth k examples. Divided by that, one threshold serves any number of examples.
+    mean of K others, in expectation of the squared distance; from a posterior mean v·(1 + 1/(K + k)), if the
+    prior is worth k examples. Divided by that, one threshold serves any number of examples.
 
-    The threshold is that of the distance from the query's OWN class, so that as many are accepted at least,
-    however many classes are enrolled and however few the bits are. Measured by the nearest class, among five,
+    The threshold is that of the distance from the query's OWN class, so at least that share is accepted, for
+    any number of enrolled classes and of bits. Measured by the nearest class, among five,
     it refused up to 19% of queries among two (drawn codes of 2 bits).
 
     Attributes:
         threshold: the largest squared distance, divided by 1 + 1/K, that is accepted; K is the number of
-            examples behind the prototype, and those that a prior is worth.
-        measured: how many classes it was measured on.
-        rates: how it does; the first as its training asked, then among other numbers of classes and examples,
-            as far as there were images. Among more classes it refuses fewer.
+            examples behind the prototype, plus the worth of a prior in examples.
+        measured: the number of classes of the measurement.
+        rates: its rates; the first with the settings of training, then among other numbers of classes and
+            examples, as far as there were images. Among more classes it refuses fewer.
     """
 
     threshold: float
@@ -77,7 +77,7 @@ class Refusal:
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any] | None) -> "Refusal | None":
-        """As a card has it; None where it has none."""
+        """The refusal of a card, or None."""
         if card is None:
             return None
         rates = (
@@ -87,12 +87,12 @@ class Refusal:
         return cls(card["threshold"], card["measured"], tuple(rates))
 
     def card(self) -> dict[str, Any]:
-        """As cards have it."""
+        """The entries of a card."""
         fields = asdict(self)
         return {**fields, "rates": list(fields["rates"])}
 
     def accepts(self, squared_distances: np.ndarray, shots: np.ndarray | float) -> np.ndarray:
-        """Which classes accept a query so far from their prototypes of so many examples."""
+        """Which classes accept a query, by its distances from their prototypes of some examples."""
         accepted: np.ndarray = squared_distances <= self.threshold * (1 + 1 / np.asarray(shots, np.float64))
         return accepted
 
@@ -115,7 +115,7 @@ class _RateCard(_Card):
 
 
 class RefusalCard(_Card):
-    """A Refusal as cards have it."""
+    """A Refusal on a card."""
 
     threshold: Annotated[float, Field(ge=0)]
     measured: Count
@@ -135,8 +135,8 @@ def threshold_of(own: np.ndarray) -> float:
 
 
 def is_useful(accepted: float, refused: float) -> bool:
-    """Whether a refusal says something.
+    """Whether a refusal is worth using.
 
-    It keeps out a tenth of queries of other classes, and twice as large a share of them as of others.
+    It refuses a tenth of queries of other classes, and twice as large a share of them as of others.
     """
     return refused >= max(LEAST_REFUSED, 2 * (1 - accepted))

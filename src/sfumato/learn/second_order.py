@@ -1,7 +1,7 @@
-"""Batch norm of a batch by itself, of which the gradient's own gradient is a few passes over its maps.
+"""Batch norm of a batch by itself, whose second derivative is a few passes over its maps.
 
-PyTorch composes that of some forty operations, each a pass over maps of full size: a third and more of a MAML
-step of a small convolutional network. torch.func cannot take it.
+PyTorch composes that from some forty operations, each a pass over maps of full size: a third and more of a
+MAML step of a small convolutional network. torch.func cannot take it.
 """
 
 from functools import partial
@@ -16,9 +16,9 @@ _backward = torch.ops.aten.native_batch_norm_backward
 
 
 def with_quick_norms(network: nn.Module) -> nn.Module:
-    """The same network, in place, whose batch norms without running statistics are those of this module.
+    """Replaces, in place, a network's batch norms without running statistics by those of this module.
 
-    Promises: outputs, gradients and their gradients are the same but for rounding.
+    Promises: outputs, gradients and their gradients are equal up to rounding.
     """
     for norm in network.modules():
         if isinstance(norm, _BatchNorm) and norm.running_mean is None and norm.affine:
@@ -67,7 +67,7 @@ class _Gradient(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
-        """Of L = Σ a·w·r·P(g) + b·Σ g·x̂ + c·Σ g, by g, x and w; a, b, c are given.
+        """The derivatives of L = Σ a·w·r·P(g) + b·Σ g·x̂ + c·Σ g, by g, x and w; a, b, c are given.
 
         With M numbers a channel, S = Σ a·P(g) and u = b·g - w·r·(a·mean(g·x̂) + g·mean(a·x̂)):
         ∂L/∂g = w·r·P(a) + b·x̂ + c,  ∂L/∂x = r·P(u) - w·r²·x̂·S/M,  ∂L/∂w = r·S.
@@ -79,7 +79,7 @@ class _Gradient(torch.autograd.Function):
         by_slope, products, sums = _backward(
             a, rows, weight, None, None, mean, scale, True, 0.0, [True, True, True]
         )
-        # Σ a·g, by the kernel that sums products of a gradient and what was normalised.
+        # Σ a·g, by the kernel that sums products of a gradient and normalised values.
         together = _backward(a, slope, one, None, None, none, one, True, 0.0, [False, True, False])[1]
         a_mean, a_x, g_mean, g_x = sums / count, products / count, of_bias / count, of_weight / count
         inner = together - count * (a_mean * g_mean + a_x * g_x)  # S
@@ -95,7 +95,7 @@ class _Gradient(torch.autograd.Function):
 
 
 def _laid_as(rows: Tensor, other: Tensor) -> Tensor:
-    """In the same order of memory: kernels for two orders are slow."""
+    """Rows in the memory order of another tensor: kernels for two orders are slow."""
     if rows.dim() == 4 and rows.is_contiguous(memory_format=torch.channels_last):
         return other.contiguous(memory_format=torch.channels_last)
     return other

@@ -1,4 +1,4 @@
-"""The weights that training begins with: of an encoder that has learned from drawn worlds, or random ones.
+"""Initial weights: of an encoder that has learned from drawn worlds, or random ones.
 
 The library ships the first, 230 kB; `studies/drawn_start.py` makes them. They have seen images
 in clear, pixelized, blurred and noisy, of nobody: they are public, and cost no privacy. They fit Conv-4 of 64
@@ -24,7 +24,7 @@ _SUFFIX = ".safetensors"
 
 
 def check_start(name: str) -> None:
-    """Raise ConfigError for no name of a start, and no file of one."""
+    """Raises ConfigError for an unknown start that is not a file of one either."""
     if name not in STARTS and not name.endswith(_SUFFIX):
         raise ConfigError(
             f"no start is called {name!r}: {did_you_mean(name, STARTS)}; one of your own is a file of "
@@ -34,16 +34,16 @@ def check_start(name: str) -> None:
 
 @torch.no_grad()
 def begin(network: nn.Module, name: str) -> str | None:
-    """Give every Conv-4 within a network the weights of a start, and leave all else as it is.
+    """Gives every Conv-4 within a network the weights of a start; the rest does not change.
 
     Args:
-        network: with its initial weights. Of a Conv-4 that reads more planes than colours, such as those
-            that say which protection an image has, the filters of these stay as they are.
-        name: "drawn", a file that `drawn_start` wrote, or "random", which leaves all as it is.
+        network: with its initial weights. If a Conv-4 reads more planes than colours, such as those
+            for the protection of an image, their filters do not change.
+        name: "drawn", a file that `drawn_start` wrote, or "random", which changes nothing.
 
     Returns:
-        What a card says of it: "drawn", or the file's name, and the first letters of the file's SHA-256; None
-        where nothing was changed.
+        The entry of a card: "drawn", or the file's name, and the first letters of the file's SHA-256; None
+        if nothing was changed.
 
     Raises:
         ConfigError: no such start.
@@ -62,21 +62,21 @@ def begin(network: nn.Module, name: str) -> str | None:
 
 
 def by_content(name: str) -> str:
-    """What decides a start, wherever its file lies: for cards, and for the digest of settings."""
+    """The identity of a start, for any path of its file: for cards, and for the digest of settings."""
     check_start(name)
     if name == "random":
         return name
     return f"{Path(name).name} {_digest(_path(name))[:12]}"
 
 
-# What a field of settings, named `start`, has as its metadata. The default was "random" once, and so it is in
+# The metadata of a field of settings named `start`. The default was "random" once, and so it is in
 # digests of settings that do not name it.
 START_FIELD = {"before": "random", "by_content": by_content}
 
 
 def _first(given: Tensor, own: Tensor) -> Tensor:
-    """Filters of red, green and blue, for as many planes as a network reads."""
-    if own.shape[1] < 3:  # of grey images all colours are the same
+    """Filters of red, green and blue, for the planes that a network reads."""
+    if own.shape[1] < 3:  # in grey images all colours are equal
         return torch.cat([given.sum(1, keepdim=True), own[:, 1:]], 1)
     return torch.cat([given, own[:, 3:]], 1)
 
@@ -94,6 +94,6 @@ def _digest(path: Path) -> str:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, digest: str) -> dict[str, Tensor]:
-    """The weights of a file of this digest, which is that of a start. Raises ArtefactError for any other."""
+    """The weights of a file with the digest of a start. Raises ArtefactError for any other."""
     artefacts.load(path, kind=KIND)
     return drawn.read(path)

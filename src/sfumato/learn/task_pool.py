@@ -1,7 +1,7 @@
-"""A pool of tasks: the unit of privacy in meta-learning, and how tasks are sampled from it.
+"""A pool of tasks: the unit of privacy in meta-learning, and the sampling of tasks.
 
 A guarantee about tasks needs a fixed pool of them. Endless fresh episodes have none: every image is in ever
-more of them, and no number of steps has a bound.
+more of them, without a bound.
 """
 
 import math
@@ -24,7 +24,7 @@ class TaskPool:
 
     Attributes:
         tasks: one entry a task: N tensors, the rows of the images of each of its classes.
-        overlap: k, in how many tasks an image is at most, its copies counted as itself; 1 where tasks share
+        overlap: k, the most tasks of an image, with its copies; 1 if tasks share
             no class and there are no copies.
     """
 
@@ -35,9 +35,9 @@ class TaskPool:
         return len(self.tasks)
 
     def draw(self, numbers: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
-        """Support and queries of some of the tasks, anew from the images of each.
+        """Draws support and queries of some of the tasks, anew from the images of each.
 
-        The order of the classes, which decides what label each has inside the task, is drawn as well.
+        The order of the classes, which decides the label of each inside the task, is drawn as well.
 
         Args:
             numbers: (T,) int64, which tasks.
@@ -59,7 +59,7 @@ class TaskPool:
 
 
 def disjoint_pool(label: Label, shape: Shape, *, seed: int, original: Label | None = None) -> TaskPool:
-    """Deal all classes to tasks of N, each class to one task: no image is in two, unless it has copies.
+    """Deals all classes to tasks of N, each class to one task: no image is in two, unless it has copies.
 
     Classes with fewer than K + Q images are left out, and so are the last ones when N does not divide their
     number. The pool is a function of the public class list and the seed.
@@ -82,9 +82,9 @@ def disjoint_pool(label: Label, shape: Shape, *, seed: int, original: Label | No
 def overlapping_pool(
     label: Label, shape: Shape, *, tasks: int, seed: int, original: Label | None = None
 ) -> TaskPool:
-    """So many tasks of N classes drawn at random: a class, and so an image, is in several of them.
+    """Draws `tasks` tasks of N classes at random: a class, and so an image, is in several of them.
 
-    What is proved of a task then says little of an image; see dp.accounting.image_epsilon with `overlap`.
+    A proof about a task then says little about an image; see dp.accounting.image_epsilon with `overlap`.
 
     Raises:
         DataError: fewer than N classes have K + Q images.
@@ -105,14 +105,14 @@ def overlapping_pool(
 
 
 def poisson(pool: int, rate: float, bits: Callable[[int], bytes] = os.urandom) -> Tensor:
-    """(T,) which of `pool` tasks take part in a step, each by itself with probability `rate`; maybe none.
+    """(T,) the tasks of `pool` that take part in a step, each independently with `rate`; maybe none.
 
-    Who took part must stay secret: that is what sampling adds to a guarantee.
+    The participants must stay secret: sampling adds only then to a guarantee.
 
     Args:
         pool: how many tasks there are.
-        rate: from 0 to 1; what is drawn is less likely by at most 2^-64.
-        bits: so many random bytes; the operating system's, unless the run promises nothing.
+        rate: from 0 to 1; the actual one is lower by at most 2^-64.
+        bits: gives that many random bytes; the operating system's, unless the run promises nothing.
     """
     words = np.frombuffer(bits(8 * pool), np.uint64)
     drawn = words < np.uint64(min(math.floor(rate * 2**64), 2**64 - 1)) if rate < 1 else np.ones(pool, bool)
@@ -120,7 +120,7 @@ def poisson(pool: int, rate: float, bits: Callable[[int], bytes] = os.urandom) -
 
 
 def _overlap(tasks: list[tuple[Tensor, ...]], original: Label | None, images: int) -> int:
-    """In how many tasks an image is at most; `original` says which images are copies of one another."""
+    """The most tasks of an image; `original` says which images are copies of one another."""
     codes = torch.arange(images) if original is None else original.codes
     occurs = torch.cat([codes[torch.cat(task)].unique() for task in tasks])  # once for each task
     return int(occurs.bincount().max())

@@ -1,4 +1,4 @@
-"""Tasks of few images, and the settings by which each is learned."""
+"""Tasks of few images, and the settings of learning one."""
 
 import math
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ ALGORITHMS = ("maml", "fomaml", "reptile", "meta-sgd")
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    """How a task is learned.
+    """The settings of learning a task.
 
     Attributes:
-        algorithm: "maml"; "fomaml", MAML of first order, which takes the gradient after learning for the one
-            before; "reptile"; or "meta-sgd", which learns a rate for every parameter as well.
+        algorithm: "maml"; "fomaml", MAML of first order, which uses the gradient after learning instead of
+            the one before; "reptile"; or "meta-sgd", which learns a rate for every parameter as well.
         steps: of gradient descent on the support.
-        rate: its learning rate; of Meta-SGD, the one that all start from.
-        batches: each step sees one of so many parts of the images, in turn; 1 for all of them in every step.
-            Reptile learns from what differs between its steps, and little without parts.
+        rate: its learning rate; for Meta-SGD, the initial one of all.
+        batches: each step sees one of this many parts of the images, in turn; 1 for all of them in every
+            step. Reptile learns from differences between its steps, and little without parts.
         clipping_norm: the inner gradient is clipped to this L2 norm, C; None for no clipping.
         noise_multiplier: Gaussian noise of this standard deviation, in units of C, is added to every inner
-            gradient after it was clipped; 0 for none.
+            gradient after clipping; 0 adds no noise.
     """
 
     algorithm: str = "maml"
@@ -57,14 +57,14 @@ class Inner:
             )
 
     def parts(self, images: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """What each step sees of (n, ...) images: every `batches`-th, so that classes are shared out."""
+        """The part of (n, ...) images for each step: every `batches`-th, so that classes are shared out."""
         each = [(images[i :: self.batches], labels[i :: self.batches]) for i in range(self.batches)]
         return islice(cycle(each), self.steps)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Coordinates in which inner gradients are clipped and noised, as AdaClip has them: (g - shift) / scale.
+    """Coordinates for clipping and noising inner gradients, as in AdaClip: (g - shift) / scale.
 
     Attributes:
         shift, scale: (P,); every scale is above 0.

@@ -1,6 +1,6 @@
-"""Classifiers of what is not an image: the numbers of a feature, or the bits of a code, as they travelled.
+"""Classifiers of vectors: the numbers of a feature, or the bits of a code, as released.
 
-Textbook classifiers on a few numbers: what an engineer would take first, and an outsider too.
+Textbook classifiers of a few numbers, the first choice of an engineer, and of an outsider.
 """
 
 import warnings
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from sfumato.errors import DataError, needs_extra
 
-_HELD_OUT = 5  # one of so many vectors chooses, where there is nothing else to choose by
-_FEW = 32  # numbers, of which forests grow
+_HELD_OUT = 5  # one of this many vectors chooses, without validation vectors
+_FEW = 32  # numbers, the most for forests
 _TREES = 200  # of a forest
-_MOST = 4000  # vectors that a support vector machine is trained on: its time grows with their square
+_MOST = 4000  # vectors for training a support vector machine: its time grows with their square
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class VectorModel:
     """A trained classifier.
 
     Attributes:
-        name: of the kind that was best on validation: "logistic regression", "support vector machine" or
+        name: the kind that was best on validation: "logistic regression", "support vector machine" or
             "forest".
         validation: its share of right guesses there.
     """
@@ -41,15 +41,15 @@ class VectorModel:
 def train(
     vectors: Tensor, codes: Tensor, *, validation: tuple[Tensor, Tensor] | None = None, seed: int = 0
 ) -> VectorModel:
-    """Train each kind of classifier, and return the one that is best on validation.
+    """Trains each kind of classifier, and returns the one that is best on validation.
 
     Args:
         vectors: (N, D) finite numbers.
         codes: (N,) int64 class of each, at least two.
-        validation: others, with their codes; None for a fifth of these, on which nothing is trained then.
-        seed: of what is drawn at random.
+        validation: others, with their codes; None for a fifth of these, which is then not trained on.
+        seed: of random draws.
 
-    Forests grow where there are few numbers: of many they take long, and are seldom best.
+    Forests grow only for few numbers: for many they take long, and are seldom best.
 
     Raises:
         DataError: numbers that are not finite, or fewer than two classes.
@@ -63,7 +63,7 @@ def train(
         validation = vectors[held], codes[held]
         vectors, codes = vectors[kept], codes[kept]
     if len(codes.unique()) < 2:
-        raise DataError(f"{len(codes.unique())} classes: at least 2 are needed, to tell them apart")
+        raise DataError(f"{len(codes.unique())} classes: at least 2 are needed")
     x, y = vectors.double().numpy(), codes.numpy()
     models = []
     for name, make in _kinds(forests=vectors.shape[1] <= _FEW).items():

@@ -25,10 +25,9 @@ _RARE = 1e-290  # a prior so small that a bound is its factor times the prior
 def information(protection: Any) -> naming.Information:
     """The most that one release of a protection reveals about its image, in bits.
 
-    It counts the logarithm of its `outputs`, if it has them. Its maximal leakage is the least of
-    the factors by which its `bounds` multiply a small prior: each holds for every y and x, p(y|x) <= L·q(y),
-    so the factors of several releases multiply (see sfumato.dp.naming.compose). For pixels nothing is
-    counted.
+    It counts the logarithm of its `outputs`, if it has them. Its maximal leakage is the least of the factors
+    by which its `bounds` multiply a small prior: each holds for every y and x, p(y|x) <= L·q(y), so the
+    factors of several releases multiply (see sfumato.dp.naming.compose). For pixels nothing is counted.
 
     Args:
         protection: see sfumato.protect.

@@ -25,8 +25,7 @@ def miniimagenet(
 
     Args:
         root: the folder with train.csv, val.csv and test.csv (columns filename and label) and the images in
-            images; without train.csv, with the folders train, val and test, each with a folder
-            per class.
+            images; without train.csv, with the folders train, val and test, each with a folder per class.
         size, channels, skip_unreadable: see `folder`.
 
     Returns:

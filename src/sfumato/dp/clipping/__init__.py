@@ -5,8 +5,8 @@ learning rates. A policy clips every vector, adds Gaussian noise once to the sum
 of tasks (rate times pool size: the realised number is secret), and then updates its norm from noised values
 alone.
 
-The unit is one task, added or removed. A step costs what ONE Gaussian mechanism with
-noise multiplier z costs. A policy that releases a second value pays for it from the same z, by a share s:
+The unit is one task, added or removed. A step costs what ONE Gaussian mechanism with noise multiplier z
+costs. A policy that releases a second value pays for it from the same z, by a share s:
 
     z_sum = z / sqrt(1 - s),   z_other = z / sqrt(s),   1 / z_sum^2 + 1 / z_other^2 = 1 / z^2.
 

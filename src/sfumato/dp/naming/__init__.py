@@ -16,9 +16,9 @@ Releases are those of one person, of the same image or of different ones, with f
 protection, or by several (`compose`). Many releases prove nearly nothing without an assumption about them
 (`series`): the assumption is a part of the statement, and is printed with it.
 
-In all functions, `prior` is π, or the priors of all people (many use only the largest: then the docstring has
-only π), `releases` is n >= 1, each with fresh noise, and `assuming` is the assumption about them. A number out
-of range raises ConfigError.
+In all functions, `prior` is π, or the priors of all people (many use only the largest: their formulas have
+only π), `releases` is n >= 1, each with fresh noise, and `assuming` is the assumption about them. A number
+out of range raises ConfigError.
 """
 
 from sfumato.dp.naming.bound import Bound, Prior, least

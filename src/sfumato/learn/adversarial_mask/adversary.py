@@ -1,12 +1,12 @@
-"""The adversary against whom a mask is trained: who is shown, as far as what is shown tells it.
+"""The adversary against whom a mask is trained: they name the person by the shown pixels.
 
-Not in the mask paper, whose adversarial step hides the TASK in what is HIDDEN. This adversary is after the
-PERSON in what is SHOWN. They restore the image from a release, and embed it so that releases of one person
-are near each other; the gradient of all that they minimise reaches the masker reversed (Ganin & Lempitsky
-2015).
+Not in the mask paper, whose adversarial step hides the TASK in the HIDDEN pixels. This adversary looks for
+the PERSON in the SHOWN ones. They restore the image from a release, and embed it so that releases of one
+person are near each other; the gradient of all that they minimise reaches the masker reversed (Ganin &
+Lempitsky 2015).
 
-They learn from episodes: of N people, one release of each is known, and the others are to be named. So they
-do not learn who the training people are, but what tells people apart, also those whom they have never seen.
+They learn from episodes of N people: one release of each is known, and the others are to be named. So they
+do not learn the training people, but the differences between people, also unseen ones.
 """
 
 import math
@@ -24,11 +24,11 @@ from sfumato.networks import Conv4, UNet
 from sfumato.networks.weights import initial_weights
 
 _RESTORER_WIDTH, _RESTORER_LEVELS = 8, 3
-_SHARPNESS = 10.0  # of similarities, in the beginning
+_SHARPNESS = 10.0  # the initial scale of similarities
 
 
 class Adversary(nn.Module):
-    """A restorer, and an encoder of what it restores. State: their weights, and a scale of cosines."""
+    """A restorer, and an encoder of its images. State: their weights, and a scale of cosines."""
 
     def __init__(self, channels: int, *, seed: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Adversary(nn.Module):
         """The cross-entropy of naming the queries of an episode by cosines to its one known release a person.
 
         Args:
-            embedded: (N * (1 + Q), D) of length 1; of each person the known release comes first.
+            embedded: (N * (1 + Q), D) of length 1; the known release of each person comes first.
             way: N.
         """
         known, asked = embedded.unflatten(0, (way, -1)).split([1, len(embedded) // way - 1], dim=1)
@@ -58,10 +58,10 @@ class Adversary(nn.Module):
 
 
 def episodes_of_people(people: LabelledImages, sensitive: str, *, batch: int) -> Sampler:
-    """What draws the adversary's episodes: of half a batch of people, or more releases of fewer people.
+    """The sampler of the adversary's episodes: half a batch of people, or more releases of fewer people.
 
     Args:
-        people: images whose `sensitive` label says who they show.
+        people: images whose `sensitive` label names the person.
         sensitive: its name.
         batch: images of an episode, at most.
 
@@ -73,7 +73,7 @@ def episodes_of_people(people: LabelledImages, sensitive: str, *, batch: int) ->
     if there < 2:
         raise DataError(
             f"{people.name}: {counted(there)} of label {sensitive!r} with two images, and an adversary "
-            "learns to tell two apart: choose another label, or add images"
+            "learns to distinguish people: choose another label, or add images"
         )
     way = max(2, min(there, batch // 2))
     way, shot, queries = largest(label.codes, way=way, shot=1, queries=max(1, batch // way - 1))

@@ -1,4 +1,4 @@
-"""How a mask is trained, and what follows from it for each epoch and step."""
+"""The settings of training a mask, and the values for each epoch and step."""
 
 import math
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ RELEASES = ("hard", "soft", "shape")
 
 @dataclass(frozen=True, kw_only=True)
 class MaskConfig:
-    """How a mask is trained. The paper gives `keep`, `predictor_batches` and the kind of networks.
+    """The settings of training a mask. The paper gives `keep`, `predictor_batches` and the networks.
 
     Attributes:
         keep: the share of the pixels to reveal, above 0 and below 1.
         adversarial: False trains without adversarial steps, the paper's baseline.
         predictor_batches: main steps before each adversarial one.
-        batch: images a step, at most: an epoch is cut into equal parts. There is no accumulation over parts
-            of a batch: batch norm would see each by itself, and train another model.
-        epochs: how often every image is seen.
+        batch: images a step, at most: an epoch is cut into equal parts. Gradients are not accumulated over
+            parts of a batch: batch norm would see each by itself, and train another model.
+        epochs: passes over all images.
         learning_rate: of Adam.
         masker_width: filters of the U-Net at full resolution; twice as many after each halving.
         levels: how often it halves.
@@ -30,13 +30,13 @@ class MaskConfig:
         anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
             epochs. None: `keep` from the start.
         flips: whether every other training image is mirrored left to right, by chance.
-        against: the weight with which the gradient of an adversary is reversed, who tells from what is shown
-            which images are of the same person; 0 for none. Not in the paper. See adversary.Adversary.
-        values: what a device will send, by which the best epoch is chosen: "hard", the pixels that are shown;
+        against: the weight of the reversed gradient of an adversary, who distinguishes people by the shown
+            pixels; 0 for no adversary. Not in the paper. See adversary.Adversary.
+        values: the values that a device will send, which choose the best epoch: "hard", the shown pixels;
             "soft", their products with their scores, as published, for releases of `values=soft`; or "shape",
-            which pixels they are, for releases of `values=shape`, on which the networks are trained. The
-            hidden part of a shape says the same as the shown one, so that there are no adversarial steps of
-            the paper.
+            only which pixels they are, for releases of `values=shape`, on which the networks are trained. The
+            hidden part of a shape says the same as the shown one, so the paper's adversarial steps do not
+            apply.
         precision: see `sfumato.base.precision`.
     """
 
@@ -72,7 +72,7 @@ class MaskConfig:
         if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.001)")
         if not 0 <= self.against < math.inf:
-            raise ConfigError(f"against={self.against:g}: at least 0, for none")
+            raise ConfigError(f"against={self.against:g}: at least 0, which adds no adversary")
         for name, known in (("selection", SELECTIONS), ("values", RELEASES)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name}={getattr(self, name)}: choose {' or '.join(known)}")
@@ -89,7 +89,7 @@ class MaskConfig:
 
 
 def keep_at(config: MaskConfig, epoch: int) -> float:
-    """The share of the pixels that is revealed in an epoch, counted from 0."""
+    """The share of shown pixels in an epoch, counted from 0."""
     if config.anneal_from is None:
         return config.keep
     left = max(0.0, 1 - 2 * epoch / config.epochs)

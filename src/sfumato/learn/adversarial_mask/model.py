@@ -26,7 +26,7 @@ class MaskModel(nn.Module):
     """A masker, and the classifier that was trained with it. State: their weights.
 
     Attributes:
-        card: what is known of its making: settings, data digest, validation accuracy.
+        card: its settings, data digest and validation accuracy.
     """
 
     def __init__(self, masker: UNet, predictor: Predictor, *, card: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ class MaskModel(nn.Module):
 
     @property
     def keep(self) -> float:
-        """The share of the pixels that it was trained to show."""
+        """The share of pixels of its training."""
         return float(self.card["config"]["keep"])
 
     @property
@@ -49,7 +49,7 @@ class MaskModel(nn.Module):
     def scores(self, images: Tensor) -> Tensor:
         """The soft mask. (N, C, H, W) uint8 -> (N, 1, H, W) float32 in [0, 1]; see protect.mask.
 
-        Raises DataError for images of another size than it was trained on.
+        Raises DataError for images of another size than in training.
         """
         check_batch(images)
         check_shape(images, self.card["shape"], "mask")
@@ -57,10 +57,10 @@ class MaskModel(nn.Module):
         return pixel_scores(self.masker, images.to(device_of(self))).to(images.device)
 
     def masked(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> what a device would send of them: `keep` of the pixels, the others 0.
+        """(N, C, H, W) uint8 -> the image that a device would send: `keep` of the pixels, the others 0.
 
-        Of a mask that was trained for soft values, the products with the scores; of one that was trained for
-        its shape, 255 for each pixel that it shows.
+        A mask for soft values gives the products with the scores; one for its shape gives 255 for each
+        shown pixel.
         """
         count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
         values, shown = reveal(images, self.scores(images), count=count, soft=self.sends == "soft")
@@ -68,12 +68,12 @@ class MaskModel(nn.Module):
 
     @property
     def sends(self) -> str:
-        """The `values` of the releases that it was trained for: see MaskConfig."""
+        """The `values` of the releases of its training: see MaskConfig."""
         return str(self.card["config"]["values"])
 
     @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 masked images -> (N,) int64, places in `classes`."""
+        """(N, C, H, W) uint8 masked images -> (N,) int64, indices of `classes`."""
         self.eval()
         parts = []
         device = device_of(self)
@@ -84,12 +84,12 @@ class MaskModel(nn.Module):
         return torch.cat(parts).to(released.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as an artefact, which `protect.parse("mask:artefact=PATH")` applies."""
+        """Writes the model as an artefact for `protect.parse("mask:artefact=PATH")`."""
         artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
 
 
 class _Card(MaskCard):
-    """Of both networks: the device side asks for less."""
+    """The card of both networks: the device side needs less."""
 
     config: MaskConfig  # type: ignore[assignment]
     classes: Names
@@ -97,7 +97,7 @@ class _Card(MaskCard):
 
 
 def load(path: str | os.PathLike[str]) -> MaskModel:
-    """Read a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
+    """Reads a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
     return load_model(
         path,
         kind=KIND,
@@ -107,17 +107,17 @@ def load(path: str | os.PathLike[str]) -> MaskModel:
 
 
 def evaluate(model: MaskModel, data: LabelledImages) -> float:
-    """The share of images that the predictor names, of those pixels alone that a device would show.
+    """The share of images that the predictor names by the pixels that a device would show.
 
     Raises:
-        DataError: images of another size, or of classes that were never trained on.
+        DataError: images of another size, or of unknown classes.
     """
     codes = codes_of(data, model.card["target"], model.classes, "mask")
     return (model.classify(model.masked(data.images)) == codes).double().mean().item()
 
 
 def untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> MaskModel:
-    """The model of a card's `shape` and `classes`, with initial weights that `seed` decides."""
+    """Makes the model of a card's `shape` and `classes`, with initial weights from `seed`."""
     channels, height, width = card["shape"]
     with initial_weights(seed):
         masker = make_masker(channels, width=config.masker_width, levels=config.levels)

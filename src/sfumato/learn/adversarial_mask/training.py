@@ -1,6 +1,6 @@
-"""The training of masks: two kinds of steps in turn, by what is revealed and by what is hidden.
+"""The training of masks: two kinds of steps in turn, by the shown and by the hidden pixels.
 
-Where a mask is trained against telling who is shown, an adversary's reversed gradient joins the first kind.
+If a mask is trained against naming people, an adversary's reversed gradient joins the first kind.
 """
 
 import os
@@ -45,23 +45,22 @@ def train(
     losses: Callable[[Tensor], None] | None = None,
     device: torch.device | None = None,
 ) -> MaskModel:
-    """Train masker and predictor and return them as of the best epoch.
+    """Trains masker and predictor and returns them as of the best epoch.
 
     Args:
         data: clean images to train on.
         config: see MaskConfig.
         target: the label that the task needs.
-        sensitive: the label that says who is shown, where `config.against` is above 0.
-        people: images with that label, from which the adversary learns, and of which the mask learns to tell
-            less; they need not have the target. None for `data`.
-        validation: other images of the same classes, by whose accuracy under the mask of `keep` the best
-            epoch is chosen, with an adversary of those of the second half; None for the last epoch.
+        sensitive: the label of the person, if `config.against` is above 0.
+        people: images with that label, for the adversary, whom the mask learns to reveal less; they
+            need not have the target. None for `data`.
+        validation: other images of the same classes. Their accuracy under the mask of `keep` chooses the best
+            epoch, with an adversary among those of the second half; None for the last epoch.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
         checkpoint, progress, losses: see fit.fit.
-        device: where the model is trained, and stays; None for the processor, which makes all draws.
-
+        device: trains the model, and keeps it; None for the processor, which makes all draws.
     Raises:
-        DataError: fewer than two classes, images that are too small, classes that are in `validation` alone,
+        DataError: fewer than two classes, images that are too small, classes that are only in `validation`,
             people of another size than the images, or fewer than two people with two images.
         ConfigError: `keep` is less than a pixel of these images, a step has fewer images than processes, or
             one of `config.against` and `sensitive` is given without the other.
@@ -110,7 +109,7 @@ def train(
         return training.predictor_step(images, wanted, shown, way=len(rows))
 
     def judge() -> float:
-        # An early epoch is as accurate, and the adversary had no time yet: it would be the least private.
+        # An early epoch is as accurate, but before the adversary had time: it would be the least private.
         early = sampler is not None and training.run.epoch < config.epochs // 2
         return 0.0 if early or validation is None else evaluate(model, validation)
 
@@ -136,7 +135,7 @@ def _sampler(
     if (config.against > 0) != (sensitive is not None):
         raise ConfigError(
             f"against={config.against:g} and sensitive={sensitive}: give both, a weight and the label that "
-            "says who is shown, or neither"
+            "names the person, or neither"
         )
     if sensitive is None:
         return None
@@ -147,7 +146,7 @@ def _sampler(
 
 
 def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[str, ...]:
-    """The classes of the training images, where a mask can be trained on them.
+    """The classes of the training images, if a mask can be trained on them.
 
     Raises:
         DataError, ConfigError: see train.
@@ -169,15 +168,15 @@ def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[st
 
 
 def split(scores: Tensor, *, count: int, selection: str) -> tuple[Tensor, Tensor]:
-    """The masks of what is revealed and of what is hidden: m_top and m - m_top.
+    """The masks of the shown and of the hidden pixels: m_top and m - m_top.
 
     Source: the mask paper, Sec. II-A. The selection itself has no gradient, and there:
 
-    - "soft", as published: m_top is m where it is among the K highest of its image, and 0 elsewhere. A hidden
-      pixel learns nothing from the main loss; from the adversarial loss, where it tells the class, it learns
-      to have a LOWER score, for that darkens it, though it ought to be revealed.
+    - "soft", as published: m_top is m for the K highest of its image, and 0 elsewhere. A hidden
+      pixel learns nothing from the main loss; if it reveals the class, it learns from the adversarial loss
+      to have a LOWER score, which darkens it, though it ought to be shown.
     - "straight-through": m_top is 1 and 0, and m is 1, with the gradient of m in m_top (Bengio, Leonard &
-      Courville 2013, Sec. 3.1). A hidden pixel that tells the class then learns to have a higher score.
+      Courville 2013, Sec. 3.1). A hidden pixel that reveals the class then learns to have a higher score.
 
     Args:
         scores: (N, 1, H, W), m in [0, 1].
@@ -196,7 +195,7 @@ def split(scores: Tensor, *, count: int, selection: str) -> tuple[Tensor, Tensor
 
 
 def uniform_cross_entropy(logits: Tensor) -> Tensor:
-    """Mean over images of -Σ_c 1/C · log softmax(logits)_c: at least ln C, where all classes are as likely.
+    """Mean over images of -Σ_c 1/C · log softmax(logits)_c: at least ln C, reached if all classes are equal.
 
     Source: the mask paper, Sec. II-B, L_Obfuscator, whose sum over N is over the classes.
 
@@ -207,9 +206,9 @@ def uniform_cross_entropy(logits: Tensor) -> Tensor:
 
 
 class Training:
-    """The two kinds of steps. State: that of the run, and how many pixels are shown.
+    """The two kinds of steps. State: that of the run, and the number of shown pixels.
 
-    `train` drives it; a training loop of one's own calls start_epoch, and one kind of step for each batch.
+    `train` drives it; your own training loop calls start_epoch, and one kind of step for each batch.
 
     Attributes:
         model: in training.
@@ -234,7 +233,7 @@ class Training:
         self._count = 0
 
     def start_epoch(self) -> None:
-        """Set K, and the networks to training mode."""
+        """Sets K, and the networks to training mode."""
         _, height, width = self.model.card["shape"]
         self._count = pixels_shown(keep_at(self._config, self.run.epoch), (height, width))
         self.model.train()
@@ -242,9 +241,9 @@ class Training:
     def predictor_step(
         self, images: Tensor, codes: Tensor, people: Tensor | None = None, *, way: int = 0
     ) -> Tensor:
-        """Update Φ and masker to minimise the cross-entropy of Φ(x_p), which is returned.
+        """Updates Φ and masker to minimise the cross-entropy of Φ(x_p), which it returns.
 
-        With an adversary, their loss is added to it: they minimise it, and the masker does the opposite.
+        It adds the loss of an adversary, if any: they minimise it, and the masker does the opposite.
 
         Args:
             images: (B, C, H, W) uint8.
@@ -259,7 +258,7 @@ class Training:
         return self.run.minimise(loss if people is None else loss + self._adversarys_loss(people, way))
 
     def _adversarys_loss(self, people: Tensor, way: int) -> Tensor:
-        """What the adversary minimises; its gradient reaches the masker reversed."""
+        """The loss of the adversary; its gradient reaches the masker reversed."""
         adversary = self._beside["adversary"]
         assert isinstance(adversary, Adversary)
         revealed, _ = self._masked(people)
@@ -269,23 +268,23 @@ class Training:
         return restoring + adversary.naming_loss(embedded, way)
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
-        """Update the masker alone to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
+        """Updates only the masker to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
 
-        Neither the parameters of Φ move nor its running statistics, which are of revealed images. Returns
+        Neither the parameters of Φ move nor its running statistics, which are of shown images. Returns
         the loss.
 
         Args:
             images: (B, C, H, W) uint8.
         """
         _, hidden = self._masked(images)
-        # By the statistics of revealed images, as in use. By those of the batch, which undo what darkens all
-        # hidden pixels alike, the mask covered much less of what tells the class.
+        # By the statistics of shown images, as in use. With those of the batch, which undo an equal darkening
+        # of all hidden pixels, the mask covered much less of the class.
         self.model.predictor.eval()
         with self._autocast():
             logits = self.model.predictor(hidden)
         self.model.predictor.train()
         loss = uniform_cross_entropy(logits.float())
-        # Adam passes over parameters without gradients, those of Φ.
+        # Adam skips parameters without gradients, those of Φ.
         loss.backward(inputs=list(self.model.masker.parameters()))
         return self.run.update(loss)
 

@@ -2,12 +2,12 @@
 
 Source: Parnami et al. 2022, Sec. IV, Algorithm 1. The three models compared there are
 `train(..., Clear())` tested on protected images, `train` with `denoiser_depth=None`, and `train` with a
-denoiser. Where the paper writes the Euclidean distance, its square is used, as by Snell et al. 2017.
+denoiser. The paper writes the Euclidean distance; we use its square, as Snell et al. 2017 do.
 
-Beyond the paper: releases that hold one value for each cell of pixels are denoised and embedded as these
-values (`cell`), an encoder may be trained to classify before it is trained on episodes
-(`pretraining_epochs`), and one model may serve a range of protections (`train` with several of them), which
-it is told of and weighs support images by.
+Beyond the paper: releases with one value for each cell of pixels are denoised and embedded as these
+values (`cell`); an encoder may be trained to classify before it is trained on episodes
+(`pretraining_epochs`); and one model may serve a range of protections (`train` with several of them): it gets
+their parameters, and weighs support images by them.
 """
 
 from sfumato.learn.few_shot.config import (

@@ -1,4 +1,4 @@
-"""How a few-shot model is trained, and the settings of the paper."""
+"""The settings of training a few-shot model, and those of the paper."""
 
 import math
 from dataclasses import dataclass, field
@@ -12,40 +12,39 @@ from sfumato.networks.classifiers import ENCODERS, check_network, check_widths
 
 @dataclass(frozen=True, kw_only=True)
 class FewShotConfig:
-    """How a few-shot model is trained; the defaults are the paper's for CelebA, with Conv-4.
+    """The settings of training a few-shot model; the defaults are the paper's for CelebA, with Conv-4.
 
     Attributes:
         way, shot, queries: N, K and Q of a training episode.
         within: a label whose value the classes of an episode share, in training and in validation, such as
-            "alphabet": they are harder to tell apart. None: any classes.
-        epochs: at most so many; `episodes_per_epoch` episodes each.
-        episodes_per_step: a step of Adam follows the mean gradient of so many, each of which batch norm sees
-            by itself; one in the paper. They divide
-            `episodes_per_epoch`.
+            "alphabet": they are harder to distinguish. None: any classes.
+        epochs: at most; `episodes_per_epoch` episodes each.
+        episodes_per_step: a step of Adam follows the mean gradient of this many, each of which batch norm
+            sees by itself; one in the paper. They divide `episodes_per_epoch`.
         patience: epochs of episodes without a better validation accuracy before training stops.
-        validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.
+        validation_way, validation_shot, validation_queries, validation_episodes: of its measurement.
         learning_rate: of Adam; halved every `halve_every` epochs.
         encoder: "conv4" or "resnet12"; or one that was trained before, see networks.pretrained, which is
-            frozen unless its `rate` says otherwise. Ignored where `train` is given a module.
+            frozen unless its `rate` is set. Ignored if `train` is given a module.
         widths: of the four blocks of "resnet12"; None for those of the paper, 64, 128, 256 and 512. Half of
             each is a quarter of the operations.
-        start: the weights that a Conv-4 begins with: "drawn", of an encoder that the library ships, which has
+        start: the initial weights of a Conv-4: "drawn", of an encoder that the library ships, which has
             learned from drawn worlds, see learn.start; or "random", as in the paper.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
         denoiser_width: its filters, 64 in the paper.
-        cell: the networks see an image as the means of square cells of so many pixels; 1 for every pixel,
+        cell: the networks see an image as the means of square cells of this side; 1 for every pixel,
             as in the paper. None: as the protection releases it, which holds no more than these values, at a
-            fraction of the operations (docs/results.md). Of pixelized images, whose cells have no noise, a
-            denoiser then has nothing to take away.
+            fraction of the operations (docs/results.md). A denoiser then has nothing to remove from pixelized
+            images, whose cells have no noise.
         pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
-            a linear layer, which is then left out: for large encoders. Batches are as large as an episode,
+            a linear layer, which is then removed: for large encoders. Batches are as large as an episode,
             and as many a step.
         flips: whether every other training image is mirrored left to right, by chance, before it is
             protected: for photographs, not for characters.
-        shifts: how many pixels every training image is moved by at most, up or down and left or right, before
+        shifts: the most pixels that every training image is moved by, up or down and left or right, before
             it is protected; its edges are repeated.
-        warps: how far every training image is turned, scaled and sheared at most, before it is protected:
-            what is added to each entry of the identity, 2 x 2, such as 0.2. Below 0.5, where no image is
+        warps: the most that every training image is turned, scaled and sheared, before it is protected: the
+            number added to each entry of the identity, 2 x 2, such as 0.2. Below 0.5, at which no image is
             turned over.
         precision: see `sfumato.base.precision`.
     """
@@ -98,7 +97,7 @@ class FewShotConfig:
         if self.shifts < 0:
             raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
         if not 0 <= self.warps < 0.5:
-            raise ConfigError(f"warps={self.warps:g}: from 0, for none, to below 0.5")
+            raise ConfigError(f"warps={self.warps:g}: from 0, which changes nothing, to below 0.5")
         if not 0 <= self.pretraining_epochs <= self.epochs:
             raise ConfigError(f"pretraining_epochs={self.pretraining_epochs}: from 0 to epochs={self.epochs}")
         if not 0 < self.learning_rate < math.inf:

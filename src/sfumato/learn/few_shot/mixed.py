@@ -1,4 +1,4 @@
-"""Images of which each has one of several protections: who has which, their releases, their embeddings."""
+"""Images with one of several protections each: the choice, their releases, their embeddings."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from sfumato.protect import Protection
 
 
 def choose(images: int, protections: int, generator: torch.Generator) -> Tensor:
-    """(N,) int64, which protection each image gets. One protection draws nothing from the generator."""
+    """(N,) int64, the protection of each image. One protection draws nothing from the generator."""
     if protections == 1:
         return torch.zeros(images, dtype=torch.int64)
     return torch.randperm(images, generator=generator) % protections  # all as often

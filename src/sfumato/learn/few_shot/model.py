@@ -1,4 +1,4 @@
-"""The few-shot model: what its networks see, how it is used, and its artefact."""
+"""The few-shot model: the input of its networks, its use, and its artefact."""
 
 import math
 import os
@@ -38,9 +38,9 @@ class FewShotModel(nn.Module):
     """An encoder, with a denoiser in front or without. State: their weights.
 
     Attributes:
-        conditions: the protections it was trained for; where there are several, it is told which.
-        cell: the networks see means of square cells of so many pixels.
-        card: what is known of its making: settings, data digest, validation accuracy, privacy spent.
+        conditions: the protections of its training; if there are several, it gets that of each image.
+        cell: the networks see means of square cells of this side.
+        card: its settings, data digest, validation accuracy and privacy spent.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class FewShotModel(nn.Module):
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """The protections it was trained for."""
+        """The protections of its training."""
         return tuple(protection.spec for protection in self.conditions.protections)
 
     def forward(self, protected: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Denoise and embed. Mixed precision ends here: distances are differences of large numbers.
+        """Denoises and embeds. Mixed precision ends here: distances are differences of large numbers.
 
         Args:
             protected: (N, C, h, w) float32, released images as `prepare` makes them.
@@ -91,17 +91,17 @@ class FewShotModel(nn.Module):
         """(N, C, H, W) uint8 -> (N, C, h, w) float32, the means of cells that the networks see."""
         if self.cell == 1:
             return to_float(images)
-        # Cells at the border that are cut short are divided by the pixels they have.
+        # Cells that the border cuts short are divided by the pixels they have.
         return functional.avg_pool2d(to_float(images), self.cell, ceil_mode=True, count_include_pad=False)
 
     def weight(self, protection: Protection) -> float:
-        """What a support image so protected weighs in a prototype; 1 is the mean over all it was trained for.
+        """The weight of a support image in a prototype by its protection; 1 is the mean over all of training.
 
-        Measured on the validation images by `prototypes.support_weights`, for each protection that the model
-        was trained for; of others, that of the nearest.
+        Measured on the validation images by `prototypes.support_weights`, for each protection of the
+        training; for others, that of the nearest.
 
         Raises:
-            ConfigError: nothing was measured, as where the model was not made by `train`.
+            ConfigError: nothing was measured, as for a model that `train` did not make.
         """
         if "weights" not in self.card:
             raise ConfigError(
@@ -115,15 +115,15 @@ class FewShotModel(nn.Module):
         """(N, C, H, W) uint8 released images -> (N, D) float32 embeddings.
 
         Args:
-            released: as `Release.images()` gives them.
-            protection: what released them; a model that was trained for several must be told. It is then
-                told the nearest of those: of numbers between them it has learned nothing, and embeds worse.
+            released: from `Release.images()`.
+            protection: of these images; a model for several needs it. It uses the nearest of those: it has
+                learned nothing about numbers between them, and embeds worse.
         """
         return self._infer(released, protection, lambda images, positions: self(images, positions)[1])
 
     @torch.no_grad()
     def fit_encoder(self, released: Tensor, codes: Tensor) -> None:
-        """Standardise and whiten the outputs of an encoder that was trained before; of others, nothing.
+        """Standardises and whitens the outputs of an encoder that was trained before; others do not change.
 
         Args:
             released: (N, C, H, W) uint8, training images.
@@ -140,9 +140,9 @@ class FewShotModel(nn.Module):
 
     @torch.no_grad()
     def denoise(self, released: Tensor, protection: Protection | None = None) -> Tensor:
-        """(N, C, H, W) uint8 released images -> uint8 denoised ones; the same where there is no denoiser.
+        """(N, C, H, W) uint8 released images -> uint8 denoised ones; unchanged without a denoiser.
 
-        A denoiser that sees cells gives cells, each enlarged to its pixels. `protection`: see embed.
+        A denoiser of cells gives cells, each enlarged to its pixels. `protection`: see embed.
         """
         if self.denoiser is None:
             return released
@@ -175,7 +175,7 @@ class FewShotModel(nn.Module):
         return torch.cat(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as an artefact."""
+        """Writes the model as an artefact."""
         card = {"kind": _KIND, "cell": self.cell, **published(self.card)}
         artefacts.save(path, self.state_dict(), card)
 
@@ -208,11 +208,11 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> FewShotModel:
-    """Read a model that `FewShotModel.save` wrote.
+    """Reads a model that `FewShotModel.save` wrote.
 
     Args:
         path: the artefact.
-        encoder: a module of the same architecture, for a model trained with the user's own.
+        encoder: a module of the same architecture, for a model that was trained with the user's own.
 
     Raises:
         ArtefactError: damaged, foreign, or the weights do not fit the encoder.
@@ -240,9 +240,9 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
 
 @torch.no_grad()
 def operations(model: FewShotModel, shape: Sequence[int]) -> int | None:
-    """How many multiply-adds the networks make of one (C, H, W) image; those of convolutions and layers.
+    """The multiply-adds of the networks for one (C, H, W) image, in convolutions and linear layers.
 
-    None where one is a graph of ONNX, whose operations are not counted.
+    None for a graph of ONNX, whose operations are not counted.
     """
     model.eval()
     if any(isinstance(part, OnnxNetwork) for part in model.modules()):
@@ -264,14 +264,14 @@ def untrained(
     seed: int = 0,
     size: tuple[int, int] | None = None,
 ) -> FewShotModel:
-    """The model that `config` describes for some protections, with initial weights that `seed` decides.
+    """Makes the model of `config` for some protections, with initial weights from `seed`.
 
-    Where all images have one size, (H, W), cells that are shares of them are in pixels of that size.
+    If all images have one size, (H, W), cells that are shares of them are in pixels of that size.
     """
     conditions = Conditions(protections)
     cell = config.cell
     if cell is None:
-        # Shares of an image have no common divisor where its size is not known.
+        # Shares of an image have no common divisor if its size is not known.
         known = encoder is None and (size or all(isinstance(each.cell, int) for each in protections))
         cell = math.gcd(*(cell_in_pixels(each, *(size or (1, 1))) for each in protections)) if known else 1
     planes = len(conditions.keys)

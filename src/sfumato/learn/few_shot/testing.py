@@ -1,4 +1,4 @@
-"""How well a few-shot model does on classes that it was never trained on."""
+"""The accuracy of a few-shot model on new classes."""
 
 import math
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ class Accuracy:
     The interval covers the draw of the episodes, not the training: another seed may lie outside it.
 
     Attributes:
-        halves: mean and half_width over queries of every second test image, and of the others; None where
-            images are not told apart.
-        accepted: mean and half_width of the share of queries that a service names rightly, and does not
-            answer by "none of these"; None of a model that refuses nothing.
+        halves: mean and half_width over queries of every second test image, and of the others; None if
+            images are not distinguished.
+        accepted: mean and half_width of the share of queries that a service names correctly, and does not
+            answer by "none of these"; None for a model that refuses nothing.
     """
 
     mean: float
@@ -41,7 +41,7 @@ class Accuracy:
 
     @classmethod
     def over(cls, scores: Tensor, shape: Shape, spec: str) -> "Accuracy":
-        """Of the (E,) accuracies of test episodes."""
+        """The accuracy over the (E,) scores of test episodes."""
         return cls(*_mean(scores), len(scores), shape, spec)
 
     @classmethod
@@ -52,7 +52,7 @@ class Accuracy:
         shape: Shape,
         spec: str,
     ) -> "Accuracy":
-        """Of what answers_of_episodes gives, for queries which are these images: (E, N, Q) int64."""
+        """The accuracy of the result of answers_of_episodes, for these queries: (E, N, Q) int64."""
         hits = torch.from_numpy(answers[0]).float()
         accepted = None
         if answers[1] is not None:
@@ -91,20 +91,20 @@ def evaluate(
 ) -> Accuracy:
     """Mean accuracy over test episodes, on images protected once each.
 
-    A device releases an image once, however many episodes it serves: only the images that some episode
-    draws are protected and embedded.
+    A device releases an image once, for any number of episodes: only images that an episode draws are
+    protected and embedded.
 
     Args:
         model: from `train` or `load`.
-        data: clean images of classes that were never trained on.
+        data: clean images of new classes.
         way, shot, queries, episodes: the test.
         target: the label to classify.
-        protection: None for what the model was trained for. With several, each image has one of them, at
-            random, as where devices choose for themselves.
-        weighted: whether support images count by `FewShotModel.weight` of their protection, which asks no
-            device for anything; or all alike. With one protection it is the same.
+        protection: None for that of the training. With several, each image has one of them, at
+            random, as if devices chose for themselves.
+        weighted: whether support images count by `FewShotModel.weight` of their protection, which needs
+            nothing from devices; or all alike. With one protection it is the same.
         seed: of the episodes and of the noise. The episodes do not depend on the model or the protection,
-            so that models are compared on the same ones.
+            so models are compared on the same ones.
 
     Raises:
         DataError: too few classes or images for an episode.

@@ -42,29 +42,29 @@ def train(
     losses: Callable[[Tensor], None] | None = None,
     device: torch.device | None = None,
 ) -> FewShotModel:
-    """Train by Algorithm 1 and return the model of the epoch with the best validation accuracy.
+    """Trains by Algorithm 1 and returns the model of the epoch with the best validation accuracy.
 
     Every image is protected anew in every episode, by seeded noise: these copies stay with the trainer.
 
     Args:
         data: clean images to train on.
-        protection: what the model must cope with; `Clear()` gives the clean-trained baseline. Several of one
+        protection: of the images; `Clear()` gives the clean-trained baseline. Several of one
             family give one model for a range: each image is protected by one of them, at random, and the
-            networks are told by which.
+            networks get its parameters.
         config: see FewShotConfig.
         target: the label to classify.
         validation: images of other classes for early stopping; None holds back 15% of the classes.
         encoder: any module from (N, C, H, W) float images to (N, D); None for the one that config names.
-            It is trained in place, but for parameters without requires_grad, and sees every pixel unless
-            config.cell says otherwise. For a range of
-            protections, one more plane for each parameter that differs comes after the channels.
+            It is trained in place, except for parameters without requires_grad, and sees every pixel unless
+            config.cell is set. For a range of protections, one more plane for each parameter that differs
+            comes after the channels.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
         checkpoint, progress, losses: see fit.fit; progress is of episodes.
-        device: where the model is trained, and stays; None for the processor, which makes all draws.
+        device: trains the model, and keeps it; None for the processor, which makes all draws.
 
     Raises:
         DataError: too few classes or images for an episode, or no label `config.within`.
-        ConfigError: several protections that are not of one family.
+        ConfigError: several protections of different families.
         ArtefactError: the checkpoint belongs to another run.
     """
     protections = list(protection) if isinstance(protection, Sequence) else [protection]
@@ -120,8 +120,8 @@ def train(
         )
         card |= {**training.run.outcome, "curve": training.run.curve}
         if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:
-            _fit_encoder(model, data, protections[0], source.codes, seed)  # to what is denoised by now
-    else:  # all that learns was computed in closed form
+            _fit_encoder(model, data, protections[0], source.codes, seed)  # to the denoised images
+    else:  # every learning part was computed in closed form
         card |= {"epochs": 0, "validation_accuracy": judge.accuracy(model)}
     judge.measure(model)
     card["shape"] = list(data.images.shape[1:])
@@ -132,7 +132,7 @@ def train(
 def _fit_encoder(
     model: FewShotModel, data: LabelledImages, protection: Protection, codes: Tensor, seed: int
 ) -> None:
-    """Fit an encoder that was trained before to the images as they are released; of others, nothing."""
+    """Fits an encoder that was trained before to the released images; others do not change."""
     if isinstance(model.encoder, PretrainedEncoder):
         released = protection.release(data.images, seeded_noise(seed, 0)).images()
         model.fit_encoder(released, codes)
@@ -140,11 +140,11 @@ def _fit_encoder(
 
 @dataclass(frozen=True)
 class Batch:
-    """The images of an episode, or, in pretraining, of a batch as large.
+    """The images of an episode, or, in pretraining, of a batch of the same size.
 
     Attributes:
         clean, released: (B, C, H, W) uint8.
-        which: (B,) number of the protection of each image among those of the model; None for the first.
+        which: (B,) the index of each image's protection among those of the model; None for the first.
         codes: (B,) the class of each image, for pretraining; None for an episode.
     """
 
@@ -161,8 +161,8 @@ def fs_pic_loss(
 
     Source: Parnami et al. 2022, Eq. (7), on values in [0, 1]. The denoising loss is Eq. (6): half the
     squared error of an image, SUMMED over its values, mean over images. Algorithm 1 there writes MSE; with
-    a mean over the values the weight is so small that the denoiser serves the classifier alone, and what
-    it returns is less like the original than what it was given.
+    a mean over the values the weight is so small that the denoiser serves only the classifier, and its
+    output is less like the original than its input.
 
     Args:
         model: in training mode.
@@ -188,7 +188,7 @@ def _denoising_loss(model: FewShotModel, denoised: Tensor, clean: Tensor) -> Ten
 class Training:
     """The steps of training. State: that of the run.
 
-    `train` drives it; a training loop of one's own calls start_epoch, and step for the episodes of each step.
+    `train` drives it; your own training loop calls start_epoch, and step for the episodes of each step.
 
     Attributes:
         run: its weights and optimiser.
@@ -202,7 +202,7 @@ class Training:
         *,
         device: torch.device | None = None,
     ) -> None:
-        """Prepare to train `model`; `classifier`: (classes, D) first weights of the layer of pretraining."""
+        """Prepares to train `model`; `classifier`: (classes, D) first weights of the layer of pretraining."""
         self._model = model
         self._config = config
         self._pretraining = nn.ParameterDict({} if classifier is None else {"classifier": classifier})
@@ -216,12 +216,12 @@ class Training:
         )
 
     def start_epoch(self) -> None:
-        """Set the learning rate, and the networks to training mode."""
+        """Sets the learning rate, and the networks to training mode."""
         self._model.train()
         self.run.set_rate(self._config.learning_rate * 0.5 ** (self.run.epoch // self._config.halve_every))
 
     def step(self, batches: Sequence[Batch]) -> Tensor:
-        """One step of Adam on the mean loss of some episodes, see fs_pic_loss; or of pretraining batches.
+        """Makes one step of Adam on the mean loss of some episodes, see fs_pic_loss; or pretraining batches.
 
         Returns the loss.
         """
@@ -314,7 +314,7 @@ class _Validation:
         sampler = _sampler(data, target, config, config.validation_episode)
         generator = torch.Generator().manual_seed(seed)
         drawn, self._rows = sampler.draw(config.validation_episodes, generator).unique(return_inverse=True)
-        # The last number keeps this noise apart from that of every epoch.
+        # The last number separates this noise from that of every epoch.
         noise = seeded_noise(seed, config.epochs)
         self._which = mixed.choose(len(drawn), len(protections), generator)
         self._released = mixed.release(data.images[drawn], protections, self._which, noise)
@@ -328,7 +328,7 @@ class _Validation:
         return scores.mean().item()
 
     def measure(self, model: FewShotModel) -> None:
-        """Note on a model's card its weights, see FewShotModel.weight, and its refusal, see prototypes."""
+        """Adds to a model's card its weights, see FewShotModel.weight, and its refusal, see prototypes."""
         embeddings = self._embed(model)
         # An episode has two images or more of each class.
         weights = support_weights(embeddings, self._codes, self._which)

@@ -1,9 +1,9 @@
-"""Meta-learning: parameters from which a task is learned in a few steps, with a promise to the tasks or not.
+"""Meta-learning: parameters from which a task is learned in a few steps, with or without a promise to tasks.
 
 Source: Meta-Clip (docs/papers.md), which clips and noises inside MAML, Reptile and Meta-SGD. Here the unit of
 privacy is one task of a fixed pool: tasks are Poisson-sampled, each contribution is clipped as one vector
 over all layers, one noise is added to the sum, and an accountant stops the run before the step that would
-pass the budget. What a task contributes is made in `adaptation`, how it is clipped in `dp.clipping`.
+pass the budget. `adaptation` computes a task's contribution, `dp.clipping` clips it.
 """
 
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, Private, config_of

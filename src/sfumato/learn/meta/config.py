@@ -1,4 +1,4 @@
-"""How parameters are meta-learned, and what is promised to the tasks."""
+"""The settings of meta-learning, and of the promise to the tasks."""
 
 import hashlib
 import math
@@ -25,7 +25,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 
 
 def digest_of_start(path: str | None) -> str | None:
-    """SHA-256 of a file to begin with, in hexadecimal. Raises ArtefactError where there is none."""
+    """SHA-256 of a file to begin with, in hexadecimal. Raises ArtefactError if it is missing."""
     if path is None:
         return None
     try:
@@ -42,7 +42,7 @@ _STEADY = ("fixed", "automatic")  # the policies whose norm does not move
 
 @dataclass(frozen=True, kw_only=True)
 class Private:
-    """What is promised to the tasks of a pool, and how it is kept.
+    """The promise to the tasks of a pool, and how it is kept.
 
     Attributes:
         epsilon, delta: the budget of the whole run, for one task added or removed.
@@ -51,17 +51,17 @@ class Private:
         noise_multiplier: the standard deviation of the noise in units of the clipping norm; None for the
             least with which all steps fit the budget. With more of it than fits, the run ends early.
         start_noise: the policy's first norm is the median of the norms of all tasks of the pool, from a
-            histogram with noise of this standard deviation, which is charged as a step of its own; None for
+            histogram with noise of this standard deviation, which is charged as a separate step; None for
             a public one among the settings. The norms are of contributions, and for "meta-clip" of inner
             gradients, which it clips as well.
-        inner_noise: for "meta-clip", whose derivative tells little where noise costs nothing: Gaussian noise
+        inner_noise: for "meta-clip", whose derivative means little if noise costs nothing: Gaussian noise
             of this standard deviation, in units of C, on every inner gradient in training. It proves nothing.
-        pool_tasks: None for a pool of tasks that share no class; a number for so many overlapping ones, of
-            which an image gets the weaker promise that the card states.
-        noise: "independent", where each step draws its tasks by chance and gets noise of its own; or "tree"
-            (DP-FTRL), where tasks take turns, each once in an epoch, and steps share the noise of a binary
-            tree. `noise_multiplier` is then that of a node. It is for "fixed" and "automatic": where the norm
-            moves, the noise of earlier steps cannot be taken back.
+        pool_tasks: None for a pool of tasks that share no class; a number for that many overlapping ones,
+            with the weaker promise to an image on the card.
+        noise: "independent": each step draws its tasks by chance and gets its own noise; or "tree"
+            (DP-FTRL): tasks take turns, each once in an epoch, and steps share the noise of a binary
+            tree. `noise_multiplier` is then that of a node. It is for "fixed" and "automatic": if the norm
+            moves, the noise of earlier steps cannot be subtracted.
     """
 
     epsilon: float
@@ -80,7 +80,7 @@ class Private:
         if self.noise == "tree" and self.clipping not in _STEADY:
             raise ConfigError(
                 f"noise=tree with {self.clipping}: its norm moves, and the noise of earlier steps could not "
-                f"be taken back; take {' or '.join(_STEADY)}, or noise=independent"
+                f"be subtracted; take {' or '.join(_STEADY)}, or noise=independent"
             )
         if self.start_noise is not None and (self.clipping not in _STARTED or "start" in self.settings):
             raise ConfigError(
@@ -90,41 +90,41 @@ class Private:
         if self.inner_noise and self.clipping != "meta-clip":
             raise ConfigError(
                 f"inner_noise={self.inner_noise:g} with {self.clipping}: it is for meta-clip, which follows "
-                "what noise costs; leave it out"
+                "the cost of noise; leave it out"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetaConfig:
-    """How parameters are meta-learned; the defaults are MAML's for Omniglot, fully connected.
+    """The settings of meta-learning; the defaults are MAML's for Omniglot, fully connected.
 
     Attributes:
         algorithm, inner_steps, inner_rate, inner_batches: see tasks.Inner.
-        test_steps: of learning a task when the model is used.
+        test_steps: of learning a task in use.
         way, shot, queries: N, K and Q of a task.
         network: "fully-connected", "convolutional" (MAML's for MiniImageNet), "strided" (for Omniglot) or
             "linear" (for audits).
         width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
-            number of parameters, which goes with the square of this: private runs want it small.
+            number of parameters, which grows with the square of this: private runs want it small.
         norm: of convolutional and strided networks: "batch", over the images of a task, which are known
             together; or "group", over each image by itself.
         steps: meta-steps.
-        tasks: of a meta-step; in a private run how many are expected, since each comes by itself.
+        tasks: of a meta-step; in a private run the expected number, since each takes part by chance.
         meta_rate: learning rate of Adam, falling to 0 along a cosine; with the noise of a tree, of descent
-            with momentum 0.9, which stays as it is, since only so is noise taken back. It is then some 100
+            with momentum 0.9, which is constant, since only then noise is subtracted. It is then some 100
             times as large.
-        average: the model is the mean of the parameters after all steps, where each step counts for this
+        average: the model is the mean of the parameters after all steps; each step counts for this
             share of the next one; 0 for the parameters after the last step. It costs no budget.
-        shifts: how many pixels every training image is moved by at most along each axis, before it is
-            protected.
+        shifts: the most pixels that every training image is moved by along each axis, before it is protected.
         start: a file of `sfumato train meta` whose network, images, way and algorithm are the same: training
-            begins with its parameters. What it learned from is public, and costs no budget here. None for
+            begins with its parameters. Its training data are public, and cost no budget here. None for
             random ones.
-        layers: how many of the last layers with weights are trained, and the norms between them; the others
-            stay as they start. None for all. Noise grows with the root of the number of trained parameters.
-        private: what is promised; None for a run without any promise, on endless fresh tasks.
+        layers: how many of the last layers with weights are trained, with the norms between them; the others
+            keep their initial weights. None for all. Noise grows with the root of the number of trained
+            parameters.
+        private: the promise; None for a run without any promise, on endless fresh tasks.
         inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
-            tasks of a pool; nothing is promised. None for neither.
+            tasks of a pool; nothing is promised. None without them.
         precision: see `sfumato.base.precision`; bfloat16 gains with the wide convolutional network alone.
     """
 
@@ -186,7 +186,7 @@ class MetaConfig:
 
     @property
     def inner(self) -> Inner:
-        """How a task is learned."""
+        """The settings of learning a task."""
         return Inner(
             algorithm=self.algorithm,
             steps=self.inner_steps,
@@ -196,7 +196,7 @@ class MetaConfig:
 
 
 def config_of(settings: dict[str, Any]) -> MetaConfig:
-    """The configuration that `dataclasses.asdict` took apart."""
+    """The configuration from a dict of `dataclasses.asdict`."""
     private, noise = settings["private"], settings.get("inner_noise")
     made = {
         "private": None if private is None else Private(**private),

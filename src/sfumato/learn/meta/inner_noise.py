@@ -2,16 +2,16 @@
 
 Source: Meta-Clip (docs/papers.md), Algorithms 1 to 3. In every step of learning a task, its gradient g
 becomes g / max(1, |g| / C) + N(0, σ^2 C^2 I), in training and in use. The meta-update is the plain mean of
-what the tasks contribute; the meta-gradient reaches C through the factor C / |g| and through the scale of the
-noise. Only the way in which C is chosen differs between the policies, so that they can be compared.
+the tasks' contributions; the meta-gradient reaches C through the factor C / |g| and through the scale of the
+noise. The policies differ only in their choice of C, so they can be compared.
 
-Where the paper is silent: C follows its raw derivative at a rate of its own, and does not fall below a
-thousandth of its start; derivatives that are not finite count as zero; for Reptile, whose update has no
-gradient of a loss, the derivative is that of the loss of all images of the task after learning; the first
+Where the paper is silent, we decided: C follows its raw derivative at a separate rate, and does not fall
+below a thousandth of its start; derivatives that are not finite count as zero; for Reptile, whose update has
+no gradient of a loss, the derivative is that of the loss of all images of the task after learning; the first
 epoch is a look at every task of the pool, at the first parameters.
 
-What is proved of it: nothing. The queries' gradients reach the meta-update without noise, and C is a function
-of private tasks that no noise covers. `conditional` says what the paper's accounting states.
+Nothing is proved. The queries' gradients reach the meta-update without noise, and C is a function
+of private tasks that no noise covers. `conditional` is the statement of the paper's accounting.
 """
 
 import math
@@ -43,16 +43,16 @@ NOT_COVERED = (
 
 @dataclass(frozen=True, kw_only=True)
 class InnerNoise:
-    """How inner gradients are clipped and noised.
+    """The settings of clipping and noising inner gradients.
 
     Attributes:
         noise_multiplier: σ, the standard deviation of the noise in units of C.
-        clipping: how C is chosen: "fixed", "quantile", "adaclip" or "meta-clip".
-        settings: of that policy. "fixed" needs clipping_norm. "quantile" and "meta-clip" take start (the
-            median of the first epoch's norms where there is none), learning_rate, and the first quantile as
-            well; "adaclip" takes mean_decay, variance_decay, smallest and largest.
-        pool_tasks: how many overlapping tasks there are, of which each takes part in a step by itself.
-        delta: of the bound that the paper's accounting states.
+        clipping: the choice of C: "fixed", "quantile", "adaclip" or "meta-clip".
+        settings: of that policy. "fixed" needs clipping_norm. "quantile" and "meta-clip" take start (by
+            default the median of the first epoch's norms), learning_rate, and the first also quantile;
+            "adaclip" takes mean_decay, variance_decay, smallest and largest.
+        pool_tasks: the number of overlapping tasks, each of which takes part in a step independently.
+        delta: of the bound of the paper's accounting.
     """
 
     noise_multiplier: float
@@ -71,21 +71,21 @@ class InnerNoise:
         return self.clipping in ("quantile", "meta-clip") and "start" not in self.settings
 
     def policy(self, median: float) -> "InnerPolicy":
-        """The policy at its start; `median` is used where it has no start of its own."""
+        """The policy at its start; `median` replaces a missing start."""
         settings = {"start": median, **self.settings} if self.seeks_start else self.settings
         return policy_of(POLICIES, self.clipping, settings)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a policy learns from at a step: of T tasks, their first inner gradients and dL/dC.
+    """The input of a policy at a step: first inner gradients and dL/dC of T tasks.
 
     Attributes:
         gradients: (T, P), before they are clipped; (T, 0) for a policy that does not follow them.
-        noise: (T, P) of a standard normal distribution, which they got.
+        noise: (T, P) of a standard normal distribution, added to them.
         slopes: (T,) derivatives of the loss after learning.
         noise_multiplier: σ.
-        expected: how many tasks a step has on average.
+        expected: the mean number of tasks of a step.
     """
 
     gradients: Tensor
@@ -96,12 +96,12 @@ class Seen:
 
 
 class InnerPolicy(ABC):
-    """Chooses C. State: C, and what it was learned from, which is private data.
+    """Chooses C. State: C, and the private data that it depends on.
 
     Attributes:
-        name: as `InnerNoise` knows it.
+        name: in `InnerNoise`.
         norm: C.
-        follows_gradients: whether it learns from inner gradients, which are computed for it alone.
+        follows_gradients: whether it learns from inner gradients, which are computed only for it.
     """
 
     name: ClassVar[str]
@@ -111,19 +111,19 @@ class InnerPolicy(ABC):
         self.norm = norm
 
     def frame(self, size: int) -> Frame | None:
-        """The coordinates in which gradients of `size` values are clipped; None for their own."""
+        """The coordinates for clipping gradients of `size` values; None for their own."""
         return None
 
     @abstractmethod
     def learn(self, seen: Seen) -> None:
-        """Choose the next C; a step without tasks changes nothing."""
+        """Chooses the next C; a step without tasks changes nothing."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs to go on exactly: plain JSON."""
+        """The state of a checkpoint, from which a run resumes exactly: plain JSON."""
         return {"policy": self.name, "norm": self.norm}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
+        """Resumes from `state()`. Raises ArtefactError if it belongs to another policy, or is damaged."""
         check_policy(state, self.name)
         self.norm = norm_in(state, self.name)
 
@@ -162,7 +162,7 @@ class Quantile(InnerPolicy):
 
 
 class AdaClip(InnerPolicy):
-    """Coordinates are shifted and scaled by what noised gradients tell of them; see `dp.clipping.Moments`."""
+    """Coordinates are shifted and scaled by noised gradients; see `dp.clipping.Moments`."""
 
     name = "adaclip"
     follows_gradients = True
@@ -183,7 +183,7 @@ class AdaClip(InnerPolicy):
         return Frame(shift.float(), scale.float())
 
     def learn(self, seen: Seen) -> None:
-        """From the mean of the tasks' noised gradients."""
+        """Learns from the mean of the tasks' noised gradients."""
         count = len(seen.gradients)
         if count:
             shift, scale = self._moments.frame(seen.gradients.shape[1])
@@ -196,7 +196,7 @@ class AdaClip(InnerPolicy):
         return self._moments.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from the mean and deviation of a checkpoint."""
+        """Resumes from the mean and deviation of a checkpoint."""
         self._moments.restore(state)
 
 
@@ -212,7 +212,7 @@ class MetaClip(InnerPolicy):
         self._smallest, self._learning_rate = start / 1000, learning_rate
 
     def learn(self, seen: Seen) -> None:
-        """Follow the derivative."""
+        """Follows the derivative."""
         slopes = torch.where(seen.slopes.isfinite(), seen.slopes, 0.0)
         slope = slopes.double().sum().item() / seen.expected
         self.norm = max(self.norm - self._learning_rate * slope, self._smallest)
@@ -227,7 +227,7 @@ class TaskNoise:
     """Inner clipping and noise under way. State: the policy, which is private data."""
 
     def __init__(self, asked: InnerNoise, pool: TaskPool, tasks: int, inner: Inner, size: int) -> None:
-        """Prepare for `tasks` of the pool a step, and parameters of `size`.
+        """Prepares for `tasks` of the pool a step, and parameters of `size`.
 
         Raises:
             ConfigError: more tasks a step than the pool has.
@@ -239,7 +239,7 @@ class TaskNoise:
         self._policy: InnerPolicy | None = None if asked.seeks_start else asked.policy(1.0)
 
     def begin(self, norms: Callable[[TaskPool], Tensor]) -> None:
-        """Before the first step: C is the median of the norms of the first epoch, where it has no start."""
+        """Before the first step: without a start, C is the median of the norms of the first epoch."""
         if self._policy is None:
             known = norms(self._pool).double()
             known = known[known.isfinite()]
@@ -257,13 +257,13 @@ class TaskNoise:
 
     @property
     def inner(self) -> Inner:
-        """How a task is learned at this step."""
+        """The settings of learning a task at this step."""
         multiplier = self._asked.noise_multiplier
         return replace(self._inner, clipping_norm=self.policy.norm, noise_multiplier=multiplier)
 
     @property
     def frame(self) -> Frame | None:
-        """In which coordinates gradients are clipped."""
+        """The coordinates of clipping."""
         return self.policy.frame(self._size)
 
     def draw(self, shape: Shape, generator: torch.Generator) -> Tensor:
@@ -276,21 +276,21 @@ class TaskNoise:
         return self._pool.draw(poisson(len(self._pool), self._rate, bits), shape, generator)
 
     def learn(self, gradients: Tensor, noise: Tensor, slopes: Tensor) -> None:
-        """Choose the next C from (T, P) first inner gradients, their (T, P) noise, and (T,) derivatives."""
+        """Chooses the next C from (T, P) first inner gradients, their (T, P) noise, and (T,) derivatives."""
         expected = float(self._tasks)
         self.policy.learn(Seen(gradients, noise, slopes, self._asked.noise_multiplier, expected))
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The state of a checkpoint."""
         return self.policy.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from a checkpoint."""
+        """Resumes from a checkpoint."""
         self._policy = self._asked.policy(1.0)
         self._policy.restore(state)
 
     def card(self, steps: int) -> dict[str, Any]:
-        """What the paper's accounting states after so many steps (None: infinite); what is not covered."""
+        """The bound of the paper's accounting after these steps (None: infinite), and what it leaves out."""
         stretches = [accounting.Stretch(self._asked.noise_multiplier, self._rate, steps * self._inner.steps)]
         delta = self._asked.delta
         return {

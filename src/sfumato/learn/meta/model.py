@@ -1,4 +1,4 @@
-"""The meta-learned model: how it is used, tested and kept, and what its card promises."""
+"""The meta-learned model: its use, test and artefact, and the promise on its card."""
 
 import hashlib
 import os
@@ -30,14 +30,14 @@ _KIND = "meta"
 
 
 class MetaModel:
-    """Parameters to start from, and how a task is learned from them. State: none that changes.
+    """Parameters to start from, and the settings of learning a task from them. State: none that changes.
 
     Attributes:
         learner: the network.
         start: (P,) parameters; (2P,) with the rates of Meta-SGD.
-        inner: how a task is learned when the model is used.
-        frame: of AdaClip, in which coordinates inner gradients are clipped and noised; else None.
-        card: what is known of its making: settings, data digest, privacy spent and of what.
+        inner: the settings of learning a task in use.
+        frame: for AdaClip, the coordinates in which inner gradients are clipped and noised; else None.
+        card: its settings, data digest, privacy spent and its unit.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class MetaModel:
         *,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Learn a task from released images and name others. -> (Q,) int64 labels.
+        """Learns a task from released images and names others. -> (Q,) int64 labels.
 
-        Queries are normalised together (transductive), so that what one is called depends on the others,
+        Queries are normalised together (transductive), so the class of one depends on the others,
         unless the network has group norm.
 
         Args:
@@ -72,7 +72,7 @@ class MetaModel:
             labels: (N * K,) int64, from 0 to N - 1.
             queries: (Q, C, H, W) uint8 released images.
             generator: of the noise with which a model of Meta-Clip as published learns a task; others have
-                none. None for torch's own.
+                no noise. None for torch's own.
         """
         learned = adapt(
             self.learner,
@@ -87,7 +87,7 @@ class MetaModel:
             return self.learner.logits(learned, to_float(queries)).argmax(1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as an artefact."""
+        """Writes the model as an artefact."""
         frame = {} if self.frame is None else {"shift": self.frame.shift, "scale": self.frame.scale}
         artefacts.save(path, {"start": self.start, **frame}, {"kind": _KIND, **published(self.card)})
 
@@ -107,7 +107,7 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str]) -> MetaModel:
-    """Read a model that `MetaModel.save` wrote. Raises ArtefactError: damaged, or foreign."""
+    """Reads a model that `MetaModel.save` wrote. Raises ArtefactError: damaged, or foreign."""
     tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
     if "spec" in card:
         card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
@@ -127,8 +127,8 @@ def public_start(config: MetaConfig, image: tuple[int, ...]) -> Tensor:
     """The (D,) parameters of the file that `config.start` names.
 
     Raises:
-        ArtefactError: no such file, damaged, or no meta-learned model.
-        ConfigError: it is of another network, algorithm, way or kind of image, or was itself trained on
+        ArtefactError: no such file, damaged, or not a meta-learned model.
+        ConfigError: it belongs to another network, algorithm, way or kind of image, or was itself trained on
             private tasks, whose budget this run does not know.
     """
     assert config.start is not None
@@ -144,14 +144,14 @@ def public_start(config: MetaConfig, image: tuple[int, ...]) -> Tensor:
         )
     if model.card["privacy"] is not None:
         raise ConfigError(
-            f"start={config.start}: it was trained privately, and what that cost is not counted here: begin "
+            f"start={config.start}: it was trained privately, and that cost is not counted here: begin "
             "with a model of public images"
         )
     return model.start
 
 
 def promise(card: dict[str, Any]) -> str:
-    """What a model's card promises to the tasks that it was trained on, in words."""
+    """The promise of a model's card to the tasks of its training, in words."""
     private, noise = card["privacy"], card.get("inner_noise")
     if noise is not None:
         stated = noise["conditional"]["gdp"]
@@ -179,14 +179,14 @@ def evaluate(
     protection: Protection | None = None,
     seed: int = 0,
 ) -> Accuracy:
-    """Mean accuracy over test tasks of the way and shot that the model is for, images protected once each.
+    """Mean accuracy over test tasks of the model's way and shot, images protected once each.
 
     Args:
         model: from `train` or `load`.
-        data: clean images of classes that were never trained on.
+        data: clean images of new classes.
         queries, episodes: the test.
         target: the label to classify.
-        protection: None for the one that the model was trained for.
+        protection: None for that of the training.
         seed: of the tasks and of the noise.
 
     Raises:
@@ -210,7 +210,7 @@ def evaluate(
 
 
 def untrained(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learner:
-    """The network of some settings for images of (C, H, W), with weights that `seed` decides."""
+    """Makes the network of some settings for images of (C, H, W), with weights from `seed`."""
     channels, height, width = image
     with initial_weights(seed):
         settings = {} if config.width is None else {"width": config.width}
@@ -221,7 +221,7 @@ def untrained(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Lear
 
 
 def inner_of_use(config: MetaConfig, clipping_norm: float | None) -> Inner:
-    """How a task is learned when the model is used."""
+    """The settings of learning a task in use."""
     noise = 0.0 if config.inner_noise is None else config.inner_noise.noise_multiplier
     return replace(
         config.inner,
@@ -233,14 +233,14 @@ def inner_of_use(config: MetaConfig, clipping_norm: float | None) -> Inner:
 
 
 def class_digests(label: Label) -> list[str]:
-    """Of the names of the classes that there are images of: public, but not for everybody to read."""
+    """Digests of the names of the classes with images: public, but not for everybody to read."""
     return sorted(
         hashlib.sha256(label.names[code].encode()).hexdigest()[:16] for code in label.codes.unique()
     )
 
 
 def _refuse_pool(card: dict[str, Any], data: LabelledImages, target: str) -> None:
-    """Refuse a test on the classes of a private pool, whose images no budget covers then."""
+    """Refuses a test on the classes of a private pool, whose images no budget covers then."""
     if card["privacy"] is None:
         return
     seen = set(class_digests(data.label(target))) & set(card["privacy"]["classes"])

@@ -1,4 +1,4 @@
-"""What a private run promises to the tasks of its pool, and how the promise is kept."""
+"""The promise of a private run to the tasks of its pool, and keeping it."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -19,9 +19,9 @@ from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, p
 
 
 class Promise:
-    """What a private run promises to the tasks of its pool. State: the account, the policy, who takes part.
+    """The promise of a private run to the tasks of its pool. State: the account, the policy, who takes part.
 
-    Everything here that is drawn comes from the operating system.
+    All its draws come from the operating system.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Promise:
         self._account = accounting.Accountant(private.epsilon, private.delta, len(self.pool))
         self._private = private
         self._settings = private.settings
-        # Parsed here, so that a wrong setting fails before any image is looked at.
+        # Parsed here, so that a wrong setting fails before any image is read.
         self._policy: clipping.ClippingPolicy | None = (
             None if private.start_noise is not None else clipping.parse(private.clipping, private.settings)
         )
@@ -56,7 +56,7 @@ class Promise:
         self.draws = fresh_generator()
 
     def _multipliers(self, steps: int) -> tuple[float, float]:
-        """Noise multipliers: of a step, or in a tree of a node; and of what is charged at once."""
+        """Noise multipliers: of a step, or of a node in a tree; and of the part that is charged at once."""
         private, turns = self._private, self._turns
         charges = steps if turns is None else turns.epochs(steps)
         if private.noise_multiplier is not None:
@@ -66,12 +66,12 @@ class Promise:
         return least if turns is None else turns.of_node(least), least
 
     def begin(self, norms: Callable[[TaskPool], Tensor]) -> None:
-        """Before the first step: find the first norm, where it is to be sought among the tasks."""
+        """Before the first step: finds the first norm, if it is sought among the tasks."""
         if self._policy is not None:
             return
         asked = self._private.start_noise
         assert asked is not None
-        self._account.step(asked, 1.0)  # every task is looked at
+        self._account.step(asked, 1.0)  # every task takes part
         start = clipping.private_start(norms(self.pool), noise_multiplier=asked, draw=clipping.fresh_gaussian)
         self._take({**self._private.settings, "start": start})
 
@@ -86,9 +86,9 @@ class Promise:
         return self._policy
 
     def charge(self) -> bool:
-        """Charge a step, before a task is drawn for it; False where the budget has no room for it.
+        """Charges a step, before a task is drawn for it; False if the budget has no room for it.
 
-        In a tree an epoch is charged with its first step, and the others are paid for.
+        In a tree an epoch is charged with its first step, and covers the others.
         """
         if self._turns is None or self._turns.begins(self._done):
             try:
@@ -103,13 +103,13 @@ class Promise:
         return True
 
     def check(self) -> None:
-        """Raise BudgetExceededError where the budget has no room for the start and the first step."""
+        """Raises BudgetExceededError if the budget has no room for the start and the first step."""
         account = accounting.Accountant(self._account.epsilon, self._account.delta, len(self.pool))
         for stretch in (*self._before, accounting.Stretch(self._price, self._rate, 1)):
             account.step(stretch.noise_multiplier, stretch.rate)
 
     def draw(self, shape: Shape) -> Tensor:
-        """(T, N, K + Q) rows of the tasks that take part in the step that was charged; maybe none."""
+        """(T, N, K + Q) rows of the tasks that take part in the charged step; maybe none."""
         numbers = (
             poisson(len(self.pool), self._rate)
             if self._turns is None
@@ -131,7 +131,7 @@ class Promise:
         return (contributed[:, :-1], contributed[:, -1]) if self.follows_norm else (contributed, None)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The state of a checkpoint."""
         return {
             "account": self._account.state,
             "settings": self._settings,
@@ -141,11 +141,11 @@ class Promise:
         }
 
     def restore(self, state: dict[str, Any], done: int) -> None:
-        """Go on counting from a checkpoint. Raises ValueError where the account has not all steps done."""
+        """Continues to count from a checkpoint. Raises ValueError if the account lacks some steps."""
         self._account = accounting.Accountant.resume(state["account"])
         charges = done if self._turns is None else self._turns.epochs(done)
         if sum(stretch.steps for stretch in self._account.stretches) != charges + len(self._before):
-            raise ValueError("steps were taken that the account knows nothing of, or the reverse")
+            raise ValueError("the account does not match the steps that were taken")
         self._take(state["settings"])
         self.policy.restore(state["policy"])
         self._noise, self._done = state["noise"], done
@@ -154,12 +154,12 @@ class Promise:
 
     @property
     def _before(self) -> list[accounting.Stretch]:
-        """What the start costs."""
+        """The cost of the start."""
         noise = self._private.start_noise
         return [] if noise is None else [accounting.Stretch(noise, 1.0, 1)]
 
     def card(self, computed: str) -> dict[str, Any]:
-        """What is promised, and what is not; `computed` is the way in which contributions were."""
+        """The promise and its limits; `computed` is the way of computing contributions."""
         spent = self._account.cost()
         overlap, turns = self.pool.overlap, self._turns
         changed = "added or removed" if turns is None else "there or its place left empty"
@@ -198,5 +198,5 @@ class Promise:
 
 
 def fresh_generator() -> torch.Generator:
-    """For draws of tasks and images that nobody outside may know: seeded by the operating system."""
+    """A generator for draws of tasks and images that must stay secret: seeded by the operating system."""
     return torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "big"))

@@ -48,29 +48,29 @@ def train(
     note: Callable[[str], None] | None = None,
     device: torch.device | None = None,
 ) -> MetaModel:
-    """Meta-learn, and return the parameters after the last step: no step is chosen by looking at tasks.
+    """Meta-learns, and returns the parameters after the last step: no step is chosen by looking at tasks.
 
     Args:
         data: clean images to train on; in a private run, those of the pool, whose classes are public.
-        protection: every image is protected anew in every task, by seeded noise: copies that stay here.
+        protection: protects every image anew in every task, by seeded noise: copies that stay here.
         config: see MetaConfig.
         target: the label to classify.
-        seed: decides weights and fresh tasks; in a private run, which classes are a task of the pool. Who
-            takes part and the noise come from the operating system there, and nothing repeats it: whoever
-            knew a seed of these could undo the noise.
-        checkpoint: a file written every few hundred steps; where it exists, training resumes from it.
+        seed: decides weights and fresh tasks; in a private run, the classes of each task of the pool. The
+            participants and the noise come from the operating system there, and nothing repeats them: with
+            their seed anybody could undo the noise.
+        checkpoint: a file written every few hundred steps; training resumes from an existing one.
         progress: called after each step with the numbers done and planned.
-        observe: called in each step with the (P,) update, before the optimiser has it, and the norm to which
-            contributions were clipped, None in an open run. This is all that a private run releases of the
-            tasks: the promise covers who sees all of it, where it covers the policy.
-        note: called at the end where contributions were not finite and counted as zero, with a sentence that
-            tells neither which nor how many. No noise covers it: for a log that stays with the data.
-        device: where tasks are learned; None for the processor, which makes all draws, and adds the noise of
+        observe: called in each step with the (P,) update, before the optimiser gets it, and the norm to which
+            contributions were clipped, None in an open run. A private run releases only this of the
+            tasks: the promise covers an observer of all of it, if it covers the policy.
+        note: called at the end if contributions were not finite and counted as zero, with a sentence that
+            says neither which nor how many. No noise covers it: log it next to the data.
+        device: learns the tasks; None for the processor, which makes all draws, and adds the noise of
             a private run.
 
     Raises:
         DataError: too few classes or images.
-        ConfigError: a promise that cannot be kept, said before any image is looked at.
+        ConfigError: a promise that cannot be kept, before any image is read.
         ArtefactError: the checkpoint belongs to another run.
     """
     image = tuple(data.images.shape[1:])
@@ -83,7 +83,7 @@ def train(
             progress(training.done, config.steps)
         return True
 
-    # Whatever is returned is in the checkpoint: a second call gives the same model, rather than another one
+    # The checkpoint has every returned value: a second call gives the same model, rather than another one
     # made from a point that the account had already left behind.
     to_the_end(training, advance, checkpoint=checkpoint, every=_SAVED_EVERY)
     if training.zeroed and note is not None:
@@ -102,7 +102,7 @@ class Training:
     """Training under way. State: the parameters, the optimiser, and the promise of a private run.
 
     Attributes:
-        done: how many steps are.
+        done: the number of steps.
     """
 
     def __init__(
@@ -170,11 +170,11 @@ class Training:
 
     @property
     def zeroed(self) -> bool:
-        """Whether contributions were not finite, and counted as zero. To ask waits for the last step."""
+        """Whether contributions were not finite, and counted as zero. It waits for the last step."""
         return bool(self._zeroed)
 
     def step(self) -> bool:
-        """One meta-step; in a private run the account is charged first. False: no room, the run is over."""
+        """Makes one meta-step; a private run charges its account first. False: no room, the run is over."""
         taken: tuple[Tensor, float | None] | None
         if self._promise is not None:
             taken = self._private_step(self._promise)
@@ -218,22 +218,22 @@ class Training:
         return direction, norm
 
     def _parts(self, promise: Promise, rows: Tensor) -> Iterator[Tensor]:
-        """What the tasks of a private step contribute to what is trained, some tasks at a time."""
+        """The contributions of a private step's tasks to the trained parameters, some tasks at a time."""
         noise = fresh_noise()
-        for some in rows.split(_TOGETHER):  # one part where there are no tasks
+        for some in rows.split(_TOGETHER):  # one part if there are no tasks
             tasks = self._tasks(some, noise, promise.draws)
-            # No name for what is large: it would be kept while the next part is computed.
+            # No name for large tensors: it would keep them while the next part is computed.
             yield self._cut(self._contributions(tasks, *self._inner(promise, len(tasks)))).cpu()
 
     def _cut(self, contributed: Tensor) -> Tensor:
-        """Without the columns of parameters that are not trained."""
+        """Drops the columns of parameters that are not trained."""
         if self._all_trained:
             return contributed
         size = len(self._trained)
         return torch.cat([contributed[:, :size][:, self._trained], contributed[:, size:]], 1)
 
     def _inner(self, promise: Promise, tasks: int) -> tuple[Inner, Tensor | None]:
-        """How a private run learns a task at this step, and the (T, steps, P) noise of doing so."""
+        """The settings of learning a task at this step of a private run, and its (T, steps, P) noise."""
         inner, noise = self._config.inner, promise.inner_noise
         if not promise.follows_norm:
             return inner, None
@@ -262,7 +262,7 @@ class Training:
         return to_device(normal, self._device)
 
     def _sum(self, contributed: Tensor) -> Tensor:
-        """(T, P) -> (P,), of what is finite."""
+        """(T, P) -> (P,), the sum of finite rows."""
         finite = contributed.isfinite().all(1)
         self._zeroed |= ~finite.all()
         return torch.where(finite[:, None], contributed, 0.0).sum(0)
@@ -282,14 +282,14 @@ class Training:
         return contributions(self._learner, self._start.detach(), tasks, inner, noise=noise, frame=frame)
 
     def _norms(self, pool: TaskPool) -> Tensor:
-        """(T,) of what every task of the pool contributes before the first step; see Private.start_noise."""
+        """(T,) norms of every task's contribution before the first step; see Private.start_noise."""
         if self._promise is not None and self._promise.follows_norm:
             return self._inner_norms(pool)
         parts = [self._contributions(tasks, self._config.inner) for tasks in self._all(pool)]
         return torch.cat([part[:, self._trained].double().norm(dim=1) for part in parts]).cpu()
 
     def _inner_norms(self, pool: TaskPool) -> Tensor:
-        """(T,) of the first inner gradient of every task of the pool, before the first step."""
+        """(T,) norms of every task's first inner gradient, before the first step."""
         start, inner = self._start.detach(), self._config.inner
         parts = [inner_gradients(self._learner, start, tasks, inner) for tasks in self._all(pool)]
         return torch.cat([part.double().norm(dim=1) for part in parts]).cpu()
@@ -304,18 +304,18 @@ class Training:
             yield self._tasks(pool.draw(numbers, self._config.shape, draws), noise, draws)
 
     def model(self) -> MetaModel:
-        """The model as it is now."""
+        """The model at this step."""
         card = {**self._card, "steps": self.done}
         inner = self._config.inner
         if self._task_noise is not None or (self._promise is not None and self._promise.inner_noise):
-            inner = replace(inner, clipping_norm=1.0, noise_multiplier=1.0)  # what they are changes no way
+            inner = replace(inner, clipping_norm=1.0, noise_multiplier=1.0)  # their values change no way
         card["computed"] = fastest(self._learner, inner, self._start.device)
         card["precision"] = resolve(self._config.precision)
-        if self._promise is None:  # a digest tells which of two pools it was, and a number of images often
+        if self._promise is None:  # a digest would reveal which of two pools it was; a number often too
             card["data"] = {**card["data"], "digest": self._data.digest, "images": len(self._data)}
         card["privacy"] = None if self._promise is None else self._promise.card(card["computed"])
         if self._promise is not None and self._promise.follows_norm:
-            card["inner_norm"] = self._promise.policy.norm  # a task is learned as it was in training
+            card["inner_norm"] = self._promise.policy.norm  # as in training
         frame = None
         if self._task_noise is not None:
             card["inner_noise"] = self._task_noise.card(self.done)
@@ -325,14 +325,14 @@ class Training:
         return MetaModel(self._learner, self._averaged().cpu(), inner, card, frame)
 
     def _averaged(self) -> Tensor:
-        """The parameters, or their mean over steps where one is asked for."""
+        """The parameters, or their mean over steps if `average` is set."""
         share = self._config.average
         if not share or not self.done:
             return self._start.detach().clone()
         return self._average / (1 - share**self.done)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a checkpoint, whole or not at all. It may hold what must not be published."""
+        """Writes a checkpoint, whole or not at all. It may hold secrets."""
         state = self._optimiser.state[self._start]
         tensors = {"start": self._start.detach(), **{f"adam.{name}": state[name] for name in self._moments}}
         if self._config.average:
@@ -352,9 +352,9 @@ class Training:
 
     @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:
-        """Resume from a checkpoint, and continue counting. Raises ArtefactError for that of another run."""
+        """Resumes from a checkpoint, and continues counting. Raises ArtefactError for that of another run."""
         tensors, card = artefacts.load(path, kind=_CHECKPOINT, schema=_Checkpoint)
-        check_run(path, card["run"], self._identity())  # settings first: the digest looks at the images
+        check_run(path, card["run"], self._identity())  # settings first: the digest reads the images
         check_run(path, card["digest"], self._data.digest)
         with resuming(path):
             self._start.copy_(tensors["start"])
@@ -374,25 +374,25 @@ class Training:
 
     @property
     def _moments(self) -> tuple[str, ...]:
-        """What the optimiser remembers."""
+        """The state of the optimiser."""
         return ("momentum_buffer",) if self._steady else ("step", "exp_avg", "exp_avg_sq")
 
     def _identity(self) -> Any:
         return json.loads(json.dumps(self._card))
 
 
-_LONG = ("policy", "tree")  # of a promise's state: what may have a value for each parameter
+_LONG = ("policy", "tree")  # of a promise's state: they may have a value for each parameter
 
 
 def _parted(part: str, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A part of a state without its lists, one value a parameter each; and these, too long for a card."""
+    """Splits a part of a state into the part without its lists, and these, too long for a card."""
     lists = {name: each for name, each in state.items() if isinstance(each, list)}
     tensors = {f"{part}.{name}": torch.tensor(each, dtype=torch.float64) for name, each in lists.items()}
     return {name: each for name, each in state.items() if name not in lists}, tensors
 
 
 def _joined(part: str, state: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The part that was parted."""
+    """Inverts `_split_lists`."""
     own = f"{part}."
     lists = {n.removeprefix(own): t.tolist() for n, t in tensors.items() if n.startswith(own)}
     return {**state, **lists}

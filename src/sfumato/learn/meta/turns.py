@@ -1,10 +1,10 @@
 """Tasks that take turns: each once in an epoch, in a public order, with noise that the steps share.
 
 Source: Kairouz et al. 2021 (arXiv:2103.00039), DP-FTRL with a new tree for each epoch ("TreeRestart" there).
-Nobody is drawn by chance, and who takes part is not secret. What a task moves in an epoch, all steps
-together, costs what one Gaussian mechanism costs, exactly, and epochs add up as such.
+Nobody is drawn by chance, and the participants are not secret. All steps of an epoch together cost, for a
+task, exactly as much as one Gaussian mechanism, and epochs add up as such.
 
-The place of a task in this order stays empty where the task is not in the pool.
+The position of a task in this order stays empty if the task is not in the pool.
 """
 
 import math
@@ -19,7 +19,7 @@ from sfumato.episodes import seed_of
 
 
 class Turns:
-    """Who takes part in which step, and the noise of it. State: the tree, which is secret.
+    """The tasks of each step, and its noise. State: the tree, which is secret.
 
     Attributes:
         steps: of an epoch.
@@ -28,7 +28,7 @@ class Turns:
     """
 
     def __init__(self, pool: int, tasks: int, seed: int) -> None:
-        """For a pool of so many tasks, `tasks` a step at most; the seed decides the order."""
+        """For a pool of this size, `tasks` a step at most; the seed decides the order."""
         self._pool, self._seed = pool, seed
         self.steps = math.ceil(pool / tasks)
         self.height = tree_height(self.steps)
@@ -36,7 +36,7 @@ class Turns:
 
     @property
     def count(self) -> float:
-        """How many tasks a step has, in the mean over an epoch."""
+        """The mean number of tasks of a step over an epoch."""
         return self._pool / self.steps
 
     def of_epoch(self, node: float) -> float:
@@ -52,11 +52,11 @@ class Turns:
         return step % self.steps == 0
 
     def epochs(self, steps: int) -> int:
-        """How many epochs so many steps begin."""
+        """How many epochs begin within these steps."""
         return math.ceil(steps / self.steps)
 
     def numbers(self, step: int) -> Tensor:
-        """(T,) which tasks take part in a step, counted from 0."""
+        """(T,) the tasks of a step, counted from 0."""
         epoch, at = divmod(step, self.steps)
         order = torch.randperm(
             self._pool, generator=torch.Generator().manual_seed(seed_of(self._seed, epoch))
@@ -64,5 +64,5 @@ class Turns:
         return order.tensor_split(self.steps)[at]
 
     def card(self) -> dict[str, Any]:
-        """What a card says of them."""
+        """The entries of a card."""
         return {"steps": self.steps, "height": self.height}

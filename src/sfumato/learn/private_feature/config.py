@@ -1,4 +1,4 @@
-"""How a private feature is trained."""
+"""The settings of training a private feature."""
 
 import math
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ VARIANTS = ("network", "simple", "dpfe", "adversarial", "information")
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
-    """How a private feature is trained. The paper gives `dimension`, the networks, and Adam.
+    """The settings of training a private feature. The paper gives `dimension`, the networks, and Adam.
 
     Attributes:
         widths: of the attribute network, see TinyDarknet.
         cut: the layer whose output is encoded; conv4_2, conv5_1, conv6_1 and conv7 in the paper.
         dimension: d, of the feature.
         variant: "network" stops after the first stage, and has no feature yet; "simple" stops before the
-            last; "dpfe", "adversarial" and "information" say what that is.
-        beta: the weight of privacy in the last stage. Of "dpfe" it is β/N of Eq. (7): the attributes' loss is
-            its mean over a batch here, and their sum there. Of "adversarial" it is what the gradient is
-            reversed with; of "information" it multiplies the bound, in nats.
+            last; "dpfe", "adversarial" and "information" are variants of the last.
+        beta: the weight of privacy in the last stage. For "dpfe" it is β/N of Eq. (7): the attributes' loss
+            is its mean over a batch here, and their sum there. For "adversarial" it is the factor of the
+            reversed gradient; for "information" it multiplies the bound, in nats.
         attribute_epochs: the first stage, of the network without auto-encoder.
         simple_epochs: the second stage, for the attributes alone.
-        private_epochs: the last stage, which "simple" has not.
-        batch: images a step. There is no accumulation over parts of a batch, of which batch norm and Eq. (7)
+        private_epochs: the last stage, which "simple" skips.
+        batch: images a step. Gradients are not accumulated over parts of a batch: batch norm and Eq. (7)
             would see each by itself.
-        pairs: so many images of a batch, in the last stage, are there for one of the same identity. Eq. (7)
-            has them as chance would: hardly any, with many identities.
+        pairs: the images of a batch, in the last stage, that are there for another of the same identity.
+            Eq. (7) has them by chance: hardly any, with many identities.
         learning_rate: of Adam.
         precision: see `sfumato.base.precision`.
     """
@@ -53,7 +53,7 @@ class FeatureConfig:
         if self.variant not in VARIANTS:
             raise ConfigError(f"variant={self.variant}: choose {', '.join(VARIANTS)}")
         if not 0 <= self.beta < math.inf:
-            raise ConfigError(f"beta={self.beta:g}: at least 0, for no privacy")
+            raise ConfigError(f"beta={self.beta:g}: at least 0, which adds no privacy")
         for name in ("dimension", "attribute_epochs", "simple_epochs", "private_epochs", "pairs"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
@@ -68,7 +68,7 @@ class FeatureConfig:
 
     @property
     def epochs(self) -> int:
-        """Of all stages."""
+        """The epochs of all stages."""
         stages = (self.attribute_epochs, self.simple_epochs, self.private_epochs)
         return sum(stages[: {"network": 1, "simple": 2}.get(self.variant, 3)])
 

@@ -1,4 +1,4 @@
-"""What a private feature is trained by, beside its attributes: three ways not to tell who it is."""
+"""The privacy losses of a private feature: three ways to hide the identity."""
 
 import torch
 from torch import Tensor
@@ -9,8 +9,8 @@ def privacy_loss(features: Tensor, identities: Tensor, *, beta: float, sigma: fl
 
     Source: Osia et al. 2018, Eq. (7), second term, with i and j in both orders, as the paper's U2 in Eq. (5)
     has them, and i ≠ j. Its B.3 is an identity with each pair once: β here is half of β there. c =
-    2dN(N - 1) / k, k the number of pairs of one identity (Appendix B.4): it has no
-    gradient, and makes both sums estimates of the same.
+    2dN(N - 1) / k, k the number of pairs of one identity (Appendix B.4): it has no gradient, and makes both
+    sums estimates of the same.
 
     Promises: its gradient pulls images of different identities together, and pushes images of one apart.
 
@@ -21,7 +21,7 @@ def privacy_loss(features: Tensor, identities: Tensor, *, beta: float, sigma: fl
         sigma: σ, the variance of the kernels.
     """
     count, dimension = features.shape
-    # Of differences: |f|² + |g|² - 2fg would lose the digits of near features, which the loss is about.
+    # Of differences: |f|² + |g|² - 2fg would lose the digits of near features, which matter for the loss.
     squares = (features[:, None] - features[None]).square().sum(2)  # (N, N), 0 for i = j
     same = identities[:, None] == identities[None]
     pairs = same.sum() - count
@@ -39,7 +39,7 @@ def information_bound(log_posteriors: Tensor, identities: Tensor) -> Tensor:
     """1/N Σ_i [ln q(y_i|f_i) - 1/N Σ_j ln q(y_j|f_i)], in nats: CLUB, of feature and identity.
 
     Source: Cheng et al. 2020, "CLUB: a contrastive log-ratio upper bound of mutual information", Eq. (14).
-    An upper bound where q is the true posterior, and an estimate where it was learned.
+    An upper bound if q is the true posterior, and an estimate if it was learned.
 
     Args:
         log_posteriors: (N, c), ln q of each identity.
@@ -50,5 +50,5 @@ def information_bound(log_posteriors: Tensor, identities: Tensor) -> Tensor:
 
 
 def reversed_gradient(features: Tensor, beta: float) -> Tensor:
-    """The same numbers, whose gradient is multiplied by -β. Ganin & Lempitsky 2015, Eq. (13)."""
+    """The same numbers, with their gradient multiplied by -β. Ganin & Lempitsky 2015, Eq. (13)."""
     return features.detach() * (1 + beta) - beta * features

@@ -1,4 +1,4 @@
-"""The model of a private feature: a device side and a cloud side, how they are used, and their artefact."""
+"""The model of a private feature: a device side and a cloud side, their use, and their artefact."""
 
 import os
 from typing import Any
@@ -26,7 +26,7 @@ class CloudSide(nn.Module):
     """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits.
 
     Attributes:
-        decoder: linear, from the feature to what the layer put out.
+        decoder: linear, from the feature to the layer's output.
         analyser: the layers after the cut.
     """
 
@@ -47,7 +47,7 @@ class FeatureModel(nn.Module):
     State: their weights, and those of an adversary while it is trained.
 
     Attributes:
-        card: what is known of its making: settings, data digest, accuracies.
+        card: its settings, data digest and accuracies.
     """
 
     def __init__(self, device: DeviceSide, cloud: CloudSide, *, card: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class FeatureModel(nn.Module):
 
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """Target -> the names that it is one of."""
+        """Target -> the names of its classes."""
         return {target: tuple(names) for target, names in self.card["classes"].items()}
 
     @property
@@ -87,7 +87,7 @@ class FeatureModel(nn.Module):
         return bool(self.card["config"]["variant"] == "network")
 
     def outputs(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) float32 -> (N, outputs) logits of all attributes, in the mode that it is in."""
+        """(N, C, H, W) float32 -> (N, outputs) logits of all attributes, in the current mode."""
         return (
             self.without_feature(images)
             if self.is_network
@@ -95,12 +95,12 @@ class FeatureModel(nn.Module):
         )
 
     def without_feature(self, images: Tensor) -> Tensor:
-        """The same by the attribute network alone, past the auto-encoder."""
+        """Gives the same by the attribute network alone, past the auto-encoder."""
         return torch.as_tensor(self.cloud.analyser(self.device.extractor(images)))
 
     @torch.no_grad()
     def classify(self, images: Tensor) -> dict[str, Tensor]:
-        """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by the whole of it, without noise.
+        """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by both sides, without noise.
 
         Raises DataError for other sizes.
         """
@@ -142,24 +142,24 @@ class FeatureModel(nn.Module):
         return dict(zip(self.card["classes"], logits.split(sizes, dim=1), strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as an artefact, whose device side `protect.feature` applies."""
+        """Writes the model as an artefact, whose device side `protect.feature` applies."""
         artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
 
 
 class _Card(FeatureCard):
-    """Of both sides: the device side asks for less."""
+    """The card of both sides: the device side needs less."""
 
     config: FeatureConfig  # type: ignore[assignment]
     precision: Precision = "float32"  # of the training: a loaded model computes in float32
 
 
 def load(path: str | os.PathLike[str]) -> FeatureModel:
-    """Read a model that `FeatureModel.save` wrote. Raises ArtefactError: damaged, foreign, another kind."""
+    """Reads a model that `FeatureModel.save` wrote. Raises ArtefactError: damaged, foreign, another kind."""
     return load_model(path, kind=KIND, schema=_Card, untrained=lambda card: untrained(card, seed=0))
 
 
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
-    """Target -> the share of images whose attribute is named rightly.
+    """Target -> the share of images whose attribute is named correctly.
 
     Args:
         model: from `train` or `load`.
@@ -167,8 +167,8 @@ def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None 
         features: (N, d) of these images, with noise for example; None for those without.
 
     Raises:
-        DataError: no images, or of another size, or of classes that were never trained on; features that are
-            not one an image, or as `attributes` says.
+        DataError: no images, or of another size, or of unknown classes; features that are
+            not one an image, or as `attributes` raises.
     """
     codes = codes_of(model, data)
     if not len(data) or (features is not None and len(features) != len(data)):
@@ -180,7 +180,7 @@ def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None 
 
 
 def untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
-    """The model of a card's settings, with initial weights that `seed` decides.
+    """Makes the model of a card's settings, with initial weights from `seed`.
 
     Raises:
         ConfigError, DataError: see train.
@@ -191,8 +191,8 @@ def untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
         cloud = CloudSide(analyser, between, dimension=dimension)
     if dimension > between.numel():
         raise ConfigError(
-            f"dimension={dimension} is more than the {between.numel()} numbers that layer "
-            f"{card['config']['cut']} puts out: choose fewer, or another cut"
+            f"dimension={dimension} is more than the {between.numel()} outputs of layer "
+            f"{card['config']['cut']}: choose fewer, or another cut"
         )
     return FeatureModel(device, cloud, card=card)
 

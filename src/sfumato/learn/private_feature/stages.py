@@ -1,4 +1,4 @@
-"""Between the stages of Procedure 1: what a later one begins with, its pairs, the statistics in the end."""
+"""Between the stages of Procedure 1: the start of a later one, its pairs, and the final statistics."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ from sfumato.learn.private_feature.model import BATCH, FeatureModel
 def paired(
     order: Tensor, identities: Tensor, *, batch: int, pairs: int, draw: torch.Generator
 ) -> list[Tensor]:
-    """The rows of batches in which some images have another one of the same identity beside them.
+    """The rows of batches in which some images have another one of the same identity.
 
-    Promises: leaving out the last `pairs` of each batch, every row occurs once, but for a rest that is
-    smaller than a batch; these last are of the identities of the first that have another image, in turn.
+    Promises: without the last `pairs` of each batch, every row occurs once, except a rest that is
+    smaller than a batch; these last have the identities of the first that have another image, in turn.
 
     Args:
         order: (N,), the rows, shuffled.
@@ -36,10 +36,10 @@ def paired(
     for rows in order[: len(order) // size * size].split(size):
         known = rows[counts[codes[rows]] > 1]
         if not len(known):
-            continue  # nobody is there twice: nothing to learn of one identity
+            continue  # nobody occurs twice: nothing to learn about one identity
         anchors = known.repeat(-(-pairs // len(known)))[:pairs]
         of, start = counts[codes[anchors]], starts[codes[anchors]]
-        # One of the others: from 1 to n - 1 places further, round in a ring.
+        # One of the others: from 1 to n - 1 steps further, round in a ring.
         step = 1 + (torch.rand(len(anchors), generator=draw) * (of - 1)).long()
         batches.append(torch.cat([rows, by_identity[start + (rank[anchors] - start + step) % of]]))
     return batches
@@ -47,10 +47,10 @@ def paired(
 
 @torch.no_grad()
 def embed(model: FeatureModel, images: Tensor) -> None:
-    """Begin the auto-encoder with the principal components of the layer's output on some images.
+    """Begins the auto-encoder with the principal components of the layer's output on some images.
 
     Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
-    computes what it did without auto-encoder; with fewer, decoder and encoder are the best linear ones.
+    computes the same as without auto-encoder; with fewer, decoder and encoder are the best linear ones.
 
     Args:
         model: whose extractor is trained.
@@ -76,7 +76,7 @@ def embed(model: FeatureModel, images: Tensor) -> None:
     else:  # the same directions, from a smaller matrix
         values, vectors = torch.linalg.eigh(centred @ centred.T / len(outputs))
         vectors = centred.T @ vectors[:, -dimension:]
-        # Of images that are alike there may be no further direction: orthonormal ones all the same.
+        # Similar images may have no further direction: orthonormal ones all the same.
         vectors = torch.linalg.qr(vectors.flip(1)).Q.flip(1)
     values, vectors = values[-dimension:].flip(0).clamp(min=0), vectors[:, -dimension:].flip(1)
     encoder, norm, decoder = model.device.encoder, model.device.norm, model.cloud.decoder
@@ -92,10 +92,10 @@ def embed(model: FeatureModel, images: Tensor) -> None:
 
 @torch.no_grad()
 def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
-    """Give every batch norm its statistics over some images, with the weights as they are.
+    """Gives every batch norm its statistics over some images, with the present weights.
 
-    Running averages lag behind weights that still move. The loss of Eq. (7) moves what it is computed from,
-    a feature of variance 1, and a lag that does no harm to a classifier makes features of another variance.
+    Running averages lag behind weights that still move. The loss of Eq. (7) moves its own input,
+    a feature of variance 1, and a lag that is harmless to a classifier makes features of another variance.
 
     Args:
         model: trained.
@@ -116,14 +116,14 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
 
 
 def measure(model: FeatureModel, images: Tensor) -> None:
-    """Give a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; a network has none."""
+    """Gives a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; a network has none."""
     if model.is_network:
         return
     features = model.features(images).double()
     model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
 
 
-# What a stage and those after it are set by.
+# The settings of a stage and those after it.
 _OF_LATER_STAGES = {
     "simple": {"variant", "beta", "private_epochs", "pairs"},
     "network": {"variant", "beta", "private_epochs", "pairs", "simple_epochs", "cut", "dimension"},
@@ -131,10 +131,10 @@ _OF_LATER_STAGES = {
 
 
 def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
-    """Give a model the weights of one of an earlier stage; returns how many epochs that has had.
+    """Gives a model the weights of one of an earlier stage; returns the epochs of that one.
 
     Raises:
-        ConfigError: it is of other data or settings, or of no earlier stage.
+        ConfigError: it is of other data or settings, or not of an earlier stage.
     """
     check_begin(begin.card, model.card)
     take_over(begin, model)
@@ -148,7 +148,7 @@ def check_begin(begun: dict[str, Any], card: dict[str, Any]) -> None:
     if variant not in _OF_LATER_STAGES or VARIANTS.index(variant) >= VARIANTS.index(asked):
         raise ConfigError(
             f"a {asked} model cannot begin with a {variant} one: begin with a network, or a simple model "
-            "where there are stages after it"
+            "if there are stages after it"
         )
 
     def settings(of: dict[str, Any]) -> dict[str, Any]:
@@ -160,13 +160,13 @@ def check_begin(begun: dict[str, Any], card: dict[str, Any]) -> None:
     differ = [name for name in ours if theirs[name] != ours[name]]
     if differ:
         raise ConfigError(
-            f"a model to begin with of {differ[0]}={theirs[differ[0]]}, and {ours[differ[0]]} is asked for: "
+            f"a model to begin with of {differ[0]}={theirs[differ[0]]}, and {ours[differ[0]]} is wanted: "
             "train both with the same data and settings"
         )
 
 
 def take_over(begin: FeatureModel, model: FeatureModel) -> None:
-    """Give a model the weights of one of an earlier stage, which may be cut elsewhere if it is a network."""
+    """Gives a model the weights of one of an earlier stage, which may be cut elsewhere if it is a network."""
     if not begin.is_network:
         model.load_state_dict(begin.state_dict())
         return

@@ -36,7 +36,7 @@ from sfumato.learn.private_feature.stages import begin_with, embed, measure, pai
 from sfumato.networks.weights import initial_weights
 
 _CHECKPOINT = "private feature checkpoint"
-_PCA_IMAGES = 2048  # from so many at most the principal components are computed
+_PCA_IMAGES = 2048  # the most images for the principal components
 _ADVERSARY_WIDTH = 128
 
 
@@ -54,7 +54,7 @@ def train(
     losses: Callable[[Tensor], None] | None = None,
     device: torch.device | None = None,
 ) -> FeatureModel:
-    """Train by Procedure 1 and return the model of the last epoch.
+    """Trains by Procedure 1 and returns the model of the last epoch.
 
     Args:
         data: clean images to train on.
@@ -62,17 +62,17 @@ def train(
         targets: the labels to keep.
         sensitive: the label to remove.
         validation: other images, whose accuracies go on the card; their identities may be new.
-        begin: a model of the variant "network" or "simple", of the same data, seed and settings but for those
-            of later stages, which alone are trained then, with an optimiser that begins anew.
+        begin: a model of the variant "network" or "simple", of the same data, seed and settings except those
+            of later stages. Only these are then trained, with a new optimiser.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
         checkpoint, progress, losses: see fit.fit; progress is of epochs.
-        device: where the model is trained, and stays; None for the processor, which makes all draws.
+        device: trains the model, and keeps it; None for the processor, which makes all draws.
 
     Raises:
         DataError: no target or one with fewer than two classes, a target that is also sensitive, no identity
-            with two images, images that are too small, or classes that are in `validation` alone.
-        ConfigError: no such layer, or one whose output has fewer dimensions than the feature; or `begin` is
-            not what it has to be.
+            with two images, images that are too small, or classes that are only in `validation`.
+        ConfigError: no such layer, or one whose output has fewer dimensions than the feature; or an
+            unsuitable `begin`.
         ArtefactError: the checkpoint belongs to another run.
     """
     card = training_card(
@@ -124,18 +124,18 @@ def train(
 def trainable(
     data: LabelledImages, config: FeatureConfig, targets: Sequence[str], sensitive: str
 ) -> dict[str, list[str]]:
-    """Target -> its classes, where a feature can be trained on the images. Raises DataError: see train."""
+    """Target -> its classes, if a feature can be trained on the images. Raises DataError: see train."""
     if not targets:
-        raise DataError("no target: name the labels that the feature is to keep")
+        raise DataError("no target: name the labels that the feature should keep")
     if sensitive in targets:
         raise DataError(f"{sensitive!r} is a target and sensitive: a feature cannot both keep and remove it")
-    # Sorted, as an artefact's card has them: the order is that of the network's outputs.
+    # Sorted, as on an artefact's card: the order is that of the network's outputs.
     classes = {target: list(classes_of(data, target, LEARNER)) for target in sorted(targets)}
     _, counts = data.label(sensitive).codes.unique(return_counts=True)
     if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
         raise DataError(
-            f"{data.name}: label {sensitive!r} has {counted(len(counts))}, of which the largest has "
-            f"{int(counts.max())} images, and to remove it takes 2 classes and 2 images of one: "
+            f"{data.name}: label {sensitive!r} has {counted(len(counts))}, and the largest has "
+            f"{int(counts.max())} images; removing it takes 2 classes and 2 images of one: "
             "choose another label, or add images"
         )
     return classes
@@ -160,7 +160,7 @@ class Training:
         self._sigma = sigma
 
     def step(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
-        """Follow the gradient of the stage's loss, which is returned.
+        """Follows the gradient of the stage's loss, which it returns.
 
         Args:
             images: (B, C, H, W) uint8.
@@ -170,7 +170,7 @@ class Training:
         return self.run.minimise(self.loss(images, codes, identities))
 
     def loss(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
-        """What the stage minimises: the attributes' cross-entropies, and the privacy of the variant."""
+        """The loss of the stage: the attributes' cross-entropies, and the privacy of the variant."""
         device = self.run.device
         codes, identities = to_device(codes, device), to_device(identities, device)
         stage, model = self._config.stage(self.run.epoch), self.model
@@ -199,12 +199,12 @@ class Training:
             return functional.cross_entropy(guesses, identities)
         taught = functional.cross_entropy(adversary(features.detach()), identities)
         fixed = {name: value.detach() for name, value in adversary.named_parameters()}
-        guesses = functional_call(adversary, fixed, (features,))  # it is not taught to know nothing
+        guesses = functional_call(adversary, fixed, (features,))  # it does not learn to know nothing
         return taught + self._config.beta * information_bound(guesses.log_softmax(1), identities)
 
 
 def _order(data: LabelledImages, seed: int, epoch: int) -> tuple[torch.Generator, Tensor]:
-    """What an epoch draws from, and the (N,) rows in the order that it draws first."""
+    """The generator of an epoch, and the (N,) rows in the order that it draws first."""
     draw = torch.Generator().manual_seed(seed_of(seed, epoch))
     return draw, torch.randperm(len(data), generator=draw)
 

@@ -1,4 +1,4 @@
-"""What people recognised: which reconstructions of which originals, read from files, combined, sampled."""
+"""Judgements of people, who recognised originals in reconstructions: read from files, combined, sampled."""
 
 import hashlib
 import os
@@ -30,9 +30,9 @@ class Judgements:
     Attributes:
         originals: (N, C, H, W) uint8.
         reconstructions: (M, C, H, W) uint8.
-        of: (M,) int64, the place in `originals` of what each reconstructs.
-        recognised: (M,) bool, what the majority of annotators said.
-        source: where they come from, such as the data set.
+        of: (M,) int64, the index of the original of each.
+        recognised: (M,) bool, by the majority of annotators.
+        source: of the images, such as the data set.
     """
 
     originals: Tensor
@@ -67,7 +67,7 @@ class Judgements:
             )
 
     def card(self) -> dict[str, Any]:
-        """What the card of a measure says of what it was trained on."""
+        """The training data on the card of a measure."""
         return {
             "name": self.source,
             "digest": self.digest,
@@ -86,7 +86,7 @@ class Judgements:
 
 
 def combine(sets: Sequence[Judgements], *, size: int) -> Judgements:
-    """The judgements of several sources as one, all images brought to 3 x size x size.
+    """Combines the judgements of several sources, with all images resized to 3 x size x size.
 
     Raises:
         DataError: there are none.
@@ -105,16 +105,16 @@ def combine(sets: Sequence[Judgements], *, size: int) -> Judgements:
 
 
 def sample(judgements: Judgements, count: int, generator: torch.Generator) -> Judgements:
-    """So many of the originals, drawn at random, with all reconstructions of each (Fig. 7A).
+    """Draws `count` of the originals at random, with all reconstructions of each (Fig. 7A).
 
     Raises:
-        DataError: there are fewer, or none is asked for.
+        DataError: there are fewer, or `count` is below 1.
     """
     available = len(judgements.originals)
     if not 1 <= count <= available:
         raise DataError(f"{judgements.source}: {count} of {available} originals: from 1 to {available}")
     kept = torch.randperm(available, generator=generator)[:count].sort().values
-    number = torch.full((available,), -1)  # of an original among those that are kept
+    number = torch.full((available,), -1)  # the new index of a kept original
     number[kept] = torch.arange(count)
     rows = number[judgements.of] >= 0
     return Judgements(
@@ -127,13 +127,13 @@ def sample(judgements: Judgements, count: int, generator: torch.Generator) -> Ju
 
 
 def read(path: str | os.PathLike[str], *, size: int) -> dict[str, Judgements]:
-    """Read what annotators said from a CSV, as `sfumato annotate` exports it. -> source -> judgements.
+    """Reads the judgements of annotators from a CSV of `sfumato annotate`. -> source -> judgements.
 
     Args:
         path: the CSV, with the columns `original` and `reconstruction`, files relative to its
-            folder, `recognised`, true or false or 1 or 0, and `source`; others are not read, but for
-            `annotators`: those who are not "people" are named with the source, and so in the artefact.
-        size: all images are brought to 3 x size x size, as SemSim brings them when it is used.
+            folder, `recognised`, true or false or 1 or 0, and `source`. It also reads `annotators`: if they
+            are not "people", they are named with the source, and so in the artefact.
+        size: all images are resized to 3 x size x size, as SemSim resizes them in use.
 
     Raises:
         DataError: no such file, a missing column, no rows, or a row with an empty or wrong value or a file
@@ -191,7 +191,7 @@ class _Gathered:
 
 
 def resized(judgements: Judgements, size: int) -> Judgements:
-    """The judgements with all images brought to 3 x size x size."""
+    """The judgements with all images resized to 3 x size x size."""
     return replace(
         judgements,
         originals=_squares(judgements.originals, size),

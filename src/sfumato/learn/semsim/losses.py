@@ -1,4 +1,4 @@
-"""What SemSim is trained by: triplets, or pairs, of originals and reconstructions."""
+"""The training losses of SemSim: triplets, or pairs, of originals and reconstructions."""
 
 from collections.abc import Sized
 from typing import Protocol
@@ -10,7 +10,7 @@ from sfumato.errors import DataError
 
 
 class Judged(Protocol):
-    """What triplets are made of: see Judgements."""
+    """The input of triplets: see Judgements."""
 
     @property
     def originals(self) -> Sized:
@@ -39,7 +39,7 @@ def triplet_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margi
 def contrastive_loss(originals: Tensor, others: Tensor, recognised: Tensor, *, margin: float) -> Tensor:
     """The mean of d^2 over recognised pairs, and of max(0, margin - d)^2 over the others, d = |o - r|.
 
-    Source: Hadsell, Chopra & LeCun 2006, Eq. (4), without its factor of 1/2. Of (B, D) embeddings.
+    Source: Hadsell, Chopra & LeCun 2006, Eq. (4), without its factor of 1/2. Over (B, D) embeddings.
     """
     distances = (originals - others).norm(dim=1)
     hinged = torch.where(recognised, distances, (margin - distances).clamp(min=0))  # (B,)
@@ -50,8 +50,8 @@ def triplets(judgements: Judged, generator: torch.Generator) -> Tensor:
     """A triplet for each reconstruction, see the module.
 
     Returns:
-        (M, 3) int64: anchor, positive and negative, as places among the originals, which come first, and the
-        reconstructions after them.
+        (M, 3) int64: anchor, positive and negative, as indices of the originals followed by the
+        reconstructions.
 
     Raises:
         DataError: no reconstruction was recognised, or all were.
@@ -69,7 +69,7 @@ def triplets(judgements: Judged, generator: torch.Generator) -> Tensor:
 
 
 def pairs(judgements: Judged) -> Tensor:
-    """Each reconstruction with its original. -> (M, 2) int64, places as in triplets."""
+    """Pairs each reconstruction with its original. -> (M, 2) int64, indices as in triplets."""
     rows = torch.arange(len(judgements.of)) + len(judgements.originals)
     return torch.stack([judgements.of, rows], dim=1)
 
@@ -77,7 +77,7 @@ def pairs(judgements: Judged) -> Tensor:
 def _partners(
     judgements: Judged, rows: Tensor, *, among: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """For each of (n,) rows one of the (m,) others: of the same original, or of any where that has none.
+    """For each of (n,) rows one of the (m,) others: of the same original, if it has one, or of any.
 
     Returns:
         The (n,) partners, and (n,) bool: whether each is of the same original.
@@ -87,7 +87,7 @@ def _partners(
         recognised, wanted = ("all", "harder") if judgements.recognised.any() else ("none", "easier")
         raise DataError(
             f"{judgements.source}: people recognised {recognised} of the {len(of)} reconstructions, which "
-            f"gives nothing to tell apart: add judgements of reconstructions that are {wanted} to recognise"
+            f"gives nothing to learn from: add judgements of reconstructions that are {wanted} to recognise"
         )
     among = among[of[among].argsort(stable=True)]  # those of an original side by side
     counts = of[among].bincount(minlength=len(judgements.originals))

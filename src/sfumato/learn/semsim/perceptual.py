@@ -1,13 +1,13 @@
-"""semsim-perceptual: which stages of a perceptual network see what people see, learned from few judgements.
+"""semsim-perceptual: the stages of a perceptual network that agree with people, learned from few judgements.
 
 The network is not trained, and its distance has as many weights as it has terms: see networks.stage_distance.
-They are learned by SemSim's triplet loss (docs/papers.md, "SemSim", Sec. 4.3), with the distance in place
+They are learned by SemSim's triplet loss (docs/papers.md, "SemSim", Sec. 4.3), with this distance instead
 of that of embeddings, and stay at 0 or above as in LPIPS (Zhang et al. 2018, App. B: clamped after each
-step). Then the distance is turned into the probability that a person recognises what is shown, by a
-logistic curve (Platt 1999) over originals that the weights were not learned from.
+step). Then a logistic curve (Platt 1999) over other originals turns the distance into the probability that a
+person recognises the image.
 
-A triplet's negative that is of another original counts by its distance to its own original: that is what is
-asked of it, and one threshold is to serve all images. Where none of an original was recognised, the
+A triplet's negative of another original counts by its distance to its own original: that distance should be
+large, and one threshold should serve all images. If no reconstruction of an original was recognised, the
 positive is the original itself, as in `triplets`.
 """
 
@@ -35,27 +35,26 @@ from sfumato.networks.weights import initial_weights
 KIND = "semsim-perceptual"
 
 _BATCH = 64
-_OTHERS = 2  # draws from a seed, beside those of epochs and of _HELD_OUT
+_OTHERS = 2  # draws from a seed, apart from those of epochs and of _HELD_OUT
 TERMS = {"relative": ("relative",), "placed": ("placed",), "both": KINDS}
-_HELD_OUT = 1  # draws from a seed, beside those of epochs
+_HELD_OUT = 1  # draws from a seed, apart from those of epochs
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerceptualConfig:
-    """How the weights are learned.
+    """The settings of learning the weights.
 
     Attributes:
         terms: of each stage: "relative" to other images, "placed" as in LPIPS, or "both"; see
             networks.stage_distance.
         stages: how many of the last stages of SqueezeNet count, 1 to 9.
-        others: how many originals stand for other images, at most.
+        others: the most originals that serve as other images.
         margin: how much farther an unrecognised reconstruction must be.
-        size: side of the images in pixels, to which all are brought.
+        size: side of the images in pixels, after resizing.
         epochs: of all reconstructions; 0 leaves the weights equal, and only the probability is learned.
         batch: triplets a step, at most: an epoch is cut into equal parts.
         learning_rate: of Adam.
-        calibrated_on: the share of originals from which no weight is learned, and the curve of probability
-            is.
+        calibrated_on: the share of originals for the curve of probability; no weight is learned from them.
     """
 
     terms: str = "relative"
@@ -78,7 +77,7 @@ class PerceptualConfig:
             raise ConfigError(f"stages={self.stages}: at most the {len(STAGES)} of SqueezeNet")
         if self.size < LEAST_SIZE:
             raise ConfigError(
-                f"size={self.size}: at least {LEAST_SIZE} pixels, of which SqueezeNet makes stages"
+                f"size={self.size}: at least {LEAST_SIZE} pixels, for the stages of SqueezeNet"
             )
         for name in ("margin", "learning_rate"):
             if not 0 < getattr(self, name) < math.inf:
@@ -91,14 +90,14 @@ class PerceptualConfig:
 
 @dataclass(frozen=True)
 class Looked:
-    """Pairs as a network compares them, and how many of those who looked recognised each.
+    """Pairs as a network compares them, and the share of people who recognised each.
 
     Attributes:
         terms: (M, K) of `StageDistance.terms`, each reconstruction with its original.
-        of: (M,) int64, which of the originals each reconstructs.
-        shares: (M,) float from 0 to 1, who recognised it; a majority's word is 0 or 1.
+        of: (M,) int64, the index of each one's original.
+        shares: (M,) float from 0 to 1, of people who recognised it; a majority's word is 0 or 1.
         originals: their numbers, range(N).
-        source: where they come from.
+        source: of the images.
     """
 
     terms: Tensor
@@ -108,14 +107,14 @@ class Looked:
     source: str
 
     def of_originals(self, chosen: Tensor) -> "Looked":
-        """The reconstructions of some originals, (n,) int64, alone; numbers stay as they are."""
+        """Only the reconstructions of some originals, (n,) int64; numbers stay."""
         kept = torch.isin(self.of, chosen)
         return Looked(self.terms[kept], self.of[kept], self.shares[kept], self.originals, self.source)
 
 
 @dataclass(frozen=True)
 class _Answered:
-    """What one person says of each, drawn from the shares: what `triplets` takes."""
+    """One person's answer for each, drawn from the shares: the input of `triplets`."""
 
     of: Tensor
     recognised: Tensor
@@ -129,14 +128,14 @@ class PerceptualModel:
 
     Attributes:
         distance: the network with its weights, calibrated, in evaluation mode.
-        card: what is known of its making: settings, data digest, seed, and how well it foretells.
+        card: its settings, data digest, seed, and the quality of its predictions.
     """
 
     distance: StageDistance
     card: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as an artefact, network included; `sfumato.assess.semsim.load` reads it."""
+        """Writes the model as an artefact, network included; `sfumato.assess.semsim.load` reads it."""
         artefacts.save(path, self.distance.state_dict(), {"kind": KIND, **self.card})
 
 
@@ -146,7 +145,7 @@ def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Te
     Args:
         backbone: the weights of SqueezeNet 1.0, see sfumato.networks.SqueezeNet.
         config: see PerceptualConfig.
-        others: (G, C, H, W) uint8, what relative terms are relative to.
+        others: (G, C, H, W) uint8, the other images of relative terms.
 
     Raises:
         ArtefactError: the file is missing, or another.
@@ -161,7 +160,7 @@ def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Te
 
 
 def looked_at(distance: StageDistance, judgements: Judgements) -> Looked:
-    """Compare each reconstruction with its original, once: no step of learning needs the images again."""
+    """Compares each reconstruction with its original, once: learning does not need the images again."""
     alike = resized(judgements, distance.size)
     rows = torch.arange(len(alike.of)).split(_BATCH)
     terms = [
@@ -185,19 +184,19 @@ def train(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> PerceptualModel:
-    """Learn the weights of stages from what people recognised, and calibrate the distance.
+    """Learns the weights of stages from the judgements of people, and calibrates the distance.
 
     Args:
         judgements: of one source, or combined from several.
         config: see PerceptualConfig.
         backbone: the weights of SqueezeNet 1.0; they become part of the model.
-        seed: decides which originals are held out and which stand for others, order and partners. The same
+        seed: decides the held-out originals and the other images, order and partners. The same
             seed repeats a run.
         progress: called after each epoch with the numbers done and planned.
 
     Raises:
-        DataError: fewer than two originals; or no reconstruction of those learned from was recognised, or
-            all.
+        DataError: fewer than two originals; or no reconstruction in the training part was recognised, or
+            all were.
         ArtefactError: the weights are missing, or others.
     """
     order = torch.Generator().manual_seed(seed_of(seed, _OTHERS))
@@ -222,12 +221,12 @@ def learn(
     seed: int,
     progress: Progress | None = None,
 ) -> "Foretold":
-    """Give a distance its weights and its calibration, see train. -> How well it foretells held-out ones."""
+    """Fits a distance's weights and calibration, see train. -> The quality of held-out predictions."""
     seen = looked.of.unique()
     if len(seen) < 2:
         raise DataError(
             f"{looked.source}: reconstructions of {len(seen)} original: give those of 2 or more, since the "
-            "probability is fitted to originals that no weight was learned from"
+            "probability is fitted to originals that the weights do not use"
         )
     order = seen[torch.randperm(len(seen), generator=torch.Generator().manual_seed(seed_of(seed, _HELD_OUT)))]
     held = min(max(1, round(config.calibrated_on * len(seen))), len(seen) - 1)
@@ -242,7 +241,7 @@ def learn(
 def _follow(
     distance: StageDistance, looked: Looked, config: PerceptualConfig, seed: int, progress: Progress | None
 ) -> None:
-    """Adam on the triplet loss; weights that fall below 0 are put back to it after each step."""
+    """Runs Adam on the triplet loss; weights that fall below 0 are reset to it after each step."""
     optimiser = torch.optim.Adam([distance.weights], lr=config.learning_rate)
     steps = -(-len(looked.of) // config.batch)
     for epoch in range(config.epochs):
@@ -265,10 +264,10 @@ def _follow(
 
 
 def logistic(distances: Tensor, shares: Tensor) -> Tensor:
-    """a and b >= 0 of the probability 1 / (1 + exp(b d - a)) that suits (n,) shares best. -> (2,) float32.
+    """a and b >= 0 of the probability 1 / (1 + exp(b d - a)) that fits (n,) shares best. -> (2,) float32.
 
-    Source: Platt 1999, with that paper's targets, which keep the curve from becoming a step where all
-        recognised ones are nearer than all others. By maximum likelihood; b is 0 where the recognised are not
+    Source: Platt 1999, with that paper's targets, which keep the curve from becoming a step if all
+        recognised ones are nearer than all others. By maximum likelihood; b is 0 if the recognised are not
         nearer.
     """
     values = distances.double()
@@ -295,15 +294,15 @@ def logistic(distances: Tensor, shares: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Foretold:
-    """How well probabilities foretell what was recognised of originals that were held out.
+    """How well probabilities predict the judgements of held-out originals.
 
     The curve was fitted to these very judgements, with its two numbers; the weights were not.
 
     Attributes:
-        originals, reconstructions: how many.
+        originals, reconstructions: their numbers.
         recognised: the share of them.
         brier: the mean squared error of the probability (Brier 1950); 0 is best.
-        brier_of_share: that of giving each the share recognised.
+        brier_of_share: the same if each gets the overall share.
     """
 
     originals: int
@@ -314,10 +313,10 @@ class Foretold:
 
     @classmethod
     def of(cls, probabilities: Tensor, shares: Tensor, *, originals: int) -> "Foretold":
-        """Compare (n,) probabilities with (n,) shares."""
+        """Compares (n,) probabilities with (n,) shares."""
 
         def brier(given: Tensor) -> float:
-            # Of answers that are right or wrong, in a share of them.
+            # For answers that are right or wrong, in a share of them.
             return (shares * (1 - given).square() + (1 - shares) * given.square()).double().mean().item()
 
         recognised = shares.double().mean()

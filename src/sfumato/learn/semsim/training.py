@@ -29,19 +29,19 @@ _LOSSES = ("triplet", "contrastive")
 
 @dataclass(frozen=True, kw_only=True)
 class SemSimConfig:
-    """How SemSim is trained. The defaults are those of the paper, as far as it gives them.
+    """The settings of training SemSim. The defaults are those of the paper, as far as it gives them.
 
     Attributes:
         network: "resnet50", "resnet18" or "lenet".
         loss: "triplet" or "contrastive".
         margin: how much farther an unrecognised reconstruction must be; in the contrastive loss, how far.
         normalised: whether embeddings have length 1, and distances are at most 2.
-        size: side of the images in pixels, to which all are brought.
+        size: side of the images in pixels, after resizing.
         epochs: of all reconstructions.
         batch: reconstructions a step, at most: an epoch is cut into equal parts. Each comes with its original
             and, in a triplet, with a partner.
         learning_rate: of SGD; the published code has 0.05, over 100 epochs.
-        momentum: Nesterov's, of which the paper says nothing; the published code has it.
+        momentum: Nesterov's, which the paper does not mention; the published code has it.
         precision: of training, see `sfumato.base.precision`; SemSim is used in float32.
     """
 
@@ -82,14 +82,14 @@ class SemSimModel:
 
     Attributes:
         embedding: the network, in evaluation mode.
-        card: what is known of its making: settings, data digest, seed.
+        card: its settings, data digest and seed.
     """
 
     embedding: Embedding
     card: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as an artefact, which `sfumato.assess.semsim.SemSim.load` reads."""
+        """Writes the model as an artefact, which `sfumato.assess.semsim.SemSim.load` reads."""
         artefacts.save(path, self.embedding.state_dict(), {"kind": _KIND, **self.card})
 
 
@@ -101,7 +101,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> SemSimModel:
-    """Train an embedding on what people recognised.
+    """Trains an embedding on the judgements of people.
 
     Args:
         judgements: of one source, or combined from several.
@@ -114,7 +114,7 @@ def train(
         ConfigError: training diverges.
         ArtefactError: the checkpoint belongs to another run.
     """
-    triplets(judgements, torch.Generator().manual_seed(seed))  # fails now where there are none
+    triplets(judgements, torch.Generator().manual_seed(seed))  # fails now if there are none
     precision = resolve(config.precision)
     with initial_weights(seed):
         embedding = Embedding(config.network, size=config.size, normalised=config.normalised)
@@ -159,7 +159,7 @@ def train(
 
 
 def _loss(embeddings: Tensor, recognised: Tensor, config: SemSimConfig) -> Tensor:
-    """Of (B, 3, D) triplets or (B, 2, D) pairs."""
+    """The loss of (B, 3, D) triplets or (B, 2, D) pairs."""
     if config.loss == "triplet":
         anchors, positives, negatives = embeddings.unbind(1)
         return triplet_loss(anchors, positives, negatives, margin=config.margin)
@@ -175,7 +175,7 @@ def leave_one_out(
     checkpoints: str | os.PathLike[str] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, SemSimModel]:
-    """For each set a model trained on all others, to be tested on it (Table 1).
+    """Trains a model for each set on all others, to be tested on it (Table 1).
 
     Args:
         sets: name -> judgements, two or more.

@@ -27,8 +27,7 @@ class MiniXception(nn.Module):
     """Separable convolutions around strided 1x1 ones.
 
     Source: Arriaga, Valdenegro-Toro & Plöger 2017, "Real-time Convolutional Neural Networks for Emotion and
-    Gender Classification", Fig. 5, in the conventions of Keras: "same" padding puts the odd pixel at the
-    end.
+    Gender Classification", Fig. 5, in the conventions of Keras: "same" padding puts the odd pixel at the end.
 
     (N, 1, 64, 64) float in [0, 1] -> (N, 7) logits, in the order of EMOTIONS. State: its weights.
     """

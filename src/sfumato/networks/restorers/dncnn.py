@@ -9,8 +9,8 @@ class DnCNN(nn.Module):
     Source: Zhang et al. 2017, Sec. III; Parnami et al. 2022, Fig. 9, with 8 layers of 64 filters:
     conv + ReLU, depth - 2 times conv + batch norm + ReLU, conv.
 
-    (N, C + K, H, W) -> (N, C, H, W); the last K planes describe the noise, as in FFDNet
-    (Zhang, Zuo & Zhang 2018). The result is not clamped: the encoder after it is trained with it.
+    (N, C + K, H, W) -> (N, C, H, W); the last K planes describe the noise, as in FFDNet (Zhang, Zuo & Zhang
+    2018). The result is not clamped: the encoder after it is trained with it.
     """
 
     def __init__(self, channels: int, *, depth: int = 8, width: int = 64, planes: int = 0) -> None:

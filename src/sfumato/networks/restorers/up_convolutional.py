@@ -21,10 +21,9 @@ class UpConvolutional(nn.Module):
     Source: Dosovitskiy & Brox 2016, Sec. 3 and Table 1, the network for features without positions (AlexNet's
     FC8): up-convolutions of 5x5 with stride 2, which take 4x4 grids to 128x128 pixels, and leaky ReLU after
     all layers but the last (its numbers are from memory, and to be checked against the paper). With `width`
-    32 the filters are theirs: 256 on the grid, then 256, 128, 64, 32.
-    Unlike there, the hidden dense layers have 16·width outputs instead of 4096, which were for the
-    photographs of a thousand classes; and smaller images have fewer up-convolutions, so that the longer side
-    of the grid has 3 or 4 cells.
+    32 the filters are theirs: 256 on the grid, then 256, 128, 64, 32. Unlike there, the hidden dense layers
+    have 16·width outputs instead of 4096, which were for the photographs of a thousand classes; and smaller
+    images have fewer up-convolutions, so that the longer side of the grid has 3 or 4 cells.
 
     (N, D) -> (N, C, H, W). The result is not clamped.
     """
