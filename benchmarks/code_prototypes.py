@@ -113,7 +113,7 @@ def main() -> None:
         test = faces.split("test")
         with torch.no_grad():
             numbers = torch.cat([model.eval().numbers(part) for part in test.images.split(256)])
-            noisy = codes.coded(numbers, config, torch.Generator().manual_seed(options.seed))
+            noisy = codes.release_numbers(numbers, config, torch.Generator().manual_seed(options.seed))
         print(settings, known["spread"], known["refusal"])
         vectors = made.embed(noisy, code)
         refusal = Refusal.of_card(known["refusal"])

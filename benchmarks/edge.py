@@ -114,7 +114,7 @@ def write_feature(path: Path, *, cut: str) -> None:
     config = FeatureConfig(cut=cut)
     card = {"shape": list(SHAPE), "classes": {"light": ["dark", "bright"]}}
     card["config"] = {**asdict(config), "widths": list(config.widths)}
-    private_feature.untrained(card, seed=0).save(path)
+    private_feature.make_untrained(card, seed=0).save(path)
 
 
 def lines(short: bool) -> Iterator[Line]:

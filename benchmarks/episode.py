@@ -38,7 +38,7 @@ def whole(images: LabelledImages, spec: str, depth: int | None, way: int) -> tup
     """An episode of ours, and the bare passes of its networks."""
     config = replace(few_shot.FS_PIC_OMNIGLOT, way=way, denoiser_depth=depth)
     protection = parse(spec)
-    model = few_shot.untrained(images.images.shape[1], config, [protection])
+    model = few_shot.make_untrained(images.images.shape[1], config, [protection])
     run = few_shot.Training(model, config)
     sampler = Sampler(images.label("class"), config.episode)
     order, noise = torch.Generator().manual_seed(0), seeded_noise(0)

@@ -82,7 +82,7 @@ def model_of(config: MaskConfig, data: LabelledImages) -> MaskModel:
         "classes": list(data.label("class").names),
         "precision": resolve(config.precision),
     }
-    return adversarial_mask.untrained(card, config, seed=0)
+    return adversarial_mask.make_untrained(card, config, seed=0)
 
 
 def lines(short: bool) -> Iterator[Line]:

@@ -128,7 +128,7 @@ def our_epoch(root: Path, side: int, config: few_shot.FewShotConfig) -> Callable
 
     def epoch() -> None:
         images = data.load(f"folder:{root}", size=side).split("train")
-        run = few_shot.Training(few_shot.untrained(3, config, [protection]), config)
+        run = few_shot.Training(few_shot.make_untrained(3, config, [protection]), config)
         run.start_epoch()
         sampler = Sampler(images.label("class"), config.episode)
         with memory.keep_freed():

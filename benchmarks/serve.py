@@ -78,7 +78,7 @@ class Sort:
     def save(self, folder: Path) -> Path:
         card = {"config": asdict(self.config), "specs": [SPEC], "channels": 3, "precision": "float32"}
         path = folder / f"{self.name}.safetensors"
-        model = few_shot.untrained(
+        model = few_shot.make_untrained(
             3, self.config, [parse(SPEC)], card=card | {"shape": [3, self.side, self.side]}
         )
         model.save(path)

@@ -134,7 +134,7 @@ def victim(network: str, state: str, scale: Scale) -> tuple[nn.Module, dict[str,
     config = VICTIMS[network]
     if state == "untrained":
         card = {"shape": list(SHAPE), "classes": list(cifar().label("class").names)}
-        return classifier.untrained(card, config, seed=SEED).network.eval(), {"network": network}
+        return classifier.make_untrained(card, config, seed=SEED).network.eval(), {"network": network}
     config = replace(config, epochs=scale.epochs or config.epochs)
     path = RUNS / f"{network}-{config.epochs}.safetensors"
     if not path.exists():

@@ -33,7 +33,7 @@ from sfumato import data
 from sfumato.data import LabelledImages
 from sfumato.data.labelled import label_of
 from sfumato.learn import few_shot
-from sfumato.learn.augmentation import augmented
+from sfumato.learn.augmentation import augment
 from sfumato.learn.few_shot import FewShotConfig, FewShotModel
 from sfumato.learn.prototypes import episode_hits
 from sfumato.protect import parse
@@ -162,7 +162,7 @@ def looked_at(
         (down, across): model.embed(moved(images, down, across)) for down in PLACES for across in PLACES
     }
     shifts = max(PLACES)
-    views = [model.embed(augmented(images, generator, shifts=shifts, warps=warps / 2)) for _ in range(VIEWS)]
+    views = [model.embed(augment(images, generator, shifts=shifts, warps=warps / 2)) for _ in range(VIEWS)]
     return {
         "one_place": errors(places[0, 0], drawn),
         "nine_places": errors(torch.stack(list(places.values())).mean(0), drawn),

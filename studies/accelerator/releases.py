@@ -33,7 +33,7 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.worlds import same_scenes
 from sfumato.episodes import Sampler, Shape, fit_episodes, seed_of
 from sfumato.learn import code
-from sfumato.learn.code import CodeConfig, CodeModel, coded, episode_loss
+from sfumato.learn.code import CodeConfig, CodeModel, episode_loss, release_numbers
 from sfumato.learn.fit import Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.same_scenes import shift
@@ -170,7 +170,7 @@ def train(training: Training, sizes: Sizes, folder: Path, *, seed: int, steps: i
     labelled = LabelledImages(
         "faces", own, {"headwear": Label(own_hats, tuple(map(str, range(sizes.headwear))))}
     )
-    model = code.untrained(labelled, config, target="headwear", sensitive=(), validation=None, seed=seed)
+    model = code.make_untrained(labelled, config, target="headwear", sensitive=(), validation=None, seed=seed)
     device = card()
     under_way = Run(
         model,
@@ -248,7 +248,7 @@ def penalty(numbers: Tensor, training: Training, config: CodeConfig) -> Tensor:
     if training.pairs:
         total = total + training.pairs * numbers.var(0).mean()
     if training.sets or training.products:
-        bits = coded(numbers, CodeConfig(bits=config.bits), torch.Generator())
+        bits = release_numbers(numbers, CodeConfig(bits=config.bits), torch.Generator())
         if training.products:
             first, second = torch.triu_indices(bits.shape[2], bits.shape[2], 1, device=bits.device)
             bits = torch.cat([bits, bits[..., first] * bits[..., second]], 2)

@@ -139,7 +139,7 @@ def model_of(name: str, victim: Victim, runs: Path) -> tuple[nn.Module, Classifi
         return nn.Sequential(nn.AvgPool2d(victim.pooled), nn.Flatten(), *layers).eval(), None
     if not victim.trained:
         card = {"shape": list(shape), "classes": list(classes)}
-        model = classifier.untrained(card, ClassifierConfig(network=victim.network), seed=SEED)
+        model = classifier.make_untrained(card, ClassifierConfig(network=victim.network), seed=SEED)
         return model.network.eval(), model
     path = runs / name / "models" / f"victim-{victim.network}-{victim.policy}.safetensors"
     if not path.exists():

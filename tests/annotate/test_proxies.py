@@ -107,7 +107,7 @@ def saved_classifier(path: Path, *, sharpness: float = 1.0) -> Path:
         **{"config": asdict(config), "shape": [3, 16, 16], "classes": list(NAMES)},
         **{"precision": "float32", "spec": "none", "shapes": False},
     }
-    model = classifier.untrained(card, config, seed=0)
+    model = classifier.make_untrained(card, config, seed=0)
     with torch.no_grad():
         model.network[1].weight.mul_(sharpness)
     model.save(path)
@@ -150,7 +150,7 @@ def test_a_classifier_of_another_size_is_refused(begin: Begin, tmp_path: Path):
 def saved_encoder(path: Path) -> Path:
     config = few_shot.FewShotConfig(denoiser_depth=None, precision="float32")
     card = {"config": asdict(config), "specs": ["none"], "encoder": config.encoder, "channels": 3}
-    model = few_shot.untrained(
+    model = few_shot.make_untrained(
         3, config, [parse("none")], card={**card, "precision": "float32", "target": "class"}
     )
     model.save(path)

@@ -400,9 +400,7 @@ def test_an_upgrade_that_is_not_offered_is_answered_and_is_one_line_a_minute(ser
 
 def test_connections_need_descriptors():
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    with pytest.raises(
-        ConfigError, match=rf"{descriptors} connections, and {descriptors} file descriptors"
-    ):
+    with pytest.raises(ConfigError, match=rf"{descriptors} connections, and {descriptors} file descriptors"):
         Limits(connections=descriptors).most()
     assert Limits(connections=7).most() == 7
     # Where the system gives enough of them.

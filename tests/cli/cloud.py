@@ -36,7 +36,7 @@ def untrained(folder: Path, name: str, *specs: str, refusal: dict[str, Any] | No
         **{"shape": [3, SIDE, SIDE], "refusal": refusal},
     }
     path = folder / f"{name}.safetensors"
-    few_shot.untrained(3, config, [parse(spec) for spec in specs], card=card).save(path)
+    few_shot.make_untrained(3, config, [parse(spec) for spec in specs], card=card).save(path)
     return models.load(path)
 
 

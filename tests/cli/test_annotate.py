@@ -56,7 +56,7 @@ def write_classifier(path: Path, *, seed: int) -> None:
         **{"config": asdict(config), "shape": [3, 16, 16], "classes": list(NAMES)},
         **{"precision": "float32", "spec": "none", "shapes": False},
     }
-    classifier.untrained(card, config, seed=seed).save(path)
+    classifier.make_untrained(card, config, seed=seed).save(path)
 
 
 def test_a_new_campaign_says_what_it_holds_and_what_to_do_next(command: Command, table: Path):

@@ -36,7 +36,7 @@ def artefact(tmp_path: Path) -> Path:
         **{"shape": [1, 16, 16]},
     }
     path = tmp_path / "vases.safetensors"
-    few_shot.untrained(1, config, [parse(SPEC)], card=card).save(path)
+    few_shot.make_untrained(1, config, [parse(SPEC)], card=card).save(path)
     return path
 
 

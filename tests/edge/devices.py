@@ -45,7 +45,7 @@ def write_feature(
     """A model whose features have a variance of about 1, and whose targets have three and two classes."""
     config = FeatureConfig(widths=WIDTHS, cut=cut, dimension=dimension, variant="simple")
     card = {"config": {**asdict(config), "widths": list(WIDTHS)}, "shape": list(shape), "classes": CLASSES}
-    model = private_feature.untrained(card, seed=0)
+    model = private_feature.make_untrained(card, seed=0)
     images = pictures(64, shape=shape)
     with torch.no_grad():
         for each in model.parameters():

@@ -275,12 +275,12 @@ def artefacts_damaged(trial: Trial) -> None:
     config = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
     card = {"config": asdict(config), "specs": ["pixelize:cell=4"], "channels": 3, "precision": "float32"}
     made: dict[str, Any] = {}
-    made["few-shot"] = few_shot.untrained(
+    made["few-shot"] = few_shot.make_untrained(
         3, config, [parse("pixelize:cell=4")], card=card | {"shape": [3, 16, 16]}
     )
     small = FeatureConfig(widths=(2, 2, 8, 8, 8, 4, 4), dimension=3, precision="float32")
     card = {"config": asdict(small), "shape": [1, 16, 16], "classes": {"kind": ["a", "b"]}}
-    made["feature"] = private_feature.untrained(card | {"precision": "float32"}, seed=0)
+    made["feature"] = private_feature.make_untrained(card | {"precision": "float32"}, seed=0)
     for name, artefact in made.items():
         path = trial.folder / f"{name}.safetensors"
         artefact.save(path)

@@ -286,7 +286,7 @@ def test_evaluation_is_by_the_release_of_a_device(selection: str, values: str, t
     model.save(tmp_path / "mask.safetensors")
     spec = f"mask:artefact={tmp_path / 'mask.safetensors'},values={values}"
     released = parse(spec).release(test.images, seeded_noise(0))
-    assert torch.equal(released.images(), model.masked(test.images))
+    assert torch.equal(released.images(), model.mask_images(test.images))
     assert released.shown.sum((1, 2, 3)).tolist() == [64] * 64
     with torch.no_grad():
         guesses = model.predictor(released.images() / 255).argmax(1)

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn import augmentation
-from sfumato.learn.augmentation import POLICIES, apply, augmented, mixup
+from sfumato.learn.augmentation import POLICIES, apply, augment, mixup
 
 ATS = ["ats-3-1-7", "ats-43-18-18"]
 
@@ -58,13 +58,13 @@ def test_moves_and_mirrors_are_those_that_trained_models_were_made_with():
     images = torch.arange(2 * 1 * 3 * 4, dtype=torch.uint8).reshape(2, 1, 3, 4)
     moved = [[[9, 10, 11, 11], [9, 10, 11, 11], [9, 10, 11, 11]]]
     mirrored_and_moved = [[[18, 17, 16, 16], [22, 21, 20, 20], [22, 21, 20, 20]]]
-    assert augmented(images, seeded(1), flips=True, shifts=2).tolist() == [moved, mirrored_and_moved]
+    assert augment(images, seeded(1), flips=True, shifts=2).tolist() == [moved, mirrored_and_moved]
 
 
 def test_a_warp_is_a_linear_map_about_the_middle_of_entries_up_to_what_is_asked_for():
     along = torch.arange(32) - 15.5
     ramps = torch.stack([along.expand(32, 32), along[:, None].expand(32, 32)])  # across, and down
-    warped = augmented(ramps.expand(400, 2, 32, 32), seeded(), warps=0.2)
+    warped = augment(ramps.expand(400, 2, 32, 32), seeded(), warps=0.2)
     middle = warped[..., 8:24, 8:24].double()  # where no edge is repeated
     down, across = torch.meshgrid(along[8:24].double(), along[8:24].double(), indexing="ij")
     places = torch.stack([across.flatten(), down.flatten()], 1)  # (256, 2)
@@ -79,7 +79,7 @@ def test_a_warp_is_a_linear_map_about_the_middle_of_entries_up_to_what_is_asked_
 
 def test_a_warp_keeps_the_type_and_what_has_one_value():
     images = torch.full((4, 3, 8, 10), 90, dtype=torch.uint8)
-    assert torch.equal(augmented(images, seeded(), warps=0.4), images)
+    assert torch.equal(augment(images, seeded(), warps=0.4), images)
 
 
 # Policies
@@ -170,7 +170,7 @@ def test_a_flat_channel_keeps_its_grey_where_contrast_is_stretched():
 def test_a_part_enlarged_is_what_pytorch_makes_of_it():
     images = noise(3, 20, 32) / 255
     start, length = torch.tensor([[0.0], [4.0], [25.0]]), torch.tensor([[32.0], [11.0], [7.0]])
-    made = augmentation._stretched(images, start, length, axis=3)
+    made = augmentation._stretch(images, start, length, axis=3)
     for image, mine, first, many in zip(images, made, start.int(), length.int(), strict=True):
         part = image[None, :, :, first : first + many]
         torch.testing.assert_close(mine[None], functional.interpolate(part, (20, 32), mode="bilinear"))

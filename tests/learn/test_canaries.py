@@ -94,7 +94,7 @@ def test_neighbouring_canaries_are_taken_off():
     shifts = 0.3 * torch.randn(50, 400, generator=generator, dtype=torch.float64) + 0.3 * shared
     inserted = coins(50)
     seen = shifts[inserted].sum(0) + 0.5 * torch.randn(400, generator=generator, dtype=torch.float64)
-    size, along, length = canaries._told(seen, shifts, mean=0.5, variance=0.25)
+    size, along, length = canaries._evidence_of(seen, shifts, mean=0.5, variance=0.25)
     assert size == pytest.approx(0.5, rel=0.15)
     assert ((along - length / 2 > 0) == inserted).float().mean() > 0.95
 

@@ -72,14 +72,14 @@ class Watched:
 
     def __init__(self, monkeypatch, configured, *, inserted, places=8):
         self.parameters, self.looks = [], []
-        expected = canary.expected
+        expected = canary.expect
 
         def noted(training, *given):
             self.parameters.append(training._start.detach().clone())
             return expected(training, *given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(canary, "expected", noted)
+            patch.setattr(canary, "expect", noted)
             patch.setattr(canary._Adversary, "look", lambda _, *given: self.looks.append(given))
             canary_run(configured, places=places, image=IMAGE)(inserted)
 
@@ -133,7 +133,7 @@ def test_the_adversary_needs_the_seed_and_the_updates_alone(monkeypatch):
     """His parameters of each step are those of an optimiser that he runs himself."""
     given = config(steps=4, tasks=4, epsilon=9.0)
     watched = Watched(monkeypatch, given, inserted=True)
-    mine = nn.Parameter(meta.untrained(given, IMAGE, 0).initial())
+    mine = nn.Parameter(meta.make_untrained(given, IMAGE, 0).initial())
     adam = torch.optim.Adam([mine], lr=given.meta_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, T_max=4)
     for parameters, (update, *_) in zip(watched.parameters, watched.looks, strict=True):

@@ -129,7 +129,7 @@ def test_the_interval_is_wilsons_over_images():
 def test_the_victims_have_their_published_sizes(network: str, millions: float):
     config = ClassifierConfig(network=network, precision="float32")
     card = {"shape": [3, 16, 16], "classes": ["one", "other"], "precision": "float32"}
-    model = classifier.untrained(card, config, seed=0)
+    model = classifier.make_untrained(card, config, seed=0)
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.01)
     assert model.classify(world(2).images).shape == (2,)
 
@@ -137,7 +137,7 @@ def test_the_victims_have_their_published_sizes(network: str, millions: float):
 def test_an_untrained_victim_is_decided_by_its_seed_and_moves_no_ones_state():
     card = {"shape": [3, 16, 16], "classes": ["one", "other"], "precision": "float32"}
     config, before = ClassifierConfig(network="resnet20"), torch.random.get_rng_state()
-    one, again, other = (classifier.untrained(card, config, seed=seed) for seed in (1, 1, 2))
+    one, again, other = (classifier.make_untrained(card, config, seed=seed) for seed in (1, 1, 2))
     assert same(one, again)
     assert not same(one, other)
     assert torch.equal(torch.random.get_rng_state(), before)

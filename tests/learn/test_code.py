@@ -11,7 +11,7 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import code, code_prototypes
-from sfumato.learn.code import CodeConfig, coded, episode_loss, unbalanced
+from sfumato.learn.code import CodeConfig, episode_loss, imbalance, release_numbers
 from sfumato.protect.code import Code
 
 QUICK: dict[str, Any] = {
@@ -47,10 +47,10 @@ def test_what_a_device_releases_are_the_codes_of_the_model(people: data.Labelled
 
 def test_few_classes_have_more_queries_so_that_a_step_is_of_as_many_images():
     asked = CodeConfig(bits=1, way=20, shot=5, queries=5)
-    two = code.filled(asked, 2)
+    two = code.fill_queries(asked, 2)
     assert (two.way, two.shot, two.queries) == (2, 5, 95)
-    assert code.filled(asked, 20) is asked
-    assert code.filled(asked, 300) is asked
+    assert code.fill_queries(asked, 20) is asked
+    assert code.fill_queries(asked, 300) is asked
 
 
 def test_a_code_learns_hats_that_it_has_never_seen(people: data.LabelledImages):
@@ -128,7 +128,7 @@ def test_receivers_are_told_how_codes_spread_and_when_one_is_of_no_class(
 
 def test_signs_are_released_and_the_gradient_is_that_of_the_numbers():
     numbers = torch.tensor([[0.3, -0.2], [-0.9, 0.1]], requires_grad=True)
-    codes = coded(numbers, CodeConfig(bits=2), torch.Generator())
+    codes = release_numbers(numbers, CodeConfig(bits=2), torch.Generator())
     assert codes.tolist() == [[1, -1], [-1, 1]]
     codes.backward(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     assert numbers.grad is not None
@@ -137,28 +137,28 @@ def test_signs_are_released_and_the_gradient_is_that_of_the_numbers():
 
 def test_flips_in_training_are_as_many_as_those_of_releases():
     draw = torch.Generator().manual_seed(0)
-    codes = coded(torch.ones(1000, 10), CodeConfig(bits=10, flip=0.3), draw)
+    codes = release_numbers(torch.ones(1000, 10), CodeConfig(bits=10, flip=0.3), draw)
     assert (codes == -1).double().mean().item() == pytest.approx(0.3, abs=0.025)
 
 
 def test_noise_in_training_is_on_clipped_numbers():
     draw = torch.Generator().manual_seed(0)
-    codes = coded(torch.ones(5000, 4), CodeConfig(numbers=4, norm=1, noise=0.04), draw)
+    codes = release_numbers(torch.ones(5000, 4), CodeConfig(numbers=4, norm=1, noise=0.04), draw)
     assert codes.mean().item() == pytest.approx(0.5, abs=0.01)  # a norm of 1 in 4 equal numbers
     assert codes.std().item() == pytest.approx(0.2, rel=0.05)
 
 
 def test_bits_that_repeat_each_other_or_never_change_cost_and_independent_ones_do_not():
     every = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
-    assert unbalanced(every) == pytest.approx(0, abs=1e-6)
+    assert imbalance(every) == pytest.approx(0, abs=1e-6)
     repeated, constant = every[:, [0, 0]], torch.ones(4, 2)
-    assert unbalanced(repeated) == pytest.approx(1)
-    assert unbalanced(constant) >= 1
+    assert imbalance(repeated) == pytest.approx(1)
+    assert imbalance(constant) >= 1
 
 
 def test_the_loss_of_codes_that_tell_the_classes_is_less(people: data.LabelledImages):
     config = CodeConfig(**QUICK, bits=4, balance=0.0)
-    model = code.untrained(
+    model = code.make_untrained(
         people.split("train"), config, target="headwear", sensitive=[], validation=None, seed=0
     )
     classes = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [-1, 1, -1, 1], [-1, -1, -1, -1]])
@@ -178,7 +178,7 @@ def test_the_loss_of_codes_that_tell_the_classes_is_less(people: data.LabelledIm
         ({"bits": 0}, "bits=0: from 1 to 64"),
         ({"bits": 65}, "bits=65: from 1 to 64"),
         ({"bits": 4, "norm": 1, "noise": 1}, "norm and noise are of numbers"),
-        ({"numbers": 4, "flip": 0.1}, "flip is of bits"),
+        ({"numbers": 4, "flip": 0.1}, "flip is for bits"),
         ({"bits": 4, "way": 1}, "way"),
         ({"bits": 4, "epochs": 3, "pretraining_epochs": 3}, "pretraining_epochs=3: from 0 to 2"),
         ({"bits": 4, "against": -1}, "against=-1: at least 0"),

@@ -20,8 +20,8 @@ from sfumato.learn.code_prototypes import (
     BITS,
     CodePrototypes,
     Spread,
-    left_of_bits,
-    measured_spread,
+    measure_spread,
+    part_left,
 )
 from sfumato.learn.prototypes import prototype_logits
 from sfumato.networks.code import make_code_network
@@ -206,7 +206,7 @@ def test_a_class_of_one_example_does_not_lose_to_those_of_many(made: CodePrototy
 
 @pytest.mark.parametrize("code", [Code("c"), Code("c", flip=0.1), Code("c", epsilon=3.0)])
 def test_an_example_of_bits_weighs_the_square_of_what_noise_leaves(code: Code):
-    assert of_bits(4).weight(code) == pytest.approx(left_of_bits(code, 4) ** 2)
+    assert of_bits(4).weight(code) == pytest.approx(part_left(code, 4) ** 2)
 
 
 def test_an_example_of_numbers_weighs_less_the_more_noise_it_has():
@@ -234,12 +234,12 @@ def test_the_spread_is_that_of_the_codes_that_were_drawn():
     classes = torch.arange(400).repeat_interleave(torch.tensor([3, 9]).repeat(200))
     middles = 0.5 * torch.randn(400, 8, generator=draw)
     numbers = 1 + middles[classes] + 0.2 * torch.randn(len(classes), 8, generator=draw)
-    found = measured_spread(numbers, classes, bits=False)
+    found = measure_spread(numbers, classes, bits=False)
     assert (found.within, found.between) == pytest.approx((0.04, 0.25), rel=0.05)
     chances = torch.distributions.Beta(0.25, 0.25)
     torch.manual_seed(0)
     bits = 2 * (torch.rand(len(classes), 8, generator=draw) < chances.sample((400, 8))[classes]).float() - 1
-    found = measured_spread(bits, classes, bits=True)
+    found = measure_spread(bits, classes, bits=True)
     assert (found.within, found.between) == pytest.approx((1 / 3, 2 / 3), rel=0.05)
 
 
@@ -248,7 +248,7 @@ def test_the_spread_is_that_of_the_codes_that_were_drawn():
 def test_codes_that_tell_all_or_nothing_of_their_classes_have_finite_prototypes(
     codes: torch.Tensor, bits: bool
 ):
-    spread = measured_spread(codes, torch.arange(8) // 2, bits=bits)
+    spread = measure_spread(codes, torch.arange(8) // 2, bits=bits)
     made = CodePrototypes(1 if bits else None, 1, spread)
     found, _ = of_tensors(made, torch.tensor([[2.0], [-1.0]]), torch.tensor([0.5, 9.0]), torch.tensor([1, 9]))
     assert found.isfinite().all()

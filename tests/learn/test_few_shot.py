@@ -87,7 +87,7 @@ def test_without_denoiser_the_loss_does_not_look_at_the_clean_images(small_glyph
 def test_training_learns(small_glyphs):
     config = replace(TINY, epochs=3, episodes_per_epoch=20, denoiser_depth=None)
     trained = train(small_glyphs, "none", config)
-    untrained = few_shot.untrained(1, config, [parse("none")])
+    untrained = few_shot.make_untrained(1, config, [parse("none")])
     test = small_glyphs.split("test")
     scores = [
         few_shot.evaluate(m, test, way=5, shot=2, queries=5, episodes=200) for m in (untrained, trained)
@@ -316,7 +316,7 @@ def photographs(count, height, width, channels=3, *, seed=0):
 
 
 def untrained(spec, config=TINY, *, channels=3, **more):
-    return few_shot.untrained(channels, config, expand(spec), **more)
+    return few_shot.make_untrained(channels, config, expand(spec), **more)
 
 
 def means_of_cells(images, cell):
@@ -705,7 +705,7 @@ class WatchedNoise:
 @pytest.mark.parametrize("sigmas", [(10,), (10, 150), (10, 40, 150)])
 def test_a_test_mixes_protections_evenly_and_releases_every_image_once(small_glyphs, sigmas):
     watched = [WatchedNoise(sigma) for sigma in sigmas]
-    model = few_shot.untrained(1, TINY, watched)
+    model = few_shot.make_untrained(1, TINY, watched)
     test = small_glyphs.split("test")
     WatchedNoise.released.clear()
     # 400 episodes, which draw every one of the 96 images, many times.
@@ -878,7 +878,7 @@ def test_several_protections_read_as_a_list(small_glyphs):
 def test_a_step_of_two_episodes_follows_their_mean_gradient(small_glyphs):
     config = replace(TINY, episodes_per_step=2, precision="float32")
     protection = parse("gaussian:sigma=40")
-    model = few_shot.untrained(1, config, [protection]).train()
+    model = few_shot.make_untrained(1, config, [protection]).train()
     begun = {name: each.clone() for name, each in model.state_dict().items()}
     rows = Sampler(small_glyphs.label("class"), config.episode).draw(2, torch.Generator().manual_seed(0))
     clean = small_glyphs.images[rows.flatten(1)]  # (2, 25, 1, 16, 16)
@@ -922,7 +922,7 @@ def test_without_pretraining_training_is_a_plain_loop_over_episodes(small_glyphs
     config = replace(TINY, start="random", epochs=1, denoiser_depth=None, precision="float32")
     data, protection = small_glyphs.split("train"), parse("gaussian:sigma=40")
     sampler = Sampler(data.label("class"), Shape(way=5, shot=2, queries=3))
-    model = few_shot.untrained(1, config, [protection])
+    model = few_shot.make_untrained(1, config, [protection])
     order = torch.Generator().manual_seed(seed_of(0, 0))
     noise = seeded_noise(0, 0)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=False)
@@ -949,11 +949,11 @@ def test_pretraining_learns_to_classify_and_to_tell_new_classes_apart_without_an
     data, test = small_glyphs.split("train"), small_glyphs.split("test")
     tensors, _ = artefacts.load(checkpoint, kind="few-shot checkpoint")
     _, codes = data.label("class").codes.unique(return_inverse=True)
-    last = few_shot.untrained(1, config, [parse("none")], card=dict(model.card))
+    last = few_shot.make_untrained(1, config, [parse("none")], card=dict(model.card))
     last.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
     named = (last.embed(data.images) @ tensors["classifier"].T).argmax(1)
     assert (named == codes).double().mean() > 0.5  # of 26 classes
-    start = few_shot.untrained(1, config, [parse("none")])
+    start = few_shot.make_untrained(1, config, [parse("none")])
     before, after = (
         few_shot.evaluate(m, test, way=5, shot=2, queries=5, episodes=100).mean for m in (start, model)
     )
@@ -976,7 +976,7 @@ def test_the_layer_of_classes_is_not_in_the_artefact(small_glyphs, tmp_path):
     model = train(small_glyphs, config=config)
     model.save(tmp_path / "model.safetensors")
     tensors, _ = artefacts.load(tmp_path / "model.safetensors", kind="few-shot")
-    assert tensors.keys() == few_shot.untrained(1, config, [parse("none")]).state_dict().keys()
+    assert tensors.keys() == few_shot.make_untrained(1, config, [parse("none")]).state_dict().keys()
     loaded = few_shot.load(tmp_path / "model.safetensors")
     assert torch.equal(loaded.embed(small_glyphs.images[:4]), model.embed(small_glyphs.images[:4]))
 

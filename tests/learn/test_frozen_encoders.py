@@ -111,7 +111,7 @@ def test_a_denoiser_learns_in_front_of_an_encoder_that_does_not(people: data.Lab
     assert model.card["epochs"] == 3
     for name, weights in before.encoder.encoder.network.state_dict().items():
         torch.testing.assert_close(model.encoder.encoder.network.state_dict()[name], weights, atol=0, rtol=0)
-    start = few_shot.untrained(
+    start = few_shot.make_untrained(
         3, FewShotConfig(encoder=squeezenet, denoiser_depth=2, denoiser_width=4), expand("gaussian:sigma=40")
     )
     moved = [

@@ -18,8 +18,8 @@ from sfumato.learn.adversarial_mask import (
     Training,
     episodes_of_people,
     evaluate,
+    make_untrained,
     train,
-    untrained,
 )
 from sfumato.protect import parse
 from sfumato.protect.mask import top_pixels
@@ -64,7 +64,7 @@ def trained(config: MaskConfig = TINY, **more) -> MaskModel:
 def named(model: MaskModel) -> float:
     """How often the nearest of one known release of each of 24 new people is the right one."""
     data = world(seed=1)
-    released = model.masked(data.images).flatten(1).double()
+    released = model.mask_images(data.images).flatten(1).double()
     codes = data.label("person").codes
     by_class = []
     for code in (0, 1):  # the class is no secret: both releases have the same
@@ -96,7 +96,9 @@ def test_a_mask_that_is_trained_for_its_shape_tells_the_class_by_it(tmp_path):
     assert evaluate(model, test) > 0.95
     model.save(tmp_path / "m.safetensors")
     spec = f"mask:artefact={tmp_path / 'm.safetensors'},values=shape"
-    assert torch.equal(parse(spec).release(test.images, seeded_noise(0)).images(), model.masked(test.images))
+    assert torch.equal(
+        parse(spec).release(test.images, seeded_noise(0)).images(), model.mask_images(test.images)
+    )
 
 
 # Whose gradient goes where
@@ -112,7 +114,7 @@ def begun(config: MaskConfig) -> Training:
         "classes": ["red", "blue"],
         "target": "colour",
     }
-    training = Training(untrained(card, config, seed=0), config)
+    training = Training(make_untrained(card, config, seed=0), config)
     training.start_epoch()
     return training
 

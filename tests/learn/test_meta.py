@@ -539,7 +539,7 @@ def test_layers_that_are_not_trained_stay_as_they_start_and_get_no_noise(glyphs,
     config = replace(clipped(policy, NARROW), layers=2)
     model = train(glyphs, config, observe=lambda update, _: sizes.append(int((update != 0).sum())))
     last = model.learner.last(2)
-    before = meta.untrained(config, (1, 16, 16), 0).initial()
+    before = meta.make_untrained(config, (1, 16, 16), 0).initial()
     assert torch.equal(model.start[~last], before[~last])
     assert (model.start[last] != before[last]).all()
     assert set(sizes) == {int(last.sum())}
@@ -555,7 +555,7 @@ def test_the_rates_of_layers_that_are_not_trained_stay_too(glyphs):
 def test_an_open_run_can_train_the_last_layers_alone(glyphs):
     config = replace(NARROW, private=None, layers=1)
     model = train(glyphs, config)
-    before = meta.untrained(config, (1, 16, 16), 0).initial()
+    before = meta.make_untrained(config, (1, 16, 16), 0).initial()
     assert torch.equal(model.start[~model.learner.last(1)], before[~model.learner.last(1)])
 
 
@@ -912,7 +912,7 @@ def test_with_group_norm_what_a_query_is_called_does_not_depend_on_the_others(gl
 
 def test_a_network_with_group_norm_has_the_weights_of_one_with_batch_norm(glyphs):
     batch, group = (
-        meta.untrained(replace(OPEN, network="convolutional", width=4, norm=norm), (1, 16, 16)).initial()
+        meta.make_untrained(replace(OPEN, network="convolutional", width=4, norm=norm), (1, 16, 16)).initial()
         for norm in ("batch", "group")
     )
     assert torch.equal(batch, group)

@@ -23,9 +23,9 @@ from sfumato.learn.private_feature import (
     evaluate,
     information_bound,
     load,
-    paired,
+    pair,
     privacy_loss,
-    reversed_gradient,
+    reverse_gradient,
     silverman,
     train,
 )
@@ -168,8 +168,8 @@ def test_the_variance_of_the_kernels_is_silvermans():
 
 def test_a_reversed_gradient_is_the_gradient_times_minus_beta():
     values = torch.randn(5, requires_grad=True)
-    assert torch.allclose(reversed_gradient(values, 0.3), values)
-    (gradient,) = torch.autograd.grad((reversed_gradient(values, 0.3) * torch.arange(5.0)).sum(), values)
+    assert torch.allclose(reverse_gradient(values, 0.3), values)
+    (gradient,) = torch.autograd.grad((reverse_gradient(values, 0.3) * torch.arange(5.0)).sum(), values)
     torch.testing.assert_close(gradient, -0.3 * torch.arange(5.0))
 
 
@@ -180,7 +180,7 @@ def test_each_image_is_there_once_and_some_have_another_of_their_identity():
     identities = torch.tensor([0] * 40 + [1] * 2 + [2, 3] + [4] * 20)
     draw = torch.Generator().manual_seed(0)
     order = torch.randperm(64, generator=draw)
-    batches = paired(order, identities, batch=20, pairs=4, draw=draw)
+    batches = pair(order, identities, batch=20, pairs=4, draw=draw)
     assert [len(rows) for rows in batches] == [20] * 4
     assert torch.cat([rows[:16] for rows in batches]).tolist() == order.tolist()
     for rows in batches:
@@ -194,7 +194,7 @@ def test_every_other_image_of_an_identity_comes_as_often():
     draw, identities = torch.Generator().manual_seed(0), torch.zeros(5, dtype=torch.int64)
     found = torch.zeros(5)
     for _ in range(2000):
-        (rows,) = paired(torch.arange(5), identities, batch=6, pairs=1, draw=draw)
+        (rows,) = pair(torch.arange(5), identities, batch=6, pairs=1, draw=draw)
         found[rows[-1]] += 1
     assert found[0] == 0
     assert (found[1:] / 2000).tolist() == pytest.approx([0.25] * 4, abs=0.03)
@@ -210,7 +210,7 @@ def test_with_full_rank_the_network_computes_what_it_did(cut: str):
     source = world(64)
     model = trained(source, replace(config, dimension=2))
     card = {**model.card, "config": model.card["config"] | {"dimension": wide}}
-    whole = private_feature.untrained(card, seed=0)
+    whole = private_feature.make_untrained(card, seed=0)
     tensors = {k: v for k, v in state(model).items() if "extractor" in k or "analyser" in k}
     assert not whole.load_state_dict(tensors, strict=False).unexpected_keys
     embed(whole, source.images)
@@ -444,7 +444,7 @@ def test_a_network_that_is_trained_once_can_be_cut_anywhere(network: FeatureMode
     done: list[int] = []
     trained(config=config, begin=network, progress=lambda each, _: done.append(each))
     assert done == [3]
-    model = private_feature.untrained({**network.card, "config": vars(config)}, seed=7)
+    model = private_feature.make_untrained({**network.card, "config": vars(config)}, seed=7)
     private_feature.stages.take_over(network, model.eval())
     images = world(seed=4).images
     embed(model, world(count=200, seed=5).images)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cloud import refusing
 
-from sfumato.learn.calibration import measured_refusal
+from sfumato.learn.calibration import measure_refusal
 from sfumato.learn.code_prototypes import CodePrototypes, Spread
 from sfumato.learn.gallery import Gallery, answers_of_episodes, gallery_of_classes, mean_of
 from sfumato.learn.refusal import ACCEPTED, Refusal, threshold_of
@@ -33,7 +33,7 @@ def numbers_of(count: int, images: int, *, spread: float, seed: int) -> tuple[np
 @lru_cache
 def measured(bits: int) -> tuple[Refusal, CodePrototypes]:
     made = CodePrototypes(bits, bits, SPREAD)
-    refusal, _ = measured_refusal(*bits_of(60, 30, bits=bits, seed=0), way=4, shot=5, codes=made)
+    refusal, _ = measure_refusal(*bits_of(60, 30, bits=bits, seed=0), way=4, shot=5, codes=made)
     assert refusal is not None
     return refusal, made
 
@@ -85,14 +85,14 @@ def test_of_queries_of_other_classes_as_many_are_refused_as_stated_for_each_numb
 def test_a_code_that_cannot_refuse_says_why(bits: int, message: str):
     made = CodePrototypes(bits, bits, SPREAD)
     codes = bits_of(60 if bits == 1 else 2, 30, bits=bits, seed=0)
-    refusal, reason = measured_refusal(*codes, way=4, shot=5, codes=made)
+    refusal, reason = measure_refusal(*codes, way=4, shot=5, codes=made)
     assert refusal is None
     assert message in reason
 
 
 @pytest.mark.parametrize("shots", [[1] * 5, [2] * 5, [10] * 5])
 def test_a_refusal_of_embeddings_measured_at_five_shots_serves_other_numbers(shots: list[int]):
-    refusal, _ = measured_refusal(*numbers_of(60, 30, spread=3.0, seed=0), way=4, shot=5)
+    refusal, _ = measure_refusal(*numbers_of(60, 30, spread=3.0, seed=0), way=4, shot=5)
     assert refusal is not None
     accepted, refused = rates(refusal, *numbers_of(60, 30, spread=3.0, seed=1), None, shots)
     assert accepted == pytest.approx(ACCEPTED, abs=0.03)
@@ -114,7 +114,7 @@ def test_the_intervals_of_a_card_hold_for_classes_that_nobody_measured_and_more_
     held, widths = [], []
     for count in [7] * 30 + [40] * 2:
         embeddings, classes = drawn(draw, count, 10).reshape(-1, 6), np.repeat(np.arange(count), 10)
-        refusal, _ = measured_refusal(embeddings, classes, way=5, shot=5)
+        refusal, _ = measure_refusal(embeddings, classes, way=5, shot=5)
         assert refusal is not None
         rate = refusal.rates[0]
         assert (refusal.measured, rate.classes, rate.shot) == (count, 5, 5)
@@ -132,7 +132,7 @@ def test_the_intervals_of_a_card_hold_for_classes_that_nobody_measured_and_more_
 
 
 def test_classes_that_are_all_alike_are_not_refused():
-    refusal, reason = measured_refusal(*numbers_of(60, 30, spread=0.0, seed=0), way=4, shot=5)
+    refusal, reason = measure_refusal(*numbers_of(60, 30, spread=0.0, seed=0), way=4, shot=5)
     assert refusal is None
     assert "of queries of other classes, and" in reason
 

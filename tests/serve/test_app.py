@@ -51,7 +51,7 @@ def model(folder: Path, name: str, spec: str, *, refusal: dict[str, float] | Non
         **{"shape": [1, 16, 16], "weights": {spec: 0.5}, "refusal": refusal},
     }
     path = folder / f"{name}.safetensors"
-    few_shot.untrained(1, config, [parse(spec)], card=card).save(path)
+    few_shot.make_untrained(1, config, [parse(spec)], card=card).save(path)
     return models.load(path)
 
 

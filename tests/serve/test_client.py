@@ -50,7 +50,7 @@ from sfumato.learn import few_shot
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.private_feature import FeatureConfig
-from sfumato.learn.private_feature import untrained as untrained_feature
+from sfumato.learn.private_feature import make_untrained as untrained_feature
 from sfumato.networks.encoders.pretrained import on_card
 from sfumato.protect import naming, parse
 from sfumato.protect.code import Code
@@ -189,7 +189,7 @@ def test_an_encoder_of_ones_own_is_served_as_python_computes_it(store: Store, tm
     config = FewShotConfig(encoder=spec, denoiser_depth=None, precision="float32")
     card = {"config": {**asdict(config), "encoder": on_card(spec)}, "specs": ["none"], "channels": 3}
     card |= {"precision": "float32", "shape": [3, SIDE, SIDE]}
-    model = few_shot.untrained(3, config, [parse("none")], card=card)
+    model = few_shot.make_untrained(3, config, [parse("none")], card=card)
     model.save(tmp_path / "own.safetensors")
     cloud = Cloud(store, [graphs.fastest(tmp_path / "own.safetensors")], tmp_path)
     photos = cloud.photos(0, 1, 2)

@@ -62,13 +62,13 @@ def few_shot_kind() -> Kind:
         **{"weights": {"pixelize:cell=4": 1.0}, "made_of": [None]},
         "refusal": refusing(3.0).card(),
     }
-    made = few_shot.untrained(1, config, [parse("pixelize:cell=4")])
+    made = few_shot.make_untrained(1, config, [parse("pixelize:cell=4")])
     return Kind("few-shot", made.state_dict(), card, (few_shot.load, models.load))
 
 
 def meta_kind() -> Kind:
     config = MetaConfig(network="strided", width=4)
-    learner = meta.untrained(config, (1, 16, 16))
+    learner = meta.make_untrained(config, (1, 16, 16))
     card = {"kind": "meta", "config": asdict(config), "image": [1, 16, 16], "spec": "blur:radius=2"}
     card |= {"privacy": None, "made_of": None, "inner_norm": 1.5}
     return Kind("meta", {"start": learner.initial()}, card, (meta.load,))
@@ -78,7 +78,7 @@ def classifier_kind() -> Kind:
     config = ClassifierConfig(network="lenet", precision="float32")
     card = {"kind": "classifier", "config": asdict(config), "shape": [1, 16, 16], "classes": ["a", "b"]}
     card |= {"precision": "float32", "spec": "blur:radius=2", "made_of": None, "shapes": False}
-    made = classifier.untrained(card, config, seed=0)
+    made = classifier.make_untrained(card, config, seed=0)
     return Kind("classifier", made.state_dict(), card, (classifier.load,))
 
 
@@ -86,7 +86,7 @@ def mask_kind() -> Kind:
     config = MaskConfig(masker_width=2, levels=2, precision="float32")
     card = {"kind": "mask", "config": asdict(config), "shape": [1, 16, 16], "classes": ["a", "b"]}
     card |= {"precision": "float32"}
-    made = adversarial_mask.untrained(card, config, seed=0)
+    made = adversarial_mask.make_untrained(card, config, seed=0)
     return Kind(
         *("mask", made.state_dict(), card),
         (adversarial_mask.load, lambda path: load_masker(str(path)), lambda path: sides.read(str(path))),
@@ -97,7 +97,7 @@ def feature_kind() -> Kind:
     config = FeatureConfig(widths=(2, 2, 8, 8, 8, 4, 4), dimension=3, precision="float32")
     card = {"kind": "private feature", "config": {**asdict(config), "widths": list(config.widths)}}
     card |= {"shape": [1, 16, 16], "classes": {"kind": ["a", "b"]}, "precision": "float32"}
-    made = private_feature.untrained(card, seed=0)
+    made = private_feature.make_untrained(card, seed=0)
     return Kind(
         *("private feature", made.state_dict(), card),
         (
@@ -123,7 +123,7 @@ def pretrained_kind() -> Kind:
     with TemporaryDirectory() as folder:
         spec = write_onnx(Path(folder) / "small.onnx", Small())
         config = FewShotConfig(encoder=spec, denoiser_depth=None, precision="float32")
-        made = few_shot.untrained(3, config, [parse("blur:radius=2")])
+        made = few_shot.make_untrained(3, config, [parse("blur:radius=2")])
         card = {
             **{"kind": "few-shot", "cell": 1, "specs": ["blur:radius=2"], "made_of": [None]},
             **{"config": {**asdict(config), "encoder": on_card(spec)}, "precision": "float32"},

@@ -13,11 +13,11 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float, write
 from sfumato.learn import few_shot, meta
-from sfumato.learn.code_prototypes import left_of_bits
+from sfumato.learn.code_prototypes import part_left
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, MetaModel
 from sfumato.learn.private_feature import FeatureConfig
-from sfumato.learn.private_feature import untrained as untrained_feature
+from sfumato.learn.private_feature import make_untrained as untrained_feature
 from sfumato.protect import Release, expand, parse
 from sfumato.protect.code import Code
 from sfumato.protect.parameters import artefact_digest
@@ -34,14 +34,14 @@ def save_few_shot(path: Path, spec: str, *, channels: int = 1, **card: object) -
         **{"config": asdict(CONFIG), "specs": [each.spec for each in protections]},
         **{"channels": channels, "precision": "float32", "shape": [channels, 20, 20], **card},
     }
-    made = few_shot.untrained(channels, CONFIG, protections, card=known)
+    made = few_shot.make_untrained(channels, CONFIG, protections, card=known)
     made.save(path)
     return made
 
 
 def save_meta(path: Path, network: str, spec: str = "gaussian:sigma=40") -> MetaModel:
     config = MetaConfig(network=network, width=None if network == "fully-connected" else 8)
-    learner = meta.untrained(config, (1, 16, 16))
+    learner = meta.make_untrained(config, (1, 16, 16))
     card = {"config": asdict(config), "image": [1, 16, 16], "spec": spec, "privacy": None}
     made = MetaModel(learner, learner.initial(), meta.model.inner_of_use(config, None), card)
     made.save(path)
@@ -245,7 +245,7 @@ def test_what_a_response_leaves_of_a_bit_is_that_of_its_channel(bits: int, epsil
     wrong = (1 - right) / (words - 1)
     # Half of all words have the bit: the right one and words / 2 - 1 others; the other half have not.
     expected = right + wrong * (words / 2 - 1) - wrong * words / 2
-    left = left_of_bits(Code("c", epsilon=epsilon), bits)
+    left = part_left(Code("c", epsilon=epsilon), bits)
     assert left == pytest.approx(expected, rel=1e-6, abs=1e-15)
     assert 0 < left <= 1
 

@@ -23,7 +23,7 @@ from sfumato.device.client import AsyncClient
 from sfumato.device.jobs.releasing import charge_and_release
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.learn.calibration import calibrated, measured_refusal
+from sfumato.learn.calibration import measure_prototypes, measure_refusal
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect import parse
 from sfumato.protect.code import Code
@@ -56,7 +56,7 @@ def code(
         torch.from_numpy(each.release(images, seeded_noise(0)).numbers())
         for each in (replace(made, flip=None), made)
     )
-    known = calibrated(clean, noisy, torch.from_numpy(classes), way=WAY, shot=SHOT, code=made)
+    known = measure_prototypes(clean, noisy, torch.from_numpy(classes), way=WAY, shot=SHOT, code=made)
     tensors, card = artefacts.load(path, kind="code")
     artefacts.save(path, tensors, card | {"prototypes": known})
     return Code(str(path), flip=flip), models.load(path)
@@ -69,7 +69,7 @@ def seen(folder: Path, images: Tensor, classes: np.ndarray, spec: str) -> tuple[
     made = parse(spec, takes=("pixels", "shape"))
     first = untrained(folder, "first", made.spec)
     embedded = first.run(first.prepare(made.release(images, seeded_noise(0)), first.demands[0]))
-    refusal, _ = measured_refusal(embedded, classes, way=WAY, shot=SHOT)
+    refusal, _ = measure_refusal(embedded, classes, way=WAY, shot=SHOT)
     return made, untrained(folder, "model", made.spec, refusal=refusal and refusal.card())
 
 

@@ -26,7 +26,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A code of two bits that are flipped, of an encoder that learned nothing."""
     path = tmp_path_factory.mktemp("code") / "code.safetensors"
     settings: dict[str, Any] = {"target": "headwear", "sensitive": (), "validation": None, "seed": 0}
-    code.untrained(cartoons(), CodeConfig(bits=2), **settings).save(path)
+    code.make_untrained(cartoons(), CodeConfig(bits=2), **settings).save(path)
     return f"code:artefact={path},flip=0.1"
 
 

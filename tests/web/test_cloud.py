@@ -73,7 +73,7 @@ def cloud(site: Path, tmp_path_factory) -> Iterator[Cloud]:
         **{"config": asdict(config), "specs": [SPEC], "channels": 3, "precision": "float32"},
         **{"shape": list(SHAPE), "weights": {SPEC: 1.0}, "refusal": None},
     }
-    few_shot.untrained(3, config, [parse(SPEC)], card=card).save(folder / "hats.safetensors")
+    few_shot.make_untrained(3, config, [parse(SPEC)], card=card).save(folder / "hats.safetensors")
     with Store(f"sqlite:///{folder}/store.db") as store:
         store.create_tenant("museum")
         _, key = store.create_key("museum", role="write", name="page")

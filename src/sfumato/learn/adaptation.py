@@ -193,7 +193,7 @@ def contributions(
         return factored.contributions(learner.layers, vector, tasks, inner)
     if way == "vectorised" and learner.mixed:
         raise ConfigError("way='vectorised' is for float32: take way='loop' for mixed precision")
-    one = _contribution(learner, inner, frame, _traced if way == "vectorised" else _plain)
+    one = _contribution(learner, inner, frame, _trace if way == "vectorised" else _plain)
     return _of_each(one, vector, (*tasks.parts, noise), way)
 
 
@@ -251,7 +251,7 @@ def adapt(
         gradient = _plain(loss, parameters)
         if inner.clipping_norm is not None:
             noise = torch.randn(learner.size, generator=generator) if inner.noise_multiplier else gradient
-            gradient = _released(gradient, inner.clipping_norm, noise, inner, frame)
+            gradient = _clip_and_noise(gradient, inner.clipping_norm, noise, inner, frame)
         parameters = (parameters - rates * gradient).detach()
     return parameters
 
@@ -274,14 +274,14 @@ def _contribution(
     """
     loss_of = partial(learner.loss, quick=gradient is _plain)
 
-    def learned(vector: Tensor, support: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
+    def learn(vector: Tensor, support: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
         parameters, rates = _rates(learner, vector, inner)
         for (images, names), drawn in zip(inner.parts(support, labels), noise, strict=True):
             found = gradient(partial(loss_of, images=images, labels=names), parameters)
             if inner.algorithm == "fomaml":
                 found = found.detach()
             if inner.clipping_norm is not None:
-                found = _released(found, vector[-1], drawn, inner, frame)
+                found = _clip_and_noise(found, vector[-1], drawn, inner, frame)
             parameters = parameters - rates * found
         return parameters
 
@@ -289,7 +289,7 @@ def _contribution(
         vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor, noise: Tensor
     ) -> Tensor:
         return gradient(
-            lambda point: loss_of(learned(point, support, labels, noise), queries, asked), vector
+            lambda point: loss_of(learn(point, support, labels, noise), queries, asked), vector
         ).detach()
 
     def back(
@@ -297,7 +297,7 @@ def _contribution(
     ) -> Tensor:
         """Reptile learns from all images of a task, and has no queries."""
         images, names = torch.cat([support, queries]), torch.cat([labels, asked])
-        moved = (vector[: learner.size] - learned(vector, images, names, noise)).detach()
+        moved = (vector[: learner.size] - learn(vector, images, names, noise)).detach()
         if inner.clipping_norm is None:
             return moved
         return torch.cat([moved, after(vector, images, names, images, names, noise)[-1:]])
@@ -305,7 +305,7 @@ def _contribution(
     return back if inner.algorithm == "reptile" else after
 
 
-def _released(
+def _clip_and_noise(
     gradient: Tensor, norm: Tensor | float, noise: Tensor, inner: Inner, frame: Frame | None
 ) -> Tensor:
     """g / max(1, |g| / C) + σ C n, in the coordinates of the frame. Source: Meta-Clip, Algorithms 1 to 3."""
@@ -318,7 +318,7 @@ def _released(
     return gradient if frame is None else frame.shift + frame.scale * gradient
 
 
-def _traced(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
+def _trace(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
     """The gradient by torch.func, for one call over all tasks."""
     found: Tensor = grad(function)(point)
     return found

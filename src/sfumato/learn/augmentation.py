@@ -16,7 +16,7 @@ _HEIGHT, _WIDTH = 2, 3  # axes of a batch
 _TRIES = 10  # rectangles drawn for a crop; the first that fits is taken
 
 
-def augmented(
+def augment(
     images: Tensor,
     generator: torch.Generator,
     *,
@@ -45,10 +45,10 @@ def augmented(
         every = torch.arange(count)[:, None, None]
         # Indices on both sides of the channels would put these last.
         images = images.movedim(1, 3)[every, rows[:, :, None], columns[:, None]].movedim(3, 1)
-    return _warped(images, warps, generator) if warps else images
+    return _warp(images, warps, generator) if warps else images
 
 
-def _warped(images: Tensor, warps: float, generator: torch.Generator) -> Tensor:
+def _warp(images: Tensor, warps: float, generator: torch.Generator) -> Tensor:
     change = warps * (2 * torch.rand(len(images), 2, 2, generator=generator) - 1)
     maps = torch.cat([torch.eye(2) + change, torch.zeros(len(images), 2, 1)], 2)  # (N, 2, 3)
     grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
@@ -206,11 +206,11 @@ def _crop(images: Tensor, generator: torch.Generator) -> Tensor:
     for axis, side, drawn in ((_HEIGHT, height, heights), (_WIDTH, width, widths)):
         length = torch.where(fits, drawn.gather(1, first), side)  # (N, 1)
         start = (torch.rand(count, 1, generator=generator) * (side - length + 1)).floor()
-        result = _stretched(result, start, length, axis=axis)
+        result = _stretch(result, start, length, axis=axis)
     return result if images.is_floating_point() else result.round().to(images.dtype)
 
 
-def _stretched(images: Tensor, start: Tensor, length: Tensor, *, axis: int) -> Tensor:
+def _stretch(images: Tensor, start: Tensor, length: Tensor, *, axis: int) -> Tensor:
     """Enlarges the pixels from `start`, (N, 1), to the whole of an axis: linear between their centres."""
     side = images.shape[axis]
     # Centres of the new pixels among the old; beyond the first and last, these are repeated.
@@ -243,7 +243,7 @@ _43_18_18: tuple[Operation, ...] = (
 # The rows of operations of each policy; an image goes through one row.
 POLICIES: dict[str, tuple[tuple[Operation, ...], ...]] = {
     "none": ((),),
-    "crop-flip": ((_crop, partial(augmented, flips=True)),),
+    "crop-flip": ((_crop, partial(augment, flips=True)),),
     "ats-3-1-7": (_3_1_7,),
     "ats-43-18-18": (_43_18_18,),
     "ats": (_3_1_7, _43_18_18),

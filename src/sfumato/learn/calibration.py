@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sfumato.base.proportions import of_groups
-from sfumato.learn.code_prototypes import CodePrototypes, measured_spread
+from sfumato.learn.code_prototypes import CodePrototypes, measure_spread
 from sfumato.learn.gallery import gallery_of_support
 from sfumato.learn.refusal import Interval, Rate, Refusal, is_useful, threshold_of
 from sfumato.protect.code import Code
@@ -27,7 +27,7 @@ _SUPPORTS = 40  # of a class, on average
 _TRIALS = 4  # the most that a class counts for: its images are alike, as by an intraclass correlation of 1/6
 
 
-def calibrated(
+def measure_prototypes(
     clean: "Tensor", noisy: "Tensor", classes: "Tensor", *, way: int, shot: int, code: Code
 ) -> dict[str, Any]:
     """The prototypes' entries of a card, measured on validation images: see CodePrototypes.
@@ -39,11 +39,11 @@ def calibrated(
         way, shot: see measure_refusal.
         code: flip, norm and noise of training, and bits or numbers.
     """
-    spread = measured_spread(clean, classes, bits=code.bits is not None)
+    spread = measure_spread(clean, classes, bits=code.bits is not None)
     made = CodePrototypes(code.bits, clean.shape[1], spread)
     embeddings = made.embed(noisy, code).numpy().astype(np.float32)
     weights = np.full(len(embeddings), made.weight(code))
-    refusal, reason = measured_refusal(
+    refusal, reason = measure_refusal(
         embeddings, classes.numpy(), way=way, shot=shot, weights=weights, codes=made
     )
     known = None if refusal is None else refusal.card()
@@ -51,7 +51,7 @@ def calibrated(
     return {"spread": asdict(spread), "refusal": known, "no_refusal": reason, **noise}
 
 
-def measured_refusal(
+def measure_refusal(
     embeddings: np.ndarray,
     classes: np.ndarray,
     *,

@@ -21,7 +21,7 @@ from sfumato.dp.guarantee import Definition
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError
 from sfumato.learn import meta
-from sfumato.learn.canary import expected, peopled, with_noise
+from sfumato.learn.canary import expect, fill_pool, with_noise
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.task_pool import disjoint_pool
 from sfumato.protect import parse
@@ -88,10 +88,10 @@ def scores_of_run(
         image,
         lambda update, _: updates.append(update),
     )
-    promise = peopled(training, inserted)
+    promise = fill_pool(training, inserted)
     adversary = _Adversary(promise._rate, places)
     while training.done < config.steps:
-        idle, shifts, spread = expected(training, promise, torch.arange(places))
+        idle, shifts, spread = expect(training, promise, torch.arange(places))
         if not training.step():
             break
         spread = spread.clamp(min=1e-12)
@@ -175,12 +175,14 @@ class _Adversary:
         them stand out: so differences count as well, if they are too small for fresh noise.
         """
         rate = self._rate
-        _, canary, length = _told(seen, shifts, mean=rate / 2, variance=rate / 2 * (1 - rate / 2))
+        _, canary, length = _evidence_of(seen, shifts, mean=rate / 2, variance=rate / 2 * (1 - rate / 2))
         self.scores += _log_odds(rate, canary - length / 2)
         # The chance that a canary that is in took part in this step and not in the other.
         one = rate * (1 - rate)
         for earlier in self._earlier if one else ():
-            size, canary, length = _told((seen - earlier) / 2**0.5, shifts / 2**0.5, mean=0.0, variance=one)
+            size, canary, length = _evidence_of(
+                (seen - earlier) / 2**0.5, shifts / 2**0.5, mean=0.0, variance=one
+            )
             if size < _REUSED:
                 either = torch.logaddexp(canary, -canary) - math.log(2)
                 self.scores += _log_odds(2 * one, either - length / 2)
@@ -194,7 +196,9 @@ def _log_odds(chance: float, ratio: Tensor) -> Tensor:
     return torch.logaddexp(torch.tensor(math.log1p(-chance)).double(), math.log(chance) + ratio)
 
 
-def _told(seen: Tensor, shifts: Tensor, *, mean: float, variance: float) -> tuple[float, Tensor, Tensor]:
+def _evidence_of(
+    seen: Tensor, shifts: Tensor, *, mean: float, variance: float
+) -> tuple[float, Tensor, Tensor]:
     """The deviation of the noise, and for each canary (m,) <x, d> and |d|^2, in deviations of the rest.
 
     The rest is noise, and the other canaries, each present with that mean and variance v; x is the update

@@ -89,10 +89,10 @@ def canary_run(
         )
         taken = torch.zeros(places, dtype=torch.bool)
         taken[_CANARY] = inserted
-        promise = peopled(training, taken)
+        promise = fill_pool(training, taken)
         adversary = _Adversary(promise._rate)
         while training.done < config.steps:
-            idle, shifts, spread = expected(training, promise, torch.tensor([_CANARY]))
+            idle, shifts, spread = expect(training, promise, torch.tensor([_CANARY]))
             if not training.step():
                 break
             adversary.look(updates[-1], idle, shifts[0], spread)
@@ -129,7 +129,7 @@ def with_noise(config: MetaConfig, places: int) -> MetaConfig:
     return replace(config, private=replace(private, noise_multiplier=noise))
 
 
-def peopled(training: meta.Training, taken: Tensor) -> meta.Promise:
+def fill_pool(training: meta.Training, taken: Tensor) -> meta.Promise:
     """Leaves tasks only at some entries of the pool, (places,) bool. -> the promise of the training."""
     promise = training._promise
     assert promise is not None
@@ -169,9 +169,7 @@ class _Adversary:
         self._earlier.append(fresh / length)
 
 
-def expected(
-    training: meta.Training, promise: meta.Promise, canaries: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def expect(training: meta.Training, promise: meta.Promise, canaries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The next update: (P,) its mean without canaries, (n, P) each one's part, (P,) its deviations."""
     config, policy = training._config, promise.policy
     inner = replace(config.inner, clipping_norm=policy.norm) if promise.follows_norm else config.inner

@@ -79,7 +79,7 @@ def finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def published(card: Mapping[str, Any]) -> dict[str, Any]:
+def make_portable(card: Mapping[str, Any]) -> dict[str, Any]:
     """A card for saving: its specs without folders."""
     saved = dict(card)
     if "spec" in saved:

@@ -9,7 +9,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.errors import DataError
 
 
-def counted(classes: int) -> str:
+def count_in_words(classes: int) -> str:
     """A number of classes in words."""
     return "1 class" if classes == 1 else f"{classes} classes"
 
@@ -20,8 +20,8 @@ def classes_of(data: LabelledImages, target: str, learner: str) -> tuple[str, ..
     classes = tuple(label.names[code] for code in data.classes(target).tolist())
     if len(classes) < 2:
         raise DataError(
-            f"{data.name}: label {target!r} has {counted(len(classes))} in {len(data)} training images, and "
-            f"a {learner} needs at least 2: choose another label, or add images"
+            f"{data.name}: label {target!r} has {count_in_words(len(classes))} in {len(data)} training "
+            f"images, and a {learner} needs at least 2: choose another label, or add images"
         )
     return classes
 

@@ -31,8 +31,16 @@ from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn import fit
-from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
-from sfumato.learn.cards import Names, Precision, Spec, load_model, protection_of, published, training_card
+from sfumato.learn.augmentation import apply, augment, check_policy, mixup
+from sfumato.learn.cards import (
+    Names,
+    Precision,
+    Spec,
+    load_model,
+    make_portable,
+    protection_of,
+    training_card,
+)
 from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.inputs import check_shape
 from sfumato.learn.linear import logistic_regression
@@ -179,7 +187,7 @@ class ClassifierModel(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
-        artefacts.save(path, self.state_dict(), {"kind": _KIND, **published(self.card)})
+        artefacts.save(path, self.state_dict(), {"kind": _KIND, **make_portable(self.card)})
 
 
 class _Card(artefacts.Card):
@@ -207,7 +215,7 @@ def load(path: str | os.PathLike[str]) -> ClassifierModel:
     def make(card: dict[str, Any]) -> ClassifierModel:
         if "spec" in card:
             card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
-        return untrained(card, ClassifierConfig(**card["config"]), seed=0)
+        return make_untrained(card, ClassifierConfig(**card["config"]), seed=0)
 
     return load_model(path, kind=_KIND, schema=_Card, untrained=make)
 
@@ -262,10 +270,14 @@ def train(
         target=target,
         validation=None if validation is None else validation.digest,
     )
-    model = untrained(card, config, seed=seed)
+    model = make_untrained(card, config, seed=seed)
     card["start"] = begin(model.network, config.start)
     # The last number separates this noise from that of every epoch.
-    judge = None if validation is None else _seen(model, validation, protection, config.epochs, seed, target)
+    judge = (
+        None
+        if validation is None
+        else _release_for_test(model, validation, protection, config.epochs, seed, target)
+    )
     if isinstance(model.network, PretrainedClassifier):
         card |= _fit_head(model.network, data.images, codes, protection, config, judge, seed, shapes=shapes)
         if not model.network.encoder.rate:
@@ -277,11 +289,11 @@ def train(
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         nonlocal released
         if released is None or protection.draws_noise:
-            released = _shown(protection, data.images, seeded_noise(seed, epoch), shapes=shapes)
+            released = _release(protection, data.images, seeded_noise(seed, epoch), shapes=shapes)
         order = torch.Generator().manual_seed(seed_of(seed, epoch))
         for step, rows in enumerate(torch.randperm(len(data), generator=order).tensor_split(steps)):
             run.set_rate(_rate(config, (epoch * steps + step) / (config.epochs * steps)))
-            yield _varied(released[rows], codes[rows], len(classes), config, order)
+            yield _vary(released[rows], codes[rows], len(classes), config, order)
 
     def step(batch: tuple[Tensor, Tensor]) -> Tensor:
         images, wanted = (to_device(part, run.device) for part in batch)
@@ -327,7 +339,7 @@ def _fit_head(
 
     outputs = []
     for copy in range(_COPIES if protection.draws_noise else 1):
-        released = _shown(protection, images, seeded_noise(seed, copy), shapes=shapes)
+        released = _release(protection, images, seeded_noise(seed, copy), shapes=shapes)
         outputs.append(raw(released))
         if config.flips:
             outputs.append(raw(released.flip(3)))
@@ -371,7 +383,7 @@ def evaluate(
     """
     protection = protection or parse(model.card["spec"])
     stream = model.card["config"]["epochs"] + 1  # neither of training nor of validation
-    released, codes = _seen(model, data, protection, stream, seed, target)
+    released, codes = _release_for_test(model, data, protection, stream, seed, target)
     return Accuracy.of(model.classify(released), codes, protection.spec)
 
 
@@ -387,7 +399,7 @@ def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig
     return classes_of(data, target, "classifier")
 
 
-def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
+def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
     """Makes the model of a card's `shape` and `classes`, with initial weights from `seed`."""
     channels, height, width = card["shape"]
     with initial_weights(seed):
@@ -395,11 +407,11 @@ def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> C
     return ClassifierModel(network, card=card)
 
 
-def _varied(
+def _vary(
     released: Tensor, codes: Tensor, classes: int, config: ClassifierConfig, order: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Variants of images as float, and their codes; or mixtures of them, and the shares of the classes."""
-    images = augmented(released, order, flips=config.flips, shifts=config.shifts)
+    images = augment(released, order, flips=config.flips, shifts=config.shifts)
     images = to_float(apply(images, config.policy, order))
     if not config.mixup:
         return images, codes
@@ -417,7 +429,7 @@ def _rate(config: ClassifierConfig, share: float) -> float:
     return config.learning_rate * ((1 + math.cos(math.pi * share)) / 2 if config.optimiser == "sgd" else 1)
 
 
-def _seen(
+def _release_for_test(
     model: ClassifierModel,
     data: LabelledImages,
     protection: Protection,
@@ -430,10 +442,10 @@ def _seen(
     check_shape(data.images, card["shape"], "classifier", f"{data.name}: ")
     codes = codes_of(data, target, model.classes, "classifier")
     noise = seeded_noise(seed, stream)
-    return _shown(protection, data.images, noise, shapes=card["shapes"]), codes
+    return _release(protection, data.images, noise, shapes=card["shapes"]), codes
 
 
-def _shown(protection: Protection, images: Tensor, noise: Noise, *, shapes: bool) -> Tensor:
+def _release(protection: Protection, images: Tensor, noise: Noise, *, shapes: bool) -> Tensor:
     release = protection.release(images, noise)
     return release.shapes() if shapes else release.images()
 

@@ -1,12 +1,12 @@
-"""Codes: train the encoder of a few bits or numbers, in episodes, on other classes than those it is for.
+"""Codes: train the encoder of a few bits or numbers, in episodes, on other classes than those of its use.
 
 Source: ours; docs/papers.md, "Codes". It joins the episodes of prototypical networks (Snell, Swersky & Zemel
-2017) to the device side of private features: what the task does not need never reaches the output.
+2017) to the device side of private features: the output never contains what the task does not need.
 
 An episode is N classes of K support and Q query images. A class is the mean of its support codes, a query's
-logits are minus its squared distances to these means, times a learned scale. Of bits, the sign has the
-gradient of the number that it is of (straight-through: Bengio, Léonard & Courville 2013). Noise that releases
-have is drawn in training, too.
+logits are minus its squared distances to these means, times a learned scale. The sign of a bit has the
+gradient of its number (straight-through: Bengio, Léonard & Courville 2013). The noise of releases
+is drawn in training, too.
 """
 
 import math
@@ -27,14 +27,14 @@ from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn import same_scenes as costs
-from sfumato.learn.augmentation import augmented
-from sfumato.learn.calibration import calibrated
-from sfumato.learn.cards import kind_of, published
+from sfumato.learn.augmentation import augment
+from sfumato.learn.calibration import measure_prototypes
+from sfumato.learn.cards import kind_of, make_portable
 from sfumato.learn.classes import classes_of
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input
-from sfumato.learn.private_feature import reversed_gradient
+from sfumato.learn.private_feature import reverse_gradient
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
 from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import ENCODERS, check_network
@@ -51,31 +51,31 @@ _BATCH = 256
 
 @dataclass(frozen=True, kw_only=True)
 class CodeConfig:
-    """How the encoder of a code is trained.
+    """The settings of training the encoder of a code.
 
     Attributes:
         bits: b, of a code of bits, up to 64; or
         numbers: d, of a code of numbers.
         encoder: a name of networks.classifiers.ENCODERS; or one that was trained before, see
-            networks.pretrained, which is frozen unless its `rate` says otherwise.
-        side: images are shrunk to this height and width first; None for not.
+            networks.pretrained, which is frozen unless its `rate` is set.
+        side: images are shrunk to this height and width first, or None.
         way, shot, queries: N, K and Q of a training episode.
-        pretraining_epochs: the first so many epochs train the encoder to classify the training classes, in
-            batches of as many images as an episode has; 0 for none.
-        epochs: at most so many; `episodes_per_epoch` episodes each.
+        pretraining_epochs: the first epochs, which train the encoder to classify the training classes, in
+            batches of as many images as an episode has.
+        epochs: at most; `episodes_per_epoch` episodes each.
         patience: epochs without a better validation accuracy before training stops.
-        validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.
+        validation_way, validation_shot, validation_queries, validation_episodes: of its measurement.
         learning_rate: of Adam; halved every `halve_every` epochs.
-        balance: the weight of how far bits are from being 1 as often as -1, and from being independent of
+        balance: the weight of the imbalance of bits, which should be 1 as often as -1 and independent of
             each other, in an episode.
-        same_scenes: the weight of what codes of different people in the same scenes differ by, which many
-            releases of a person add up; 1, or 0 for none. For drawn people; see learn.same_scenes.
-        against: the weight with which the gradient of adversaries is reversed, who name the sensitive labels
-            from the code; 0 for none.
+        same_scenes: the weight of the difference of codes of different people in the same scenes, which many
+            releases of a person add up; 1, or 0 to leave it out. For drawn people; see learn.same_scenes.
+        against: the weight of the reversed gradient of adversaries, who name the sensitive labels
+            from the code; 0 for no adversaries.
         flip: each bit is flipped with this probability in training.
         norm, noise: numbers are clipped to this L2 norm, and have Gaussian noise of this variance, in
-        training.
-        flips, shifts: see learn.augmentation.augmented.
+            training.
+        flips, shifts: see learn.augmentation.augment.
     """
 
     bits: int | None = None
@@ -111,9 +111,7 @@ class CodeConfig:
         check_start(self.start)
         check_noise(flip=self.flip, epsilon=None, norm=self.norm, noise=self.noise)
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
-            raise ConfigError(
-                "flip is of bits, norm and noise are of numbers: leave out what does not belong"
-            )
+            raise ConfigError("flip is for bits, norm and noise are for numbers: leave out the others")
         least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
         for name, bound in {**least, "validation_episodes": 2}.items():
             if getattr(self, name) < bound:
@@ -124,7 +122,7 @@ class CodeConfig:
             )
         for name in ("balance", "same_scenes", "against"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name):g}: at least 0, for none")
+                raise ConfigError(f"{name}={getattr(self, name):g}: at least 0, which switches it off")
         if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.002)")
         for shape in ("episode", "validation_episode"):
@@ -148,10 +146,10 @@ class CodeConfig:
         return Shape(way=self.validation_way, shot=self.validation_shot, queries=self.validation_queries)
 
 
-def filled(config: CodeConfig, classes: int) -> CodeConfig:
-    """The settings for so many classes: where they are fewer than the way, each has more queries.
+def fill_queries(config: CodeConfig, classes: int) -> CodeConfig:
+    """The settings for this number of classes: if they are fewer than the way, each has more queries.
 
-    A step is then of as many images as was asked for. With two classes it would else be of a tenth of them.
+    A step then has as many images as asked for. With two classes it would otherwise have a tenth of them.
     """
     if not 2 <= classes < config.way:
         return config
@@ -160,7 +158,7 @@ def filled(config: CodeConfig, classes: int) -> CodeConfig:
 
 
 def check_size(*, bits: int | None, numbers: int | None) -> None:
-    """Raise ConfigError unless a code is of 1 to 64 bits, or of 1 to 4096 numbers."""
+    """Raises ConfigError unless a code has 1 to 64 bits, or 1 to 4096 numbers."""
     if (bits is None) == (numbers is None):
         raise ConfigError("a code is of bits or of numbers: write bits=16, or numbers=16")
     if bits is not None and not 1 <= bits <= MOST_BITS:
@@ -173,14 +171,14 @@ class CodeModel(nn.Module):
     """An encoder in training. State: its weights, the scale of distances, and adversaries.
 
     Attributes:
-        card: what is known of its making: settings, data, what it was trained for and against.
+        card: its settings and data, its target and sensitive labels.
     """
 
     def __init__(self, network: CodeNetwork, adversaries: dict[str, int], *, card: dict[str, Any]) -> None:
-        """`adversaries`: sensitive label -> how many classes it has."""
+        """`adversaries`: sensitive label -> its number of classes."""
         super().__init__()
         self.network = network
-        self.scale = nn.Parameter(torch.tensor(0.0))  # ln of what squared distances are multiplied by
+        self.scale = nn.Parameter(torch.tensor(0.0))  # ln of the factor of squared distances
         dimension = network.project.out_features
         self.adversaries = nn.ModuleDict(
             {
@@ -198,8 +196,8 @@ class CodeModel(nn.Module):
         numbers: Tensor = self.network(as_input(images, device_of(self)))
         return numbers
 
-    def encoded(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> (N, D) float32, what the encoder gives."""
+    def encode_images(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, D) float32, the output of the encoder."""
         return self.network.encode(as_input(images, device_of(self)))
 
     @torch.no_grad()
@@ -210,12 +208,12 @@ class CodeModel(nn.Module):
         if self.card["config"]["bits"] is not None:
             return 2 * signs(numbers).float() - 1
         norm = self.card["config"]["norm"]
-        return numbers if norm is None else clipped(numbers, norm)
+        return numbers if norm is None else clip(numbers, norm)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the encoder as an artefact, which `code:artefact=FILE` takes."""
+        """Writes the encoder as an artefact, for `code:artefact=FILE`."""
         network = {f"network.{name}": each for name, each in self.network.state_dict().items()}
-        artefacts.save(path, network, {"kind": KIND, **published(self.card)})
+        artefacts.save(path, network, {"kind": KIND, **make_portable(self.card)})
 
 
 class _Card(CodeCard):
@@ -235,23 +233,23 @@ def train(
     progress: Progress | None = None,
     device: torch.device | None = None,
 ) -> CodeModel:
-    """Train an encoder and return it as of the best epoch.
+    """Trains an encoder and returns it as of the best epoch.
 
     Args:
         data: clean images to train on.
         config: see CodeConfig.
-        target: the label whose classes episodes are of.
-        sensitive: labels that adversaries name, where `config.against` is above 0.
-        validation: images of other classes, by the accuracy of whose episodes the best epoch is chosen, and
-            after whose best training stops; None for the last epoch. With `same_scenes` epochs count from
+        target: the label of the classes of episodes.
+        sensitive: labels that adversaries name, if `config.against` is above 0.
+        validation: images of other classes. The accuracy of their episodes chooses the best epoch, and
+            stops the training after it; None for the last epoch. With `same_scenes` epochs count from
             the one in which their cost has its whole weight.
         same_scenes: chooses images of people in the same scenes, see data.worlds.same_scenes, if
             `config.same_scenes` is above 0.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
-        checkpoint: a file written after each epoch. Where it exists, training resumes from it, exactly as
-            if it had not stopped; it is removed by the caller when no longer needed.
+        checkpoint: a file written after each epoch. Training resumes from an existing one, exactly as
+            if it had not stopped; the caller removes it when it is no longer needed.
         progress: called after each episode with the numbers done and planned.
-        device: where the model is trained, and stays; None for the processor, which makes all draws.
+        device: trains the model, and keeps it; None for the processor, which makes all draws.
 
     Raises:
         DataError: too few classes or images for an episode, a label that is target and sensitive, or images
@@ -272,7 +270,7 @@ def train(
         raise DataError(f"{target!r} is a target and sensitive: a code cannot both keep and remove it")
     label = data.label(target)
     sampler = Sampler(label, config.episode)
-    model = untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
+    model = make_untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
     model.card["start"] = begin(model.network.encoder, config.start)
     classes, class_of = label.codes.unique(return_inverse=True)
     frozen = _fit_encoder(model, data, class_of, flips=config.flips)
@@ -300,22 +298,22 @@ def train(
             else:
                 yield sampler.draw(1, draw)[0]
 
-    def encoded(rows: Tensor) -> Tensor:
+    def encode(rows: Tensor) -> Tensor:
         if frozen is not None:
             return to_device(frozen[torch.randint(len(frozen), rows.shape, generator=draw), rows], run.device)
-        images = augmented(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
-        return model.encoded(images)
+        images = augment(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
+        return model.encode_images(images)
 
     def height() -> float:
-        """Of the cost of the same scenes, in this epoch."""
+        """The weight of the cost of the same scenes, in this epoch."""
         done = (run.epoch - config.pretraining_epochs) / (config.epochs - config.pretraining_epochs)
         return config.same_scenes * costs.height(done)
 
     def step(rows: Tensor) -> Tensor:
-        outputs, of_set = encoded(rows.flatten()), None
+        outputs, of_set = encode(rows.flatten()), None
         if same_scenes is not None and rows.ndim > 1 and height():
             of_set = same_scenes(draw)  # (P, S, C, H, W)
-            outputs = torch.cat([outputs, model.encoded(of_set.flatten(0, 1))])
+            outputs = torch.cat([outputs, model.encode_images(of_set.flatten(0, 1))])
         if rows.ndim == 1:
             guesses = outputs @ pretraining["classifier"].T
             wanted = to_device(class_of[rows], run.device)
@@ -324,10 +322,10 @@ def train(
         numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
         if of_set is not None:
-            both = (each.unflatten(0, of_set.shape[:2]) for each in (others, coded(others, config, draw)))
+            both = (each.unflatten(0, of_set.shape[:2]) for each in (others, release_numbers(others, config, draw)))
             loss = loss + height() * costs.cost(*both)
         for name, codes in secrets.items():
-            guesses = model.adversaries[f"of {name}"](reversed_gradient(numbers, config.against))
+            guesses = model.adversaries[f"of {name}"](reverse_gradient(numbers, config.against))
             loss = loss + functional.cross_entropy(guesses, to_device(codes[rows.flatten()], run.device))
         return run.minimise(loss)
 
@@ -359,7 +357,7 @@ def evaluate(
 
     Args:
         model: from `train`.
-        data: clean images of classes that were never trained on.
+        data: clean images of new classes.
         shape: of a test episode.
         target: the label to classify.
         episodes: how many.
@@ -373,46 +371,46 @@ def evaluate(
     config = CodeConfig(**model.card["config"])
     with torch.no_grad():
         numbers = torch.cat([model.eval().numbers(part) for part in data.images.split(_BATCH)]).cpu()
-        codes = coded(numbers, config, torch.Generator().manual_seed(seed))
+        codes = release_numbers(numbers, config, torch.Generator().manual_seed(seed))
     size = f"{config.bits} bits" if config.bits is not None else f"{config.numbers} numbers"
     return Accuracy.over(episode_accuracies(codes, rows, shot=shape.shot), shape, size)
 
 
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
-    """Cross-entropy of the queries of one episode, by the prototypes of its support; and how bits repeat.
+    """Cross-entropy of the queries of one episode, by the prototypes of its support; and the bits' imbalance.
 
     Args:
-        model: whose scale it is.
+        model: has the scale.
         numbers: (N·(K + Q), d), of the images of each class in turn, its support first.
         config: the shape of the episode, and the noise.
         draw: of the noise.
     """
     shape = config.episode
-    codes = coded(numbers, config, draw).unflatten(0, (shape.way, -1))  # (N, K + Q, d)
+    codes = release_numbers(numbers, config, draw).unflatten(0, (shape.way, -1))  # (N, K + Q, d)
     means = prototypes(codes[:, : shape.shot])
     logits = prototype_logits(codes[:, shape.shot :].flatten(0, 1), means) * model.scale.exp()
     places = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
     loss = functional.cross_entropy(logits, places)
     if config.balance and config.bits is not None:
-        loss = loss + config.balance * unbalanced(numbers)
+        loss = loss + config.balance * imbalance(numbers)
     return loss
 
 
 def _pretraining_head(
     model: CodeModel, data: LabelledImages, classes: int, config: CodeConfig
 ) -> nn.ParameterDict:
-    """The layer of pretraining, which starts at 0; empty where there is none."""
+    """The layer of pretraining, which starts at 0; empty without pretraining."""
     if not config.pretraining_epochs:
         return nn.ParameterDict()
     with torch.no_grad():
-        size = model.eval().encoded(data.images[:1]).shape[1]
+        size = model.eval().encode_images(data.images[:1]).shape[1]
     return nn.ParameterDict({"classifier": torch.zeros(classes, size)})
 
 
 def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor, *, flips: bool) -> Tensor | None:
-    """Standardise and whiten an encoder that was trained before; -> what a frozen one gives of all images.
+    """Standardises and whitens an encoder that was trained before; -> the outputs of a frozen one.
 
-    (V, N, D), of the images and, where `flips` asks for them, of the mirrored ones; None where it learns.
+    (V, N, D), for the images and, if `flips` is set, for the mirrored ones; None for a learning encoder.
     """
     network = model.eval().network
     if not isinstance(network.encoder, PretrainedEncoder):
@@ -428,8 +426,8 @@ def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor, *, fl
     return None if encoder.rate else torch.stack([whitened(encoder.scale(each)) for each in outputs])
 
 
-def coded(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
-    """Numbers as they would be released: (N, d) from -1 to 1 -> (N, d), with the gradient of the numbers."""
+def release_numbers(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
+    """Numbers as released: (N, d) from -1 to 1 -> (N, d), with the gradient of the numbers."""
     if config.bits is not None:
         bits = 2 * signs(numbers).float() - 1
         if config.flip is not None:
@@ -440,18 +438,18 @@ def coded(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
     if config.norm is not None and config.noise is not None:
         deviation = math.sqrt(config.noise)
         noise = to_device(torch.randn(numbers.shape, generator=draw), numbers.device)
-        return clipped(numbers, config.norm) + deviation * noise
+        return clip(numbers, config.norm) + deviation * noise
     return numbers
 
 
-def clipped(numbers: Tensor, norm: float) -> Tensor:
+def clip(numbers: Tensor, norm: float) -> Tensor:
     """(N, d) scaled to an L2 norm of at most `norm`."""
     shares: Tensor = norm / numbers.norm(dim=1, keepdim=True).clamp(min=1e-12)
     return numbers * shares.clamp(max=1.0)
 
 
-def unbalanced(numbers: Tensor) -> Tensor:
-    """How far numbers are from a mean of 0 and from being uncorrelated: the mean square of each, added up.
+def imbalance(numbers: Tensor) -> Tensor:
+    """The deviation of numbers from a mean of 0 and from being uncorrelated: the sum of mean squares.
 
     Learned hashing has such terms; this one is ours: the squared mean, and the squared correlation of pairs.
 
@@ -465,7 +463,7 @@ def unbalanced(numbers: Tensor) -> Tensor:
     return mean.square().mean() + correlations.square().sum() / pairs
 
 
-def untrained(
+def make_untrained(
     data: LabelledImages,
     config: CodeConfig,
     *,
@@ -474,7 +472,7 @@ def untrained(
     validation: LabelledImages | None,
     seed: int,
 ) -> CodeModel:
-    """The model of some data and settings, with initial weights that `seed` decides."""
+    """Makes the model of some data and settings, with initial weights from `seed`."""
     channels, height, width = data.images.shape[1:]
     card = {
         "config": {**asdict(config), "encoder": on_card(config.encoder)},
@@ -485,7 +483,7 @@ def untrained(
         "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "validation": None if validation is None else validation.digest,
         "seed": seed,
-        "privacy_spent": None,  # of the TRAINING images: a code protects those of users, not these
+        "privacy_spent": None,  # of the TRAINING images: a code protects users' images, not these
     }
     try:
         network = make_code_network(
@@ -510,7 +508,7 @@ class _Judge:
         rows = sampler.draw(config.validation_episodes, torch.Generator().manual_seed(0))
         drawn, self._places = rows.unique(return_inverse=True)
         self._images, self._config = data.images[drawn], config
-        self._frozen: Tensor | None = None  # what an encoder that does not change gives
+        self._frozen: Tensor | None = None  # the outputs of a frozen encoder
         self._classes = data.label(target).codes[drawn]
 
     def accuracy(self, model: CodeModel) -> float:
@@ -519,10 +517,10 @@ class _Judge:
         return episode_accuracies(codes, self._places, shot=self._config.validation_shot).mean().item()
 
     def calibration(self, model: CodeModel) -> dict[str, Any]:
-        """What receivers are told of prototypes; see calibration.calibrated."""
+        """The receivers' settings of prototypes; see calibration.measure_prototypes."""
         config = self._config
         code = Code("encoder", config.bits, config.numbers, config.flip, None, config.norm, config.noise)
-        return calibrated(
+        return measure_prototypes(
             *(model.codes(self._images), self._codes(model), self._classes),
             way=config.validation_way,
             shot=config.validation_shot,
@@ -535,8 +533,8 @@ class _Judge:
         encoder = model.network.encoder
         if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
             if self._frozen is None:
-                self._frozen = torch.cat([model.encoded(part) for part in self._images.split(_BATCH)])
+                self._frozen = torch.cat([model.encode_images(part) for part in self._images.split(_BATCH)])
             numbers = model.network.code(self._frozen)
         else:
             numbers = torch.cat([model.numbers(part) for part in self._images.split(_BATCH)])
-        return coded(numbers.cpu(), self._config, torch.Generator().manual_seed(0))
+        return release_numbers(numbers.cpu(), self._config, torch.Generator().manual_seed(0))

@@ -64,7 +64,7 @@ class Spread:
 BITS = Spread(1 / 3, 2 / 3)  # for bits of artefacts without a spread; as measured on `faces`
 
 
-def measured_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
+def measure_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
     """The spread of clean codes, by the analysis of variance of one factor.
 
     Args:
@@ -139,7 +139,7 @@ class CodePrototypes:
     def embed(self, codes: _Numbers, code: Code) -> _Numbers:
         """(N, D) codes as released, bits as 1 and -1 -> (N, D) unbiased: their mean is that of clean ones."""
         # The noise of clipped numbers has a mean of 0.
-        return codes if self.bits is None else codes / left_of_bits(code, self.dimension)
+        return codes if self.bits is None else codes / part_left(code, self.dimension)
 
     def weight(self, code: Code) -> float:
         """The weight of an example in a mean of unbiased codes: above 0, 1 without noise: 1 / (1 + noise).
@@ -148,7 +148,7 @@ class CodePrototypes:
         about 1. The sum of weights and the number of examples give the noise of a mean; see posterior.
         """
         if self.bits is not None:
-            return max(left_of_bits(code, self.dimension) ** 2, _LEAST_WEIGHT)
+            return max(part_left(code, self.dimension) ** 2, _LEAST_WEIGHT)
         return 1 / (1 + self.dimension * (code.noise or 0))
 
     def refusal_of(self, code: Code) -> Refusal | None:
@@ -219,7 +219,7 @@ def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, 
     return CodePrototypes(bits, dimension, spread, refusal, noise), shape
 
 
-def left_of_bits(code: Code, bits: int) -> float:
+def part_left(code: Code, bits: int) -> float:
     """The part of a bit, written as 1 or -1, that noise leaves on average: means divided by it are unbiased.
 
     Source: Warner 1965. A bit that is flipped with a probability of p is 1 - 2p of itself, in expectation. A

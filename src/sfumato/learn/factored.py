@@ -53,7 +53,7 @@ def contributions(layers: Sequence[nn.Module], vector: Tensor, tasks: "Tasks", i
     if inner.algorithm != "reptile":
         return run.derivative(run.learn(support, labels), queries, asked)
     images, names = torch.cat([support, queries]), torch.cat([labels, asked])
-    moved = run.moved(run.learn(images, names))
+    moved = run.way_back(run.learn(images, names))
     if inner.clipping_norm is not None:
         moved[:, -1] = run.derivative(run.learn(images, names, traced=True), images, names)[:, -1]
     return moved
@@ -76,10 +76,10 @@ class _Shared(torch.autograd.Function):
         if not ctx.needs_input_grad[0]:
             return None, None, None
         # A product by this weight again, whose derivative is noted when autograd goes back through here.
-        return _shared(derivative, weight.T, lambda later, first: note(first, later)), None, None
+        return _multiply(derivative, weight.T, lambda later, first: note(first, later)), None, None
 
 
-def _shared(inputs: Tensor, weight: Tensor, note: _Note) -> Tensor:
+def _multiply(inputs: Tensor, weight: Tensor, note: _Note) -> Tensor:
     product: Tensor = _Shared.apply(inputs, weight, note)  # type: ignore[no-untyped-call]
     return product
 
@@ -141,7 +141,7 @@ class _Learning:
             if self._norm is not None:
                 rate = rate * (self._norm / _lengths(passed, ahead, rest)).clamp(max=1.0)
             steps = {
-                place: _added(learned.steps[place], inputs, rate[:, None] * each)
+                place: _add(learned.steps[place], inputs, rate[:, None] * each)
                 for (place, inputs, _), each in zip(passed, ahead, strict=True)
             }
             own = {key: value - rate[:, None] * rest[key] for key, value in learned.own.items()}
@@ -164,7 +164,7 @@ class _Learning:
             whole[:, -1] = found[len(self._own)]
         return whole
 
-    def moved(self, learned: _Learned) -> Tensor:
+    def way_back(self, learned: _Learned) -> Tensor:
         """The way from the learned parameters back to the start. -> (T, D)."""
         whole = self._vector.new_zeros(self._count, len(self._vector))
         for place, pairs in learned.steps.items():
@@ -182,7 +182,7 @@ class _Learning:
             own = {name: learned.own[place, name] for name, _ in layer.named_parameters() if name != "weight"}
             match layer:
                 case nn.Linear():
-                    outputs = _shared(here, self._weights[place], self._note(place))
+                    outputs = _multiply(here, self._weights[place], self._note(place))
                     for inputs, ahead in learned.steps[place]:
                         outputs = outputs - _product(here, inputs, ahead)
                     if layer.bias is not None:
@@ -238,7 +238,7 @@ def _cut(inputs: Tensor) -> Tensor:
     return inputs.detach() if inputs.requires_grad else inputs
 
 
-def _added(steps: list[tuple[Tensor, Tensor]], inputs: Tensor, ahead: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _add(steps: list[tuple[Tensor, Tensor]], inputs: Tensor, ahead: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Adds one step; the first layer has the same inputs again and again, and keeps them once."""
     for place, (known, before) in enumerate(steps):
         if known is inputs:

@@ -1,7 +1,7 @@
 """The training loop of every method: epochs of batches, a judge, the best weights, a file to resume from.
 
-A method brings its networks, the batches of an epoch, and a step: what follows the gradients of its losses by
-`Run.update`. `fit` does the rest. Nothing in here knows what is learned.
+A method brings its networks, the batches of an epoch, and a step, which follows the gradients of its losses
+by `Run.update`. `fit` does the rest. This module does not know the method.
 """
 
 import json
@@ -23,14 +23,12 @@ from sfumato.learn.cards import Checkpoint
 
 _Batch = TypeVar("_Batch")
 
-# What is called with the numbers of steps, or of epochs, done and planned.
+# A callback with the numbers of steps, or of epochs, done and planned.
 Progress = Callable[[int, int], None]
 StrPath = str | os.PathLike[str]
 Optimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
-_GIVEN_BACK = (
-    30.0  # seconds after which what a training keeps of freed memory is given back; it grows otherwise
-)
+_GIVEN_BACK = 30.0  # seconds after which freed memory of a training is returned; it grows otherwise
 
 
 def adam(rate: float) -> Optimiser:
@@ -52,11 +50,10 @@ class Run:
     """A training under way. State: weights, optimiser, the validation curve, and the best weights so far.
 
     Attributes:
-        model: in training.
-        parameters: all that are trained; not those that are frozen.
-        device: where they are.
-        epoch: how many epochs are finished.
-        curve: what the judge said after each of them; empty where nothing is validated.
+        parameters: all trained ones, without frozen ones.
+        device: of the parameters.
+        epoch: the number of finished epochs.
+        curve: the values of the judge after each of them; empty without validation.
     """
 
     def __init__(
@@ -69,16 +66,16 @@ class Run:
         beside: nn.Module | None = None,
         device: torch.device | None = None,
     ) -> None:
-        """Prepare to train.
+        """Prepares to train.
 
         Args:
             model: to train.
             optimiser: makes one of all parameters, such as `adam`.
             kind: of its checkpoints.
-            identity: what must be equal for a checkpoint to go on as this run: settings, data, seed.
-            beside: layers that are trained with the model and left out of it in the end, such as an
-                adversary. No name of theirs begins with "model", "best" or "optimiser".
-            device: where to train; None for where the model is.
+            identity: settings, data and seed, which must be equal to resume this run from a checkpoint.
+            beside: layers that are trained with the model and removed at the end, such as an
+                adversary. Their names do not begin with "model", "best" or "optimiser".
+            device: where to train; None for the model's device.
         """
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)
@@ -89,37 +86,37 @@ class Run:
         self.curve: list[float] = []
         self._optimiser = optimiser(self.parameters)
         self._kind = kind
-        self._identity = json.loads(json.dumps(identity))  # as a checkpoint gives it back
-        self._best: dict[str, Tensor] | None = None  # None for those that the model has
+        self._identity = json.loads(json.dumps(identity))  # as a checkpoint returns it
+        self._best: dict[str, Tensor] | None = None  # None for the present weights
 
     @property
     def stale(self) -> int:
-        """How many epochs ago the best one was; 0 where nothing was validated."""
+        """The number of epochs since the best one; 0 without validation."""
         return len(self.curve) - 1 - self.curve.index(max(self.curve)) if self.curve else 0
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """What a card says of the epochs."""
+        """The entries of a card about the epochs."""
         return {"epochs": self.epoch, "validation_accuracy": max(self.curve, default=None)}
 
     def set_rate(self, rate: float) -> None:
-        """Change the learning rate."""
+        """Changes the learning rate."""
         for group in self._optimiser.param_groups:
             group["lr"] = rate * group.get("share", 1.0)
 
     def minimise(self, loss: Tensor) -> Tensor:
-        """Follow the gradient of a loss, which is returned."""
+        """Follows the gradient of a loss, which it returns."""
         loss.backward()
         return self.update(loss)
 
     def update(self, loss: Tensor) -> Tensor:
-        """Follow the gradients that are there; parameters without are left alone. See minimise."""
+        """Follows the present gradients; parameters without gradients do not change. See minimise."""
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         return loss.detach()
 
     def finish(self, value: float | None) -> None:
-        """Note what the judge says of an epoch, 0 to 1, and the weights where they are the best so far."""
+        """Records the judge's value of an epoch, 0 to 1, and the weights if they are the best so far."""
         self.epoch += 1
         if value is not None:
             self.curve.append(value)
@@ -127,13 +124,13 @@ class Run:
                 self._best = {k: v.clone() for k, v in self.model.state_dict().items()}
 
     def take_best(self) -> None:
-        """Give the model its best weights, and make it ready for use."""
+        """Gives the model its best weights, and makes it ready for use."""
         if self._best is not None:
             self.model.load_state_dict(self._best)
         self.model.eval()
 
     def save(self, path: StrPath) -> None:
-        """Write a checkpoint, whole or not at all."""
+        """Writes a checkpoint, whole or not at all."""
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         if self._best is not None and self.stale:
             tensors |= {f"best.{k}": v for k, v in self._best.items()}
@@ -143,7 +140,7 @@ class Run:
         artefacts.save(path, tensors, {"kind": self._kind, "run": self._identity, **progress})
 
     def resume(self, path: StrPath) -> None:
-        """Resume from a checkpoint. Raises ArtefactError for that of another run."""
+        """Resumes from a checkpoint. Raises ArtefactError for that of another run."""
         tensors, card = artefacts.load(path, kind=self._kind, schema=Checkpoint)
         check_run(path, card["run"], self._identity)
         # Of SemSim, before there was one loop.
@@ -174,26 +171,26 @@ def fit(
     progress: Progress | None = None,
     losses: Callable[[Tensor], None] | None = None,
 ) -> None:
-    """Train to the end, and leave the model with its best weights, ready for use.
+    """Trains to the end, and leaves the model with its best weights, ready for use.
 
-    Promises: where `batches` and `step` draw from nothing but what follows from the epoch, a training that
-    was stopped resumes from its checkpoint exactly as if it had not stopped.
+    Promises: if the draws of `batches` and `step` follow only from the epoch, a stopped training
+    resumes from its checkpoint exactly as if it had not stopped.
 
     Args:
-        run: what is trained.
+        run: the training.
         batches: epoch -> its batches, one a step. It is called before the networks are in training mode.
         step: follows the gradients of one batch by `Run.update`, and returns the loss.
-        epochs: at most so many.
-        steps: of an epoch; None where epochs differ.
-        judge: says how good the model is now, the more the better, from 0 to 1. The weights of the best epoch
+        epochs: at most.
+        steps: of an epoch; None if epochs differ.
+        judge: the quality of the model, from 0 to 1, larger is better. The weights of the best epoch
             are kept; without a judge, those of the last. None for an epoch that does not count.
         patience: epochs without a better one before training stops; None for all epochs.
         patient_from: the epoch from which they count.
-        checkpoint: a file written after each epoch. Where it exists, training resumes from it; it is removed
-            by the caller when no longer needed.
-        progress: called after each step with the numbers done and planned; where epochs differ, after each
+        checkpoint: a file written after each epoch. Training resumes from an existing one; the caller removes
+            it when it is no longer needed.
+        progress: called after each step with the numbers done and planned; if epochs differ, after each
             epoch with those of epochs.
-        losses: called after each step with its loss, where the model computes: to read its number waits for
+        losses: called after each step with its loss, on the model's device: reading its number waits for
             the step.
 
     Raises:
@@ -215,22 +212,22 @@ def fit(
         run.finish(None if judge is None else judge())
         return True
 
-    def saved() -> None:
+    def report() -> None:
         if progress is not None and steps is None:
             progress(run.epoch, epochs)
 
-    to_the_end(run, advance, saved, checkpoint=checkpoint)
+    to_the_end(run, advance, report, checkpoint=checkpoint)
     run.take_best()
 
 
 class Resumable(Protocol):
-    """What can be stopped, and go on."""
+    """A process that can be stopped and resumed."""
 
     def save(self, path: StrPath) -> None:
-        """Write a checkpoint, whole or not at all."""
+        """Writes a checkpoint, whole or not at all."""
 
     def resume(self, path: StrPath) -> None:
-        """Resume from a checkpoint. Raises ArtefactError for that of another run."""
+        """Resumes from a checkpoint. Raises ArtefactError for that of another run."""
 
 
 def to_the_end(
@@ -241,14 +238,14 @@ def to_the_end(
     checkpoint: StrPath | None,
     every: int = 1,
 ) -> None:
-    """Advance until there is nowhere to go, from a checkpoint where there is one. Whatever is done is saved.
+    """Advances to the end, from an existing checkpoint. All finished work is saved.
 
     Args:
-        run: what advances.
-        advance: by an epoch, or by a step; False where the run is over, and nothing was done.
-        saved: called after each that was done, with the checkpoint written where there is one.
+        run: the run to advance.
+        advance: by an epoch, or by a step; False if the run is over, and nothing was done.
+        saved: called after each, once the checkpoint, if any, is written.
         checkpoint: the file.
-        every: how many are done between two checkpoints.
+        every: the number between two checkpoints.
     """
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
@@ -271,14 +268,14 @@ def to_the_end(
 
 
 def check_run(path: StrPath, run: Any, identity: Any) -> None:
-    """Raise ArtefactError where a checkpoint is not of the run that is to go on."""
+    """Raises ArtefactError if a checkpoint belongs to another run."""
     if run != identity:
         raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
 
 
 @contextmanager
 def resuming(path: StrPath) -> Iterator[None]:
-    """Around what takes a checkpoint's numbers. Raises ArtefactError where they do not fit."""
+    """Wraps reading a checkpoint's numbers. Raises ArtefactError if they do not fit."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
@@ -288,7 +285,7 @@ def resuming(path: StrPath) -> Iterator[None]:
 def optimiser_state(
     optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
 ) -> dict[str, Tensor]:
-    """What an optimiser remembers of each parameter, under names for a checkpoint."""
+    """The state of an optimiser for each parameter, under names for a checkpoint."""
     return {
         f"optimiser.{i}.{k}": v
         for i, parameter in enumerate(parameters)
@@ -300,9 +297,9 @@ def optimiser_state(
 def set_optimiser_state(
     optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Give an optimiser back what `optimiser_state` wrote."""
+    """Restores an optimiser from the result of `optimiser_state`."""
     for i, parameter in enumerate(parameters):
-        # The fused optimiser walks through memory: its state must lie as the parameter does.
+        # The fused optimiser walks through memory: its state must have the parameter's layout.
         optimiser.state[parameter] = {
             k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v.to(parameter.device)
             for k, v in under(f"optimiser.{i}.", tensors).items()
@@ -310,5 +307,5 @@ def set_optimiser_state(
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those tensors whose names begin so, without it."""
+    """The tensors whose names begin with the prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

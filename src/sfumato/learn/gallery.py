@@ -21,7 +21,7 @@ _ROUNDING = 1e-5  # of the squares in a logit: a bound on the loss by cancelling
 _EQUAL = 1e-5  # a bound on the difference, in float32, of equal distances
 
 
-def weighted_sum(embeddings: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def sum_weighted(embeddings: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """(K, D) examples and the weight of each, (K,) -> (D,) float64; `mean_of` makes a prototype of it."""
     total: np.ndarray = weights.astype(np.float64) @ embeddings.astype(np.float64)
     return total
@@ -176,7 +176,7 @@ def _order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.nda
     if steps.all():
         return order
     groups = np.concatenate(([0], steps.cumsum()))
-    drawn = _mixed(hashes[order] ^ np.frombuffer(_digest(query.tobytes()), np.uint64))
+    drawn = _mix(hashes[order] ^ np.frombuffer(_digest(query.tobytes()), np.uint64))
     return order[np.lexsort((drawn, groups))]
 
 
@@ -189,7 +189,7 @@ def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=8).digest()
 
 
-def _mixed(words: np.ndarray) -> np.ndarray:
+def _mix(words: np.ndarray) -> np.ndarray:
     """uint64 -> uint64, each bit from all of them: the end of SplitMix64 (Steele, Lea & Flood 2014)."""
     words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
@@ -241,7 +241,7 @@ def gallery_of_classes(
     rows = {str(each): (classes == each).nonzero()[0] for each in np.unique(classes)}
     sums = np.array([weights[each].sum() for each in rows.values()])
     means = [
-        mean_of(weighted_sum(embeddings[each], weights[each]), weight)
+        mean_of(sum_weighted(embeddings[each], weights[each]), weight)
         for each, weight in zip(rows.values(), sums, strict=True)
     ]
     examples = np.array([len(each) for each in rows.values()])

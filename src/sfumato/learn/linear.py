@@ -40,17 +40,17 @@ def logistic_regression(
     kept = rows[len(held_out) :]
     others, answers = (features[0][held_out], codes[held_out]) if validation is None else validation
 
-    def fitted(chosen: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    def fit_at(chosen: Tensor, strength: float) -> tuple[Tensor, Tensor]:
         every = torch.cat([part[chosen] for part in features])
         return _fit(every, codes[chosen].repeat(len(features)), classes, strength)
 
     best, accuracy = STRENGTHS[0], -1.0
     for strength in STRENGTHS:
-        weights, biases = fitted(kept, strength)
+        weights, biases = fit_at(kept, strength)
         right = (others @ weights.T + biases).argmax(1) == answers
         if (share := right.double().mean().item() if len(right) else 0.0) > accuracy:
             best, accuracy = strength, share
-    return *fitted(rows, best), accuracy
+    return *fit_at(rows, best), accuracy
 
 
 def _fit(features: Tensor, codes: Tensor, classes: int, strength: float) -> tuple[Tensor, Tensor]:

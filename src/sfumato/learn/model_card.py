@@ -131,9 +131,9 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
     what = _WHAT.get(kind, f"an artefact of kind {kind!r}")
     with describing(path, kind):
         sections = [
-            Section("What it is", (f"{what[0].upper()}{what[1:]}.", *_made(path, card))),
-            Section("What it was trained on and for", _trained(card)),
-            Section("What is proved", _proved(path, kind, card)),
+            Section("What it is", (f"{what[0].upper()}{what[1:]}.", *_origin(path, card))),
+            Section("What it was trained on and for", _training(card)),
+            Section("What is proved", _guarantees(path, kind, card)),
             Section("Accuracy", _accuracy(card)),
             Section("Adversaries", tuple(measured) or (_NOT_ATTACKED,)),
             Section("Limits", _limits(card)),
@@ -150,14 +150,14 @@ _NOT_ATTACKED = (
 )
 
 
-def _made(path: Path, card: Mapping[str, Any]) -> tuple[str, ...]:
+def _origin(path: Path, card: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         f"Saved by sfumato {card.get('version') or 'of an unknown version'}.",
         "The file is as it was saved: card and weights have its digest.",
     )
 
 
-def _trained(card: Mapping[str, Any]) -> tuple[str, ...]:
+def _training(card: Mapping[str, Any]) -> tuple[str, ...]:
     lines = []
     if isinstance(data := card.get("data"), Mapping) and "images" in data:
         lines.append(f"Trained on {data['images']:,} images of the source {data['name']!r}.")
@@ -188,7 +188,7 @@ def _classes(classes: Any) -> str:
     return f"{len(classes)} classes: {shown}."
 
 
-def _proved(path: Path, kind: str, card: Mapping[str, Any]) -> tuple[str, ...]:
+def _guarantees(path: Path, kind: str, card: Mapping[str, Any]) -> tuple[str, ...]:
     lines = []
     shape = card.get("shape") or card.get("image")
     if shape and kind in (codes.KIND, feature.KIND, mask.KIND, answer.KIND):
@@ -223,7 +223,7 @@ def _of_spec(spec: str, shape: tuple[int, int, int]) -> str:
 
 def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
     lines = []
-    tested = _tested(card.get("test"))
+    tested = _test_sentences(card.get("test"))
     if isinstance(share := card.get("validation_accuracy"), int | float):
         lines.append(f"{share:.1%} of validation images.")
     for label, value in (
@@ -239,7 +239,7 @@ def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _tested(test: Any) -> tuple[str, ...]:
+def _test_sentences(test: Any) -> tuple[str, ...]:
     """The sentences of a card about the test after the training."""
     if not isinstance(test, Mapping):
         return ()

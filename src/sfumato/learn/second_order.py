@@ -57,7 +57,7 @@ class _Gradient(torch.autograd.Function):
     def forward(
         ctx: Any, slope: Tensor, rows: Tensor, weight: Tensor, mean: Tensor, scale: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        slope = _laid_as(rows, slope)
+        slope = _in_order_of(rows, slope)
         of_rows, of_weight, of_bias = _backward(
             slope, rows, weight, None, None, mean, scale, True, 0.0, [True, True, True]
         )
@@ -73,7 +73,7 @@ class _Gradient(torch.autograd.Function):
         ∂L/∂g = w·r·P(a) + b·x̂ + c,  ∂L/∂x = r·P(u) - w·r²·x̂·S/M,  ∂L/∂w = r·S.
         """
         slope, rows, weight, mean, scale, of_weight, of_bias = ctx.saved_tensors
-        a, b, c = _laid_as(rows, given[0]), given[1], given[2]
+        a, b, c = _in_order_of(rows, given[0]), given[1], given[2]
         count = rows.numel() / rows.shape[1]
         none, one = torch.zeros_like(scale), torch.ones_like(scale)
         by_slope, products, sums = _backward(
@@ -94,7 +94,7 @@ class _Gradient(torch.autograd.Function):
         return by_slope, by_rows, scale * inner, None, None
 
 
-def _laid_as(rows: Tensor, other: Tensor) -> Tensor:
+def _in_order_of(rows: Tensor, other: Tensor) -> Tensor:
     """Rows in the memory order of another tensor: kernels for two orders are slow."""
     if rows.dim() == 4 and rows.is_contiguous(memory_format=torch.channels_last):
         return other.contiguous(memory_format=torch.channels_last)

@@ -77,7 +77,7 @@ def code(
     config = given.config(learner.CodeConfig, [size, *against, *of_encoder(encoder)])
     train, validation, test = given.images(target, episodic=not known)
     shape = Shape(way=way, shot=shot, queries=queries)
-    config = learner.filled(config, len(train.label(target).codes.unique()))
+    config = learner.fill_queries(config, len(train.label(target).codes.unique()))
     config, shape = fitted(config, train, validation, test, target, shape)
     scenes = same_scenes.draw_sets(train) if config.same_scenes else None
     with given.checkpointed("episodes") as (checkpoint, progress):

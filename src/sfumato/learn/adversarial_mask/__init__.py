@@ -16,7 +16,7 @@ and `values="shape"`, masks that are trained for their shape alone.
 
 from sfumato.learn.adversarial_mask.adversary import Adversary, episodes_of_people
 from sfumato.learn.adversarial_mask.config import SELECTIONS, MaskConfig, adversarial_at, keep_at
-from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, load, untrained
+from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, load, make_untrained
 from sfumato.learn.adversarial_mask.training import (
     Training,
     split,
@@ -36,9 +36,9 @@ __all__ = [
     "evaluate",
     "keep_at",
     "load",
+    "make_untrained",
     "split",
     "train",
     "trainable",
     "uniform_cross_entropy",
-    "untrained",
 ]

@@ -18,7 +18,7 @@ from torch.nn import functional
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, largest
 from sfumato.errors import DataError
-from sfumato.learn.classes import counted
+from sfumato.learn.classes import count_in_words
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, UNet
 from sfumato.networks.weights import initial_weights
@@ -72,8 +72,8 @@ def episodes_of_people(people: LabelledImages, sensitive: str, *, batch: int) ->
     there = int((label.codes.unique(return_counts=True)[1] >= 2).sum())
     if there < 2:
         raise DataError(
-            f"{people.name}: {counted(there)} of label {sensitive!r} with two images, and an adversary "
-            "learns to distinguish people: choose another label, or add images"
+            f"{people.name}: {count_in_words(there)} of label {sensitive!r} with two images, and an "
+            "adversary learns to distinguish people: choose another label, or add images"
         )
     way = max(2, min(there, batch // 2))
     way, shot, queries = largest(label.codes, way=way, shot=1, queries=max(1, batch // way - 1))

@@ -56,7 +56,7 @@ class MaskModel(nn.Module):
         self.eval()
         return pixel_scores(self.masker, images.to(device_of(self))).to(images.device)
 
-    def masked(self, images: Tensor) -> Tensor:
+    def mask_images(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> the image that a device would send: `keep` of the pixels, the others 0.
 
         A mask for soft values gives the products with the scores; one for its shape gives 255 for each
@@ -102,7 +102,7 @@ def load(path: str | os.PathLike[str]) -> MaskModel:
         path,
         kind=KIND,
         schema=_Card,
-        untrained=lambda card: untrained(card, MaskConfig(**card["config"]), seed=0),
+        untrained=lambda card: make_untrained(card, MaskConfig(**card["config"]), seed=0),
     )
 
 
@@ -113,10 +113,10 @@ def evaluate(model: MaskModel, data: LabelledImages) -> float:
         DataError: images of another size, or of unknown classes.
     """
     codes = codes_of(data, model.card["target"], model.classes, "mask")
-    return (model.classify(model.masked(data.images)) == codes).double().mean().item()
+    return (model.classify(model.mask_images(data.images)) == codes).double().mean().item()
 
 
-def untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> MaskModel:
+def make_untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> MaskModel:
     """Makes the model of a card's `shape` and `classes`, with initial weights from `seed`."""
     channels, height, width = card["shape"]
     with initial_weights(seed):

@@ -19,13 +19,13 @@ from sfumato.episodes import Sampler, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.adversarial_mask.adversary import Adversary, episodes_of_people
 from sfumato.learn.adversarial_mask.config import MaskConfig, adversarial_at, keep_at
-from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, untrained
-from sfumato.learn.augmentation import augmented
+from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, make_untrained
+from sfumato.learn.augmentation import augment
 from sfumato.learn.cards import training_card
 from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input, check_shape
-from sfumato.learn.private_feature import reversed_gradient
+from sfumato.learn.private_feature import reverse_gradient
 from sfumato.protect.mask import pixels_shown, top_pixels
 
 _CHECKPOINT = "mask checkpoint"
@@ -84,7 +84,7 @@ def train(
         people=None if sampler is None else people.digest,
         validation=None if validation is None else validation.digest,
     )
-    model = untrained(card, config, seed=seed)
+    model = make_untrained(card, config, seed=seed)
     training = Training(model, config, device=device)
     steps = -(-len(data) // config.batch)  # of an epoch
     of_people = torch.Generator()
@@ -96,7 +96,7 @@ def train(
         of_people.manual_seed(seed_of(seed, epoch, 1))  # the order is the same without an adversary
         rows = torch.randperm(len(data), generator=order).tensor_split(steps)
         for number, batch in enumerate(rows, epoch * steps):
-            yield number, augmented(data.images[batch], order, flips=config.flips), codes[batch]
+            yield number, augment(data.images[batch], order, flips=config.flips), codes[batch]
 
     def step(batch: tuple[int, Tensor, Tensor]) -> Tensor:
         number, images, wanted = batch
@@ -105,7 +105,7 @@ def train(
         if sampler is None:
             return training.predictor_step(images, wanted)
         rows = sampler.draw(1, of_people)[0]  # (N, 1 + Q)
-        shown = augmented(people.images[rows.flatten()], of_people, flips=config.flips)
+        shown = augment(people.images[rows.flatten()], of_people, flips=config.flips)
         return training.predictor_step(images, wanted, shown, way=len(rows))
 
     def judge() -> float:
@@ -251,7 +251,7 @@ class Training:
             people: (N * (1 + Q), C, H, W) uint8, the adversary's episode; None without an adversary.
             way: N.
         """
-        revealed, _ = self._masked(images)
+        revealed, _ = self._mask(images)
         with self._autocast():
             logits = self.model.predictor(revealed)
         loss = functional.cross_entropy(logits.float(), to_device(codes, self.run.device))
@@ -261,9 +261,9 @@ class Training:
         """The loss of the adversary; its gradient reaches the masker reversed."""
         adversary = self._beside["adversary"]
         assert isinstance(adversary, Adversary)
-        revealed, _ = self._masked(people)
+        revealed, _ = self._mask(people)
         with self._autocast():
-            restored, embedded = adversary(reversed_gradient(revealed, self._config.against))
+            restored, embedded = adversary(reverse_gradient(revealed, self._config.against))
         restoring = functional.mse_loss(restored, as_input(people, self.run.device))
         return restoring + adversary.naming_loss(embedded, way)
 
@@ -276,7 +276,7 @@ class Training:
         Args:
             images: (B, C, H, W) uint8.
         """
-        _, hidden = self._masked(images)
+        _, hidden = self._mask(images)
         # By the statistics of shown images, as in use. With those of the batch, which undo an equal darkening
         # of all hidden pixels, the mask covered much less of the class.
         self.model.predictor.eval()
@@ -288,7 +288,7 @@ class Training:
         loss.backward(inputs=list(self.model.masker.parameters()))
         return self.run.update(loss)
 
-    def _masked(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _mask(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, H, W) uint8 -> x_p and x_o, float32; for a shape, the masks themselves."""
         ready = as_input(images, self.run.device)
         with self._autocast():

@@ -16,7 +16,7 @@ from sfumato.learn.few_shot.config import (
     FS_PIC_OMNIGLOT,
     FewShotConfig,
 )
-from sfumato.learn.few_shot.model import FewShotModel, load, operations, untrained
+from sfumato.learn.few_shot.model import FewShotModel, load, make_untrained, operations
 from sfumato.learn.few_shot.testing import Accuracy, evaluate
 from sfumato.learn.few_shot.training import Batch, Training, fs_pic_loss, train
 
@@ -32,7 +32,7 @@ __all__ = [
     "evaluate",
     "fs_pic_loss",
     "load",
+    "make_untrained",
     "operations",
     "train",
-    "untrained",
 ]

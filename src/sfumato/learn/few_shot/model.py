@@ -18,7 +18,7 @@ from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
-from sfumato.learn.cards import Precision, Spec, describing, protection_of, published
+from sfumato.learn.cards import Precision, Spec, describing, make_portable, protection_of
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.learn.refusal import RefusalCard
@@ -176,7 +176,7 @@ class FewShotModel(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
-        card = {"kind": _KIND, "cell": self.cell, **published(self.card)}
+        card = {"kind": _KIND, "cell": self.cell, **make_portable(self.card)}
         artefacts.save(path, self.state_dict(), card)
 
 
@@ -232,7 +232,7 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
             saved = zip(protections, card["specs"], strict=True)
             card["weights"] = {protection.spec: card["weights"][spec] for protection, spec in saved}
         card["specs"] = [protection.spec for protection in protections]
-        model = untrained(card["channels"], config, protections, encoder=encoder, card=card)
+        model = make_untrained(card["channels"], config, protections, encoder=encoder, card=card)
     cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
     take_weights(model, tensors, path, cure=f" ({cure})")
     return model
@@ -254,7 +254,7 @@ def operations(model: FewShotModel, shape: Sequence[int]) -> int | None:
     return counter.get_total_flops() // 2
 
 
-def untrained(
+def make_untrained(
     channels: int,
     config: FewShotConfig,
     protections: Sequence[Protection],

@@ -12,12 +12,12 @@ from sfumato.base.placement import to_device
 from sfumato.data.labelled import LabelledImages, split_by_class
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
-from sfumato.learn.augmentation import augmented
-from sfumato.learn.calibration import measured_refusal
+from sfumato.learn.augmentation import augment
+from sfumato.learn.calibration import measure_refusal
 from sfumato.learn.cards import training_card
 from sfumato.learn.few_shot import mixed
 from sfumato.learn.few_shot.config import FewShotConfig
-from sfumato.learn.few_shot.model import FewShotModel, untrained
+from sfumato.learn.few_shot.model import FewShotModel, make_untrained
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, support_weights
 from sfumato.learn.start import begin
@@ -69,7 +69,7 @@ def train(
     """
     protections = list(protection) if isinstance(protection, Sequence) else [protection]
     if validation is None:
-        data, validation = _held_out(data, target, seed)
+        data, validation = _hold_out(data, target, seed)
     source = _Source(data, protections, config, target, seed)
     named = on_card(config.encoder)
     card = training_card(
@@ -83,7 +83,7 @@ def train(
         target=target,
     )
     channels, height, width = data.images.shape[1:]
-    model = untrained(
+    model = make_untrained(
         channels, config, protections, encoder=encoder, card=card, seed=seed, size=(height, width)
     )
     if encoder is None:
@@ -251,7 +251,7 @@ class Training:
         return loss + _denoising_loss(self._model, denoised, clean)
 
 
-def _held_out(data: LabelledImages, target: str, seed: int) -> tuple[LabelledImages, LabelledImages]:
+def _hold_out(data: LabelledImages, target: str, seed: int) -> tuple[LabelledImages, LabelledImages]:
     """Training images, and validation images of other classes."""
     parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
     return data.rows(parts["train"]), data.rows(parts["validation"])
@@ -292,7 +292,7 @@ class _Source:
 
     def _batch(self, rows: Tensor, order: torch.Generator, noise: Noise, *, pretraining: bool) -> Batch:
         config = self._config
-        images = augmented(
+        images = augment(
             self._data.images[rows], order, flips=config.flips, shifts=config.shifts, warps=config.warps
         )
         which = mixed.choose(len(images), len(self._protections), order)
@@ -334,7 +334,7 @@ class _Validation:
         weights = support_weights(embeddings, self._codes, self._which)
         model.card["weights"] = dict(zip(model.specs, weights.tolist(), strict=True))
         of_specs = torch.tensor([model.card["weights"][spec] for spec in model.specs])
-        measured, reason = measured_refusal(
+        measured, reason = measure_refusal(
             *(embeddings.numpy(), self._codes.numpy()),
             way=self._rows.shape[1],
             shot=self._shot,

@@ -8,7 +8,7 @@ pass the budget. `adaptation` computes a task's contribution, `dp.clipping` clip
 
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, Private, config_of
 from sfumato.learn.meta.inner_noise import InnerNoise
-from sfumato.learn.meta.model import MetaModel, evaluate, load, promise, untrained
+from sfumato.learn.meta.model import MetaModel, evaluate, load, make_untrained, promise
 from sfumato.learn.meta.promises import Promise, fresh_generator
 from sfumato.learn.meta.training import Training, train
 
@@ -24,7 +24,7 @@ __all__ = [
     "evaluate",
     "fresh_generator",
     "load",
+    "make_untrained",
     "promise",
     "train",
-    "untrained",
 ]

@@ -18,7 +18,7 @@ from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Learner, adapt
-from sfumato.learn.cards import Spec, describing, protection_of, published
+from sfumato.learn.cards import Spec, describing, make_portable, protection_of
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
 from sfumato.learn.tasks import Frame, Inner, tasks_of
@@ -89,7 +89,7 @@ class MetaModel:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
         frame = {} if self.frame is None else {"shift": self.frame.shift, "scale": self.frame.scale}
-        artefacts.save(path, {"start": self.start, **frame}, {"kind": _KIND, **published(self.card)})
+        artefacts.save(path, {"start": self.start, **frame}, {"kind": _KIND, **make_portable(self.card)})
 
 
 class _Card(artefacts.Card):
@@ -113,7 +113,7 @@ def load(path: str | os.PathLike[str]) -> MetaModel:
         card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
     with describing(path, _KIND), no_larger_than(tensors):
         config = config_of(card["config"])
-        learner = untrained(config, tuple(card["image"]))
+        learner = make_untrained(config, tuple(card["image"]))
     size = learner.size * (2 if config.algorithm == "meta-sgd" else 1)
     framed = config.inner_noise is not None and config.inner_noise.clipping == "adaclip"
     shapes = {"start": (size,), **(dict.fromkeys(("shift", "scale"), (learner.size,)) if framed else {})}
@@ -209,7 +209,7 @@ def evaluate(
     return Accuracy.over(torch.stack(scores), sampler.shape, protection.spec)
 
 
-def untrained(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learner:
+def make_untrained(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learner:
     """Makes the network of some settings for images of (C, H, W), with weights from `seed`."""
     channels, height, width = image
     with initial_weights(seed):

@@ -18,12 +18,12 @@ from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
 from sfumato.episodes import Sampler, seed_of
 from sfumato.images import to_float
 from sfumato.learn.adaptation import contributions, fastest, inner_gradients
-from sfumato.learn.augmentation import augmented
+from sfumato.learn.augmentation import augment
 from sfumato.learn.cards import Checkpoint, Count, kind_of
 from sfumato.learn.fit import Progress, check_run, resuming, to_the_end
 from sfumato.learn.meta.config import MetaConfig, digest_of_start
 from sfumato.learn.meta.inner_noise import TaskNoise
-from sfumato.learn.meta.model import MetaModel, inner_of_use, public_start, untrained
+from sfumato.learn.meta.model import MetaModel, inner_of_use, make_untrained, public_start
 from sfumato.learn.meta.promises import Promise, fresh_generator
 from sfumato.learn.task_pool import TaskPool, overlapping_pool
 from sfumato.learn.tasks import Frame, Inner, Tasks, tasks_of
@@ -121,7 +121,7 @@ class Training:
         self._data = data
         self._protection = protection
         self._config = config
-        self._learner = untrained(config, image, seed)
+        self._learner = make_untrained(config, image, seed)
         trained = self._learner.last(config.layers)
         start = self._learner.initial()
         if config.algorithm == "meta-sgd":
@@ -269,7 +269,7 @@ class Training:
 
     def _tasks(self, rows: Tensor, noise: Noise, generator: torch.Generator) -> Tasks:
         """(T, N, K + Q) rows -> protected tasks."""
-        images = augmented(self._data.images[rows.flatten()], generator, shifts=self._config.shifts)
+        images = augment(self._data.images[rows.flatten()], generator, shifts=self._config.shifts)
         released = images if not len(images) else self._protection.release(images, noise).images()
         return tasks_of(
             to_float(to_device(released, self._device)).unflatten(0, rows.shape), self._config.shot
@@ -322,9 +322,9 @@ class Training:
             card["inner_norm"] = self._task_noise.policy.norm
             frame = self._task_noise.frame
         inner = inner_of_use(self._config, card.get("inner_norm"))
-        return MetaModel(self._learner, self._averaged().cpu(), inner, card, frame)
+        return MetaModel(self._learner, self._average_parameters().cpu(), inner, card, frame)
 
-    def _averaged(self) -> Tensor:
+    def _average_parameters(self) -> Tensor:
         """The parameters, or their mean over steps if `average` is set."""
         share = self._config.average
         if not share or not self.done:
@@ -341,12 +341,12 @@ class Training:
         card["digest"] = self._data.digest
         if self._promise is not None:
             promise = self._promise.state()
-            parted = {name: _parted(name, promise[name]) for name in _LONG}
+            parted = {name: _split_lists(name, promise[name]) for name in _LONG}
             card["promise"] = {**promise, **{name: short for name, (short, _) in parted.items()}}
             for _, long in parted.values():
                 tensors |= long
         if self._task_noise is not None:
-            card["task_noise"], long = _parted("policy", self._task_noise.state())
+            card["task_noise"], long = _split_lists("policy", self._task_noise.state())
             tensors |= long
         artefacts.save(path, tensors, card)
 
@@ -366,10 +366,10 @@ class Training:
             self.done = card["done"]
             if self._promise is not None:
                 state = card["promise"]
-                long = {name: _joined(name, state.get(name, {}), tensors) for name in _LONG}
+                long = {name: _join_lists(name, state.get(name, {}), tensors) for name in _LONG}
                 self._promise.restore({**state, **long}, self.done)
             if self._task_noise is not None:
-                self._task_noise.restore(_joined("policy", card["task_noise"], tensors))
+                self._task_noise.restore(_join_lists("policy", card["task_noise"], tensors))
         self._optimiser.state[self._start] = moments
 
     @property
@@ -384,14 +384,14 @@ class Training:
 _LONG = ("policy", "tree")  # of a promise's state: they may have a value for each parameter
 
 
-def _parted(part: str, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _split_lists(part: str, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Splits a part of a state into the part without its lists, and these, too long for a card."""
     lists = {name: each for name, each in state.items() if isinstance(each, list)}
     tensors = {f"{part}.{name}": torch.tensor(each, dtype=torch.float64) for name, each in lists.items()}
     return {name: each for name, each in state.items() if name not in lists}, tensors
 
 
-def _joined(part: str, state: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _join_lists(part: str, state: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Inverts `_split_lists`."""
     own = f"{part}."
     lists = {n.removeprefix(own): t.tolist() for n, t in tensors.items() if n.startswith(own)}

@@ -19,11 +19,11 @@ from sfumato.learn.private_feature.config import VARIANTS, FeatureConfig, config
 from sfumato.learn.private_feature.losses import (
     information_bound,
     privacy_loss,
-    reversed_gradient,
+    reverse_gradient,
     silverman,
 )
-from sfumato.learn.private_feature.model import CloudSide, FeatureModel, evaluate, load, untrained
-from sfumato.learn.private_feature.stages import embed, paired, settle
+from sfumato.learn.private_feature.model import CloudSide, FeatureModel, evaluate, load, make_untrained
+from sfumato.learn.private_feature.stages import embed, pair, settle
 from sfumato.learn.private_feature.training import Training, train, trainable
 
 __all__ = [
@@ -37,12 +37,12 @@ __all__ = [
     "evaluate",
     "information_bound",
     "load",
-    "paired",
+    "make_untrained",
+    "pair",
     "privacy_loss",
-    "reversed_gradient",
+    "reverse_gradient",
     "settle",
     "silverman",
     "train",
     "trainable",
-    "untrained",
 ]

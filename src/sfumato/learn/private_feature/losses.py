@@ -49,6 +49,6 @@ def information_bound(log_posteriors: Tensor, identities: Tensor) -> Tensor:
     return (right - log_posteriors[:, identities].mean(1)).mean()
 
 
-def reversed_gradient(features: Tensor, beta: float) -> Tensor:
+def reverse_gradient(features: Tensor, beta: float) -> Tensor:
     """The same numbers, with their gradient multiplied by -β. Ganin & Lempitsky 2015, Eq. (13)."""
     return features.detach() * (1 + beta) - beta * features

@@ -155,7 +155,7 @@ class _Card(FeatureCard):
 
 def load(path: str | os.PathLike[str]) -> FeatureModel:
     """Reads a model that `FeatureModel.save` wrote. Raises ArtefactError: damaged, foreign, another kind."""
-    return load_model(path, kind=KIND, schema=_Card, untrained=lambda card: untrained(card, seed=0))
+    return load_model(path, kind=KIND, schema=_Card, untrained=lambda card: make_untrained(card, seed=0))
 
 
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
@@ -179,7 +179,7 @@ def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None 
     return dict(zip(logits, (guesses == codes).double().mean(0).tolist(), strict=True))
 
 
-def untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
+def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
     """Makes the model of a card's settings, with initial weights from `seed`.
 
     Raises:

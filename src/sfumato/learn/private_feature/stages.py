@@ -12,9 +12,7 @@ from sfumato.learn.private_feature.config import VARIANTS, config_of
 from sfumato.learn.private_feature.model import BATCH, FeatureModel
 
 
-def paired(
-    order: Tensor, identities: Tensor, *, batch: int, pairs: int, draw: torch.Generator
-) -> list[Tensor]:
+def pair(order: Tensor, identities: Tensor, *, batch: int, pairs: int, draw: torch.Generator) -> list[Tensor]:
     """The rows of batches in which some images have another one of the same identity.
 
     Promises: without the last `pairs` of each batch, every row occurs once, except a rest that is

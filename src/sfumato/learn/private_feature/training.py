@@ -15,14 +15,14 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
 from sfumato.errors import DataError
 from sfumato.learn.cards import training_card
-from sfumato.learn.classes import classes_of, counted
+from sfumato.learn.classes import classes_of, count_in_words
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input
 from sfumato.learn.private_feature.config import FeatureConfig
 from sfumato.learn.private_feature.losses import (
     information_bound,
     privacy_loss,
-    reversed_gradient,
+    reverse_gradient,
     silverman,
 )
 from sfumato.learn.private_feature.model import (
@@ -30,9 +30,9 @@ from sfumato.learn.private_feature.model import (
     FeatureModel,
     codes_of,
     evaluate,
-    untrained,
+    make_untrained,
 )
-from sfumato.learn.private_feature.stages import begin_with, embed, measure, paired, settle
+from sfumato.learn.private_feature.stages import begin_with, embed, measure, pair, settle
 from sfumato.networks.weights import initial_weights
 
 _CHECKPOINT = "private feature checkpoint"
@@ -85,7 +85,7 @@ def train(
         sensitive=sensitive,
         validation=None if validation is None else validation.digest,
     )
-    model = untrained(card, seed=seed)
+    model = make_untrained(card, seed=seed)
     codes = codes_of(model, data)
     if validation is not None:
         codes_of(model, validation)  # fails now, not after training
@@ -102,7 +102,7 @@ def train(
             embed(model, data.images[order[:_PCA_IMAGES]])
         if config.stage(epoch) in ("network", "simple"):
             return order.tensor_split(-(-len(data) // config.batch))
-        return paired(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
+        return pair(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
 
     fit(
         training.run,
@@ -134,7 +134,7 @@ def trainable(
     _, counts = data.label(sensitive).codes.unique(return_counts=True)
     if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
         raise DataError(
-            f"{data.name}: label {sensitive!r} has {counted(len(counts))}, and the largest has "
+            f"{data.name}: label {sensitive!r} has {count_in_words(len(counts))}, and the largest has "
             f"{int(counts.max())} images; removing it takes 2 classes and 2 images of one: "
             "choose another label, or add images"
         )
@@ -195,7 +195,7 @@ class Training:
         adversary = self.model.adversary
         assert adversary is not None
         if stage == "adversarial":
-            guesses = adversary(reversed_gradient(features, self._config.beta))
+            guesses = adversary(reverse_gradient(features, self._config.beta))
             return functional.cross_entropy(guesses, identities)
         taught = functional.cross_entropy(adversary(features.detach()), identities)
         fixed = {name: value.detach() for name, value in adversary.named_parameters()}

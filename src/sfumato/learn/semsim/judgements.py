@@ -93,7 +93,7 @@ def combine(sets: Sequence[Judgements], *, size: int) -> Judgements:
     """
     if not sets:
         raise DataError("no judgements to combine: name at least one source")
-    alike = [resized(judgements, size) for judgements in sets]
+    alike = [resize(judgements, size) for judgements in sets]
     starts = [sum(len(earlier.originals) for earlier in alike[:number]) for number in range(len(alike))]
     return Judgements(
         torch.cat([judgements.originals for judgements in alike]),
@@ -190,7 +190,7 @@ class _Gathered:
         return _squares(images.read(self._folder / name)[None], self._size)
 
 
-def resized(judgements: Judgements, size: int) -> Judgements:
+def resize(judgements: Judgements, size: int) -> Judgements:
     """The judgements with all images resized to 3 x size x size."""
     return replace(
         judgements,

@@ -25,7 +25,7 @@ from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
-from sfumato.learn.semsim.judgements import Judgements, resized
+from sfumato.learn.semsim.judgements import Judgements, resize
 from sfumato.learn.semsim.losses import triplets
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import STAGES
@@ -76,9 +76,7 @@ class PerceptualConfig:
         if self.stages > len(STAGES):
             raise ConfigError(f"stages={self.stages}: at most the {len(STAGES)} of SqueezeNet")
         if self.size < LEAST_SIZE:
-            raise ConfigError(
-                f"size={self.size}: at least {LEAST_SIZE} pixels, for the stages of SqueezeNet"
-            )
+            raise ConfigError(f"size={self.size}: at least {LEAST_SIZE} pixels, for the stages of SqueezeNet")
         for name in ("margin", "learning_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name):g}: above 0, and finite")
@@ -159,9 +157,9 @@ def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Te
     return distance.eval()
 
 
-def looked_at(distance: StageDistance, judgements: Judgements) -> Looked:
+def look_at(distance: StageDistance, judgements: Judgements) -> Looked:
     """Compares each reconstruction with its original, once: learning does not need the images again."""
-    alike = resized(judgements, distance.size)
+    alike = resize(judgements, distance.size)
     rows = torch.arange(len(alike.of)).split(_BATCH)
     terms = [
         distance.terms(to_float(alike.originals[alike.of[part]]), to_float(alike.reconstructions[part]))
@@ -202,7 +200,7 @@ def train(
     order = torch.Generator().manual_seed(seed_of(seed, _OTHERS))
     chosen = torch.randperm(len(judgements.originals), generator=order)[: config.others]
     distance = blank(backbone, config, judgements.originals[chosen])
-    foretold = learn(distance, looked_at(distance, judgements), config, seed=seed, progress=progress)
+    foretold = learn(distance, look_at(distance, judgements), config, seed=seed, progress=progress)
     card = {
         "config": asdict(config),
         "data": judgements.card(),

@@ -17,7 +17,7 @@ from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress, Run, fit
-from sfumato.learn.semsim.judgements import Judgements, combine, resized
+from sfumato.learn.semsim.judgements import Judgements, combine, resize
 from sfumato.learn.semsim.losses import contrastive_loss, pairs, triplet_loss, triplets
 from sfumato.networks.encoders.embedding import NETWORKS, Embedding
 from sfumato.networks.weights import initial_weights
@@ -131,7 +131,7 @@ def train(
         nesterov=config.momentum > 0,
     )
     run = Run(embedding, descent, kind=_CHECKPOINT, identity=card)
-    judgements = resized(judgements, config.size)
+    judgements = resize(judgements, config.size)
     pool = torch.cat([judgements.originals, judgements.reconstructions])
     steps = -(-len(judgements.of) // config.batch)  # of an epoch
 

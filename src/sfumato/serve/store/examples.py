@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.errors import DataError, needs_extra
-from sfumato.learn.gallery import mean_of, weighted_sum
+from sfumato.learn.gallery import mean_of, sum_weighted
 from sfumato.serve.store.errors import QuotaError
 from sfumato.serve.store.rows import Key, new_id, now, of
 from sfumato.serve.store.schema import classes, examples
@@ -142,7 +142,7 @@ def add_to_classes(
     for label, given in new.items():
         embeddings = np.stack([example.embedding for example in given])  # (K, D)
         weights = np.array([example.weight for example in given], np.float64)
-        total, weight, count = weighted_sum(embeddings, weights), float(weights.sum()), len(given)
+        total, weight, count = sum_weighted(embeddings, weights), float(weights.sum()), len(given)
         row = rows.get(label)
         if row is None:
             own = {"tenant": tenant, "classifier": classifier, "label": label, "created": now()}
@@ -198,7 +198,7 @@ def recompute(connection: Connection, tenant: str, class_id: int, *, version: in
         return False
     embeddings = np.frombuffer(b"".join(row.embedding for row in rows), "<f4").reshape(len(rows), -1)
     weights = np.array([row.weight for row in rows], np.float64)
-    prototype = _prototype(weighted_sum(embeddings, weights), float(weights.sum()), len(rows))
+    prototype = _prototype(sum_weighted(embeddings, weights), float(weights.sum()), len(rows))
     connection.execute(update(classes).where(*this).values(**prototype, version=version))
     return True
 

@@ -114,7 +114,7 @@ def _fitting(
 ) -> code.CodeConfig:
     """The settings with episodes no larger than the classes of the images allow."""
     label = data.label(target)
-    codes = fit_episodes(code.filled(codes, len(label.codes.unique())), label.codes)
+    codes = fit_episodes(code.fill_queries(codes, len(label.codes.unique())), label.codes)
     if validation is None:
         return codes
     return fit_episodes(codes, validation.label(target).codes, prefix="validation_")
