@@ -322,7 +322,10 @@ def train(
         numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
         if of_set is not None:
-            both = (each.unflatten(0, of_set.shape[:2]) for each in (others, release_numbers(others, config, draw)))
+            both = (
+                each.unflatten(0, of_set.shape[:2])
+                for each in (others, release_numbers(others, config, draw))
+            )
             loss = loss + height() * costs.cost(*both)
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reverse_gradient(numbers, config.against))
