@@ -1,8 +1,8 @@
 """The same scenes with other people: the cost of a code's information about the person.
 
-Source: ours; docs/papers.md, "Codes". A code of a task still reveals a little of the person: each bit is set a
-few hundredths more often, or less, than in codes of others, and many releases add this up. Two images of one
-scene (the same hat, light, pose and background) differ only in the person, and their codes should not differ.
+Source: ours; docs/papers.md, "Codes". A code of a task still reveals a little of the person: each bit is set
+a few hundredths more often, or less, than in codes of others, and many releases add this up. Two images of
+one scene (the same hat, light, pose and background) differ only in the person: their codes should not differ.
 """
 
 from torch import Tensor
