@@ -15,6 +15,7 @@ from typing import Any
 from results_page.reading import CURE, RESULTS
 from sfumato import protect
 from sfumato.assess.log_rank import normal_anonymity, superior
+from sfumato.dp.audit import round_down
 from sfumato.study.records import read_rows
 
 Row = dict[str, Any]
@@ -284,10 +285,51 @@ def of_victims(records: Iterable[Row]) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def of_audits(records: Iterable[Row]) -> Iterator[Row]:
-    """Audits of protections, beside the epsilon that is written; what an audit proves has no error of its own."""
+def of_inversion(records: Iterable[Row]) -> Iterator[Row]:
+    """Images rebuilt of gradients, a row each: by attack, by number of steps, or by defence and the strongest adversary
+    of those who know of it, and of those who do not."""
     for row in records:
-        yield {**row, "written": getattr(protect.parse(row["spec"]), "epsilon", None), "exact": 0.0}
+        name, victim = row["row"], row.get("victim") or {}
+        network = " ".join(filter(None, (victim.get("network"), row.get("state"))))
+        runs = [(row, {"attack": name})] if "psnr" in row else []
+        runs += [
+            (point, {"curve": network, "steps": int(steps)}) for steps, point in row.get("points", {}).items()
+        ]
+        for adversary in {attack["adversary"] for attack in row.get("attacks", [])}:
+            own = (attack for attack in row["attacks"] if attack["adversary"] == adversary)
+            about = {"defence": row["defence"], "adversary": adversary}
+            runs.append((max(own, key=lambda attack: attack["mean_psnr"]), about))
+        for run, about in runs:
+            ssims = run.get("ssim") or [None] * len(run["psnr"])
+            for image, (psnr, ssim) in enumerate(zip(run["psnr"], ssims, strict=True)):
+                yield {
+                    **about, "network": network, "image": image, "psnr": psnr, "ssim": ssim, "record": row["record"],
+                    "median": row.get("median_psnr"), "weight": row.get("chosen", {}).get("total_variation"),
+                    "images": len(run["psnr"]), "core": row["seconds"]["processor"] / 60,
+                }  # fmt: skip
+
+
+def of_updates(records: Iterable[Row]) -> Iterator[Row]:
+    """What a federated client sends, a row each: the shares of its images that come back."""
+    for row in records:
+        for name, cell in row["cells"].items() if row["row"] != "spear" else ():
+            for client in cell.get("clients", [cell]):
+                shares = {of: client[of] / client["images"] for of in ("labels_right", "exact", "searched")}
+                yield {
+                    "where": row["row"], "data": cell.get("data") or ("lfw" if name.startswith("lfw") else "cifar10"),
+                    "images": 1, **cell.get("training", {}), **{key: cell.get(key) for key in ("network", "private")},
+                    "batch": cell.get("batch") or cell["training"]["batch"], **shares, "bound": client["bound"],
+                    "steps": cell.get("steps") or cell["training"]["steps"], "record": row["record"],
+                    "psnr": statistics.mean(client["psnr"]) if client["psnr"] else None,
+                }  # fmt: skip
+
+
+def of_audits(records: Iterable[Row]) -> Iterator[Row]:
+    """Audits, with their bounds rounded down, and the epsilon that a spec writes. What an audit proves has no error."""
+    for row in records:
+        written = getattr(protect.parse(row["spec"]), "epsilon", None) if "spec" in row else None
+        bounds = {"proved": round_down(row["result"]["lower"]), "most": round_down(row["result"]["most"])}
+        yield {**row, **bounds, "written": written, "exact": 0.0}
 
 
 ROWS: dict[str, Callable[[Iterable[Row]], Iterator[Row]]] = {
@@ -304,5 +346,7 @@ ROWS: dict[str, Callable[[Iterable[Row]], Iterator[Row]]] = {
     "inner": of_inner,
     "agreement": of_agreement,
     "victims": of_victims,
+    "inversion": of_inversion,
+    "updates": of_updates,
     "audits": of_audits,
 }

@@ -7,7 +7,7 @@ from typing import Any
 from results_page.reading import Row, records
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.audit import round_down
-from sfumato.dp.guarantee import SYMBOLS
+from sfumato.dp.guarantee import SYMBOLS, round_up
 from sfumato.protect.pixelize import cell_areas, spread
 
 CELL, CHANNELS, SIDE, EPSILON, DELTA = 8, 3, 84, 1.0, 1e-6
@@ -69,6 +69,7 @@ def values() -> dict[str, Any]:
         "audits": audits(),
         "mechanisms": MECHANISMS,
         "round_down": round_down,
+        "round_up": round_up,
         "right_trainings": [each for each in trainings if not each.fault],
         "wrong_trainings": [each for each in trainings if each.fault],
         "one_run": one_run,

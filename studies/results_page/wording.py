@@ -107,7 +107,7 @@ def _cell(known: Iterable[Row], form: str) -> str:
     if not values or isinstance(values[0], str):
         return ", ".join(dict.fromkeys(values))
     if isinstance(values[0], bool):
-        return f"{sum(values)} of {len(values)}"
+        return f"{sum(values)} of {len(values)}" if len(values) > 1 else ("yes" if values[0] else "no")
     values = values if len(set(values)) > 1 else values[:1]
     return spread(values, int(digits), 1) if digits else spread(values)
 
