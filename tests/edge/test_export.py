@@ -225,7 +225,7 @@ def test_with_a_table_an_image_goes_in_and_its_class_comes_out(tmp_path: Path):
     other = write_code(tmp_path / "other.safetensors", bits=11)
     with pytest.raises(ConfigError, match="the table is for another encoder"):
         export(other, tmp_path / "no.onnx", check=pictures(2), table=table)
-    with pytest.raises(ConfigError, match="a table has the answers to codes"):
+    with pytest.raises(ConfigError, match="a graph looks up answers to codes of at most 16 bits alone"):
         export(write_mask(tmp_path / "m.safetensors"), tmp_path / "no.onnx", check=pictures(2), table=table)
 
 

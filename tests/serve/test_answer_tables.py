@@ -1,6 +1,7 @@
 """Answer tables of a service: the answers of queries, for devices that send none."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import SIDE, encoder, refusing, untrained
+from cloud import SIDE, encoder, refusing
 
 from sfumato import artefacts
 from sfumato.device.client import AsyncClient, ServiceError, look_up
@@ -17,6 +18,7 @@ from sfumato.errors import ConfigError
 from sfumato.learn.code_prototypes import Spread
 from sfumato.protect.code import Code
 from sfumato.serve import models
+from sfumato.serve.config import ServiceConfig
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served, code_of
 from sfumato.serve.store import Example, Store
@@ -41,9 +43,11 @@ def served_code(folder: Path, *, bits: int = BITS, threshold: float | None = 3.0
 class Device:
     """A device and a service in this process. State: the requests that were sent."""
 
-    def __init__(self, store: Store, served: Served, ledger: Path, spec: str) -> None:
+    def __init__(
+        self, store: Store, served: Served, ledger: Path, spec: str, config: ServiceConfig | None = None
+    ) -> None:
         self.requests: list[str] = []
-        self._app, self.ledger, self.spec = create(store, [served]), ledger, spec
+        self._app, self.ledger, self.spec = create(store, [served], config or ServiceConfig()), ledger, spec
         self._key = store.create_key("museum", role="write", name="device")[1]
         with Ledger(ledger) as opened:  # images of a class are near copies
             opened.set_near_copies("ignore")
@@ -163,16 +167,36 @@ def test_without_a_class_there_is_no_table(device: Device):
         device.ask("answer_table")
 
 
-def test_codes_of_more_bits_and_pixels_have_no_table(store: Store, tmp_path: Path, images: torch.Tensor):
-    path, long = served_code(tmp_path, bits=20)
+def test_longer_codes_have_prototypes_with_which_a_device_names_several_classes(
+    store: Store, tmp_path: Path, images: torch.Tensor
+):
+    path, long = served_code(tmp_path, bits=20, threshold=14.0)
     device = Device(store, long, tmp_path / "ledger.db", f"code:artefact={path}")
-    device.ask("create", "squares", "code")
-    with pytest.raises(ServiceError, match="the model code has no answer table: a code of at most 16 bits"):
-        device.ask("answer_table")
-    pixels = Device(store, untrained(tmp_path, "cells", "pixelize:cell=8"), device.ledger, "pixelize:cell=8")
-    pixels.ask("create", "cells", "cells")
-    with pytest.raises(ServiceError, match="the model cells has no answer table"):
-        pixels.ask("answer_table", classifier="cells")
+    enrolled(device, images)
+    table = device.ask("answer_table")
+    assert device.ask("answer_table", known=table) is table
+    asked = device.ask("classify_many", list(images[40:]), top=3)
+    device.requests.clear()
+    look_up.save(table, tmp_path / "kept")
+    found = look_up.look_up(look_up.read(tmp_path / "kept"), Code(str(path)), list(images[40:]), top=3)
+    assert [[each.label for each in row] for row in found] == [[each.label for each in row] for row in asked]
+    assert {len(row) for row in found} == {3, 4}  # some are of none of these
+    assert device.requests == []
+
+
+def test_a_service_that_withholds_confidence_hands_out_no_prototypes(
+    store: Store, tmp_path: Path, images: torch.Tensor
+):
+    config = ServiceConfig(confidence="label")
+    path, short = served_code(tmp_path / "short")
+    device = Device(store, short, tmp_path / "ledger.db", f"code:artefact={path}", config)
+    enrolled(device, images)
+    device.ask("answer_table")  # which has labels alone
+    path, long = served_code(tmp_path / "long", bits=20)
+    device = Device(store, replace(long, name="long"), device.ledger, f"code:artefact={path}", config)
+    device.ask("create", "more squares", "long")
+    with pytest.raises(ServiceError, match=r"withholds \(--confidence label\): classify by queries"):
+        device.ask("answer_table", classifier="more squares")
 
 
 def test_a_code_that_was_never_calibrated_refuses_nothing(store: Store, tmp_path: Path, images: torch.Tensor):

@@ -19,7 +19,7 @@ from devices import write_feature, write_mask
 from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.device.client import AsyncClient
+from sfumato.device.client import AsyncClient, Guess, ServiceError, look_up
 from sfumato.device.jobs.releasing import charge_and_release
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
@@ -32,6 +32,7 @@ from sfumato.serve.http.app import create
 from sfumato.serve.served import Served
 from sfumato.serve.store import Store
 from sfumato.study.parts.learners.few_shot import served_vectors
+from sfumato.wire.tables import PrototypeTable, Table
 
 CLASSES, IMAGES, WAY, SHOT, QUERIES = 12, 12, 4, 5, 4
 
@@ -85,6 +86,7 @@ KINDS: dict[str, Callable[..., tuple[Any, Served]]] = {
     "shape": lambda *given: seen(*given, "mask:artefact={},keep=0.25,values=shape"),
     "feature": feature,
     "numbers": lambda *given: code(*given, numbers=8),
+    "20 bits": lambda *given: code(*given, bits=20),
     "16 bits": lambda *given: code(*given, bits=16),
     "16 noisy bits": lambda *given: code(*given, bits=16, flip=0.1),
     "4 bits": lambda *given: code(*given, bits=4),
@@ -131,6 +133,19 @@ def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_p
     assert stated.refused.low - 0.3 < none[:, WAY].mean() < stated.refused.high + 0.3
 
 
+def check_by_table(table: Table, protection: Any, asked: list[Tensor], guesses: list[list[Guess]]) -> None:
+    """A device that sends nothing has the same answers; of prototypes with the same confidence."""
+    by_table = look_up.look_up(table, protection, asked)
+    assert [[each.label for each in row] for row in by_table] == [
+        [each.label for each in row] for row in guesses
+    ]
+    if isinstance(table, PrototypeTable):
+        for found, given in zip(by_table, guesses, strict=True):
+            assert (found[-1].probability, found[-1].distance) == pytest.approx(
+                (given[-1].probability, given[-1].distance), rel=1e-3, abs=1e-5
+            )
+
+
 async def answered(
     store: Store, served: Served, protection: Any, images: Tensor, places: np.ndarray, folder: Path
 ) -> list[list[list[Any]]]:
@@ -156,6 +171,11 @@ async def answered(
             assert {each.total for each in enrolled.values()} == {SHOT}
             asked = list(images[rows[:, SHOT:].ravel()])
             guesses = await device.classify_many(asked, top=1, classifier=name)
+            if served.demands[0].kind == "pixels":
+                with pytest.raises(ServiceError, match=r"runs on the service alone.*classify by queries"):
+                    await device.answer_table(classifier=name)
+            elif not protection.draws_noise:
+                check_by_table(await device.answer_table(classifier=name), protection, asked, guesses)
             told.append([guesses[start : start + QUERIES] for start in range(0, len(guesses), QUERIES)])
     app.state.service.engine.close()
     return told

@@ -28,7 +28,8 @@ def classify(
         typer.Option(
             metavar="FILE",
             help="Keep the classifier's answers to all codes in this file, and look them up: of the images "
-            "nothing is sent. For codes of at most 16 bits. Without the file, it is asked for first.",
+            "nothing is sent. For codes of at most 16 bits; for other codes and private features, its "
+            "prototypes. Without the file, it is asked for first.",
         ),
     ] = None,
     refresh: Annotated[
@@ -53,8 +54,8 @@ def classify(
 
     Prints the likeliest classes of each image, after "none of these" if it belongs to none of them, and in
     the end how often that is right. Files that fail are named, and the exit code is 1. With --table nothing
-    is charged and nothing is sent: the answer is the nearest class, without a probability, and how often
-    "none of these" is right is not said.
+    is charged and nothing is sent. Of codes of at most 16 bits the answer is the nearest class, without a
+    probability. How often "none of these" is right is not said then.
     """
     import json
     import sys
@@ -78,7 +79,9 @@ def classify(
                 answers = _one_by_one(ask, images)
         else:
             answers = _one_by_one(
-                _by_table(url, classifier, table, spec, key_file, ledger, refresh=refresh, insecure=insecure),
+                _by_table(
+                    *(url, classifier, table, spec, top, key_file, ledger), refresh=refresh, insecure=insecure
+                ),
                 images,
             )
         failed = refused = False
@@ -138,6 +141,7 @@ def _by_table(
     classifier: str,
     path: Path,
     spec: str | None,
+    top: int,
     key_file: Path | None,
     ledger: Path | None,
     *,
@@ -154,10 +158,16 @@ def _by_table(
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
     from sfumato.protect.code import Code
+    from sfumato.protect.feature import Feature
+    from sfumato.wire.tables import AnswerTable
 
-    code = None if spec is None else parse_protection(spec)
-    if not isinstance(code, Code):
-        raise ConfigError("a table is of codes: name the encoder by --with code:artefact=FILE")
+    protection = None if spec is None else parse_protection(spec)
+    if not isinstance(protection, Code | Feature):
+        raise ConfigError(
+            "a table is for a code or a private feature, whose encoder is on this device: name it by --with "
+            "code:artefact=FILE or feature:artefact=FILE,noise=0. Others run on the service alone: leave "
+            "out --table"
+        )
     known = look_up.read(path) if path.exists() else None
     if known is None or refresh:
         with connect(url, key_file, None, ledger, insecure=insecure) as cloud:
@@ -171,12 +181,14 @@ def _by_table(
                 f"{path}: a table of the classifier {found.header.name!r}: name that, or another file"
             )
         Policy(url, None, None, ledger or default_path()).check_signer(found.header.signer)
-    said, answers = found.header, 2**found.header.bits
+    said, what = found.header, f"the prototypes of {found.header.name}"
+    if isinstance(found, AnswerTable):
+        what = f"the answers of {said.name} to all {2**found.header.bits:,} codes"
     typer.echo(
         printable(
-            f"{path}: the answers of {said.name} to all {answers:,} codes, of {len(said.labels):,} "
-            f"class{'es' * (len(said.labels) > 1)} (version {said.version}): nothing of an image is sent"
+            f"{path}: {what}, of {len(said.labels):,} class{'es' * (len(said.labels) > 1)} (version "
+            f"{said.version}): nothing of an image is sent"
         ),
         err=True,
     )
-    return look_up.answerer(found, code)
+    return look_up.answerer(found, protection, top=top)

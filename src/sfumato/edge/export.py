@@ -19,7 +19,7 @@ from sfumato.edge.sides import Written
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.images import check_batch
 from sfumato.protect.parameters import artefact_digest
-from sfumato.wire.tables import AnswerTable
+from sfumato.wire.tables import Table
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -62,7 +62,7 @@ def export(
     side: str = "device",
     int8: bool = False,
     calibration: Tensor | None = None,
-    table: AnswerTable | None = None,
+    table: Table | None = None,
 ) -> Exported:
     """Write one side of an artefact as an ONNX file that needs nothing else, and check it number by number.
 
@@ -105,7 +105,7 @@ def export(
         int8: convolutions of the device side in 8 bits, see quantize.quantized.
         calibration: (M, C, H, W) uint8, for int8: like those that the device will see, and not those of
             `check`.
-        table: of a classifier of this code, to have its answers in the graph.
+        table: the answers of a classifier of this code, to have them in the graph.
 
     Raises:
         ArtefactError: damaged, foreign, of another kind, or its graph computes something else.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from sfumato.protect import mask as masks
 from sfumato.protect.code import signs
 from sfumato.protect.mask import Masker, pixel_scores, pixels_shown, reveal
 from sfumato.protect.parameters import artefact_digest
-from sfumato.wire.tables import AnswerTable
+from sfumato.wire.tables import AnswerTable, Table
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -86,7 +86,7 @@ class Side:
     most: float
 
 
-def read(artefact: str, side: str = "device", table: AnswerTable | None = None) -> Side:
+def read(artefact: str, side: str = "device", table: Table | None = None) -> Side:
     """A side of an artefact.
 
     Args:
@@ -107,7 +107,12 @@ def read(artefact: str, side: str = "device", table: AnswerTable | None = None) 
             f"{artefact}: is a {kind!r}, and what can be exported is a {first!r}, a {second!r} or a {third!r}"
         )
     if table is not None:
-        return _answers(artefact, table) if kind == codes.KIND else _no_answers(artefact, kind)
+        if kind != codes.KIND or not isinstance(table, AnswerTable):
+            raise ConfigError(
+                f"{artefact}: is a {kind!r}, and a graph looks up answers to codes of at most 16 bits alone: "
+                "leave the table out (`sfumato classify --table` looks up in any table)"
+            )
+        return _answers(artefact, table)
     if side == "device":
         return _DEVICES[kind](artefact)
     if kind != features.KIND:
@@ -212,10 +217,6 @@ def _code(artefact: str) -> Side:
         compare=compare,
         most=MOST_CODES,
     )
-
-
-def _no_answers(artefact: str, kind: str) -> NoReturn:
-    raise ConfigError(f"{artefact}: is a {kind!r}, and a table has the answers to codes: leave it out")
 
 
 def _answers(artefact: str, table: AnswerTable) -> Side:

@@ -208,6 +208,11 @@ class Feature:
             check_bounds("feature", "norm", self.norm, "choose about the root of the dimension")
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of the images that the extractor takes. Raises ArtefactError as load_extractor does."""
+        return self._extractor.shape
+
+    @property
     def draws_noise(self) -> bool:
         """Whether two releases of one image differ."""
         return self.noise > 0

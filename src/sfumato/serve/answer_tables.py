@@ -1,7 +1,7 @@
-"""All answers of a classifier of short codes, signed by the key of the service."""
+"""Signed tables for devices that send no query: all answers of a classifier, or its prototypes."""
 
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,51 +15,57 @@ from sfumato.wire.messages import ClassifierInfo
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+_PART = 4_096  # codes that are compared together
+
 
 class AnswerTables:
-    """Makes answer tables. State: the key that signs them, once read from the store."""
+    """Makes tables. State: the key that signs them, once read from the store."""
 
     def __init__(self, store: Store, galleries: Galleries) -> None:
         self._store, self._galleries = store, galleries
 
-    def make(self, tenant: str, info: ClassifierInfo, model: Served) -> tables.AnswerTable | None:
+    def make(self, tenant: str, info: ClassifierInfo, model: Served) -> tables.Table | None:
         """Make the table of a classifier as it is now, see sfumato.wire.tables; None if it has no class.
 
-        The answers are those of `Galleries.answer` for the same codes, `none of these` included.
+        The answers are those of `Galleries.answer` for the same codes or features, `none of these` included.
 
         Args:
             tenant: the owner of the classifier.
             info: of the classifier.
-            model: a model for codes of at most 16 bits; see has_table.
+            model: a model for which why_no_table has no reason.
 
         Raises:
             NotFoundError: no such classifier.
-            DataError: more classes than a table can name.
+            DataError: more classes than a table can have.
         """
         codes, demand = model.codes, model.demands[0]
-        assert codes is not None
-        assert codes.bits is not None
         assert demand.made_of is not None
-        clean = code_of(demand.spec)
-        refusal = codes.refusal_of(clean)
-        queries = codes.embed(_all_codes(codes.bits), clean)
-        found = self._galleries.name_all(tenant, info.id, queries, refusal=refusal, codes=codes)
-        if found is None or len(found[0].labels) > tables.MOST_CLASSES:
-            raise DataError(f"a table names at most {tables.MOST_CLASSES:,} classes: classify by queries")
-        stored, rows, none = found
+        kept = self._galleries.cached(tenant, info.id, codes)
+        most = min(tables.MOST_CLASSES, tables.MOST_NUMBERS // model.dimension)
+        if kept is None or len(kept[0].labels) > most:
+            raise DataError(f"a table of this model has at most {most:,} classes: classify by queries")
+        stored, gallery = kept
         if not stored.labels:
             return None
-        header = tables.Header(
-            classifier=info.id,
-            name=info.name,
-            version=stored.version,
-            model=model.name,
-            made_of=demand.made_of,
-            bits=codes.bits,
-            refuses=refusal is not None,
-            labels=stored.labels,
-            signer=self._private.public_key().public_bytes_raw().hex(),
-        )
+        refusal = None if codes is None else codes.refusal_of(code_of(demand.spec))
+        common: dict[str, Any] = {
+            **{"classifier": info.id, "name": info.name, "version": stored.version, "model": model.name},
+            **{"made_of": demand.made_of, "labels": stored.labels},
+            "signer": self._private.public_key().public_bytes_raw().hex(),
+        }
+        if not has_answers(model):
+            threshold = None if refusal is None else refusal.threshold
+            said = tables.PrototypesHeader(**common, dimension=model.dimension, threshold=threshold)
+            return tables.sign_prototypes(said, gallery.vectors, gallery.shots, self._private.sign)
+        header = tables.Header(**common, bits=model.dimension, refuses=refusal is not None)
+        rows, none = np.zeros(2**header.bits, np.int64), np.zeros(2**header.bits, bool)
+        queries = _all_codes(header.bits)
+        for start in range(0, len(queries), _PART):
+            part = slice(start, start + _PART)
+            named = gallery.name(queries[part], top=1, refusal=refusal)
+            rows[part] = named.rows[:, 0]
+            if named.none_of_these is not None:
+                none[part] = named.none_of_these
         return tables.sign_table(header, rows, none, self._private.sign)
 
     @cached_property
@@ -69,11 +75,32 @@ class AnswerTables:
         return Ed25519PrivateKey.from_private_bytes(self._store.signing_key())
 
 
-def has_table(model: Served) -> bool:
-    """Whether the classifiers of a model have answer tables: its codes have at most 16 bits."""
+def has_answers(model: Served) -> bool:
+    """Whether a table of the model has the answers to all codes: these are of at most 16 bits."""
     codes = model.codes
-    few = codes is not None and codes.bits is not None and codes.bits <= tables.MOST_BITS
-    return few and model.demands[0].made_of is not None
+    return codes is not None and codes.bits is not None and codes.bits <= tables.MOST_BITS
+
+
+def why_no_table(model: Served, *, confidence: str) -> str | None:
+    """Say why devices get no table of a model, and what they can do; None if they get one.
+
+    Args:
+        model: see has_answers; of others the table has prototypes.
+        confidence: of the service, see ServiceConfig.
+    """
+    if model.demands[0].kind == "pixels":
+        return (
+            f"the model {model.name} ({model.kind}) runs on the service alone, so that a device has nothing "
+            "to look up: classify by queries, or by a code or a private feature, whose encoder is on the "
+            "device (`sfumato train code`)"
+        )
+    if confidence != "exact" and not has_answers(model):
+        return (
+            f"the model {model.name} has prototypes for devices, which tell the probabilities and distances "
+            f"that this service withholds (--confidence {confidence}): classify by queries, or use a code "
+            f"of at most {tables.MOST_BITS} bits, whose table has labels alone"
+        )
+    return None
 
 
 @lru_cache(maxsize=4)

@@ -25,7 +25,6 @@ with needs_extra("the server", "serve"):
 _MOST_BYTES = 1 << 30  # of cached prototypes
 _BESIDE = 28  # bytes of a prototype in addition to its vector: id, weight, square and hash
 _LOOKED_AT = 100  # prototypes over which probabilities are taken if a gallery is too large to cache
-_PART = 4_096  # queries that are compared together
 _MOST_TOGETHER = 64  # queries, unless one question has more
 
 
@@ -118,38 +117,22 @@ class Galleries:
             answers.append(_answer(guesses, none))
         return answers
 
-    def name_all(
-        self,
-        tenant: str,
-        classifier: str,
-        queries: np.ndarray,
-        *,
-        refusal: Refusal | None,
-        codes: CodePrototypes,
-    ) -> tuple[Prototypes, np.ndarray, np.ndarray] | None:
-        """Name the nearest class of each of many queries, as `answer` does.
+    def cached(
+        self, tenant: str, classifier: str, codes: CodePrototypes | None
+    ) -> tuple[Prototypes, Gallery] | None:
+        """Return the present prototypes, as the store has them and as `answer` compares with them.
 
         Args:
-            tenant, classifier, queries, refusal, codes: see answer.
+            tenant, classifier, codes: see answer.
 
         Returns:
-            the prototypes; (Q,) the row of the nearest; (Q,) bool, whether it is of none of the classes. None
-            if the classifier is too large to cache.
+            None if the classifier is too large to cache.
 
         Raises:
             NotFoundError: no such classifier.
         """
         kept = self._gallery(tenant, classifier, codes)
-        if kept is None:
-            return None
-        rows, none = np.zeros(len(queries), np.int64), np.zeros(len(queries), bool)
-        for start in range(0, len(queries) if kept.stored.labels else 0, _PART):
-            part = slice(start, start + _PART)
-            named = kept.gallery.name(queries[part], top=1, refusal=refusal)
-            rows[part] = named.rows[:, 0]
-            if named.none_of_these is not None:
-                none[part] = named.none_of_these
-        return kept.stored, rows, none
+        return None if kept is None else (kept.stored, kept.gallery)
 
     def _gallery(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> _Kept | None:
         """Return the present prototypes; None if the store searches them."""

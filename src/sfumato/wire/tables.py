@@ -1,18 +1,23 @@
-"""Answer tables as bytes: the answers of a service to every code of at most 16 bits, signed by its key.
+"""Tables in which a device looks its answers up, as bytes that the key of a service has signed.
 
-    "SFMA", version 1 (one byte), length of the header (uint32, little-endian), header (JSON), answers,
+    letters, version 1 (one byte), length of the header (uint32, little-endian), header (JSON), numbers,
     signature
 
-The answers are 2^b numbers (uint16, little-endian, packed by zlib), one for each code, whose first bit is the
-highest of its number: the row of the nearest class in `labels`, plus 0x8000 if the image belongs to none of
-them. The signature is of all bytes before it, by Ed25519 (RFC 8032), 64 bytes.
+The signature is of all bytes before it, by Ed25519 (RFC 8032), 64 bytes. The numbers are packed by zlib,
+little-endian. There are two kinds:
 
-A device that has the table looks its answers up, and sends nothing.
+"SFMA": the answers to every code of at most 16 bits. For each code, whose first bit is the highest of its
+number, a uint16: the row of the nearest class in `labels`, plus 0x8000 if the image belongs to none of them.
+
+"SFMP": the prototypes of longer codes, of codes of numbers and of private features. For each class the
+numbers of its prototype, float32; then for each class how many examples it is worth for a refusal, float64.
+
+A device that has a table looks its answers up, and sends nothing.
 """
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -26,6 +31,7 @@ from sfumato.wire.frames import Frame, parse
 MEDIA_TYPE = "application/vnd.sfumato.answer-table"
 MOST_BITS = 16
 MOST_CLASSES = 1 << 15
+MOST_NUMBERS = 1 << 21  # of all prototypes of a table: 8 MiB
 
 _FRAME = Frame(
     magic=b"SFMA",
@@ -35,20 +41,19 @@ _FRAME = Frame(
     cure="take another copy",
     otherwise="they do not begin like one",
 )
+_PROTOTYPES = replace(_FRAME, magic=b"SFMP", name="prototypes", whole="prototypes")
 _NONE = np.uint16(1 << 15)
 _SIGNATURE = 64  # bytes
 
 
-class Header(pydantic.BaseModel):
+class _Header(pydantic.BaseModel):
     """The header of a table.
 
     Attributes:
         classifier, name: its id and its name.
         version: of the classifier; it grows when an example is enrolled or forgotten.
-        model: the model of the codes.
+        model: the model of the codes or features.
         made_of: the SHA-256 of the encoder's artefact.
-        bits: b, of a code without noise.
-        refuses: whether an answer may be "none of these"; False if that was never measured for such codes.
         labels: of the classes.
         signer: the public key of the service, 32 bytes in hexadecimal digits.
     """
@@ -60,13 +65,41 @@ class Header(pydantic.BaseModel):
     version: Annotated[int, Field(ge=0, lt=2**63)]
     model: Annotated[str, Field(min_length=1, max_length=64)]
     made_of: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]
-    refuses: bool
     labels: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(min_length=1, strict=False)]
     signer: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
+    @property
+    def version_tag(self) -> str:
+        """The ETag of HTTP, with its quotes (RFC 9110): other contents have another."""
+        return tag_of(self.version, self.made_of)
+
+
+class Header(_Header):
+    """The header of an answer table.
+
+    Attributes:
+        bits: b, of a code without noise.
+        refuses: whether an answer may be "none of these"; False if that was never measured for such codes.
+    """
+
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]
+    refuses: bool
+
+
+class PrototypesHeader(_Header):
+    """The header of prototypes.
+
+    Attributes:
+        dimension: D, of a prototype.
+        threshold: of the refusal of images without noise, see sfumato.learn.refusal; None refuses nothing.
+    """
+
+    dimension: Annotated[int, Field(ge=1, le=1 << 16)]
+    threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+
 
 _READER = TypeAdapter(Header)
+_PROTOTYPES_READER = TypeAdapter(PrototypesHeader)
 
 
 @dataclass(frozen=True)
@@ -83,11 +116,6 @@ class AnswerTable:
     answers: np.ndarray
     content: bytes
 
-    @property
-    def version_tag(self) -> str:
-        """The ETag of HTTP, with its quotes (RFC 9110): other contents have another."""
-        return tag_of(self.header.version, self.header.made_of)
-
     @cached_property
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
         """(2^b,) each: for each code the row of its class in the labels, and whether it belongs to none."""
@@ -99,8 +127,28 @@ class AnswerTable:
         return [(labels[rows[word]], bool(none[word])) for word in word_of(bits)]
 
 
+@dataclass(frozen=True)
+class PrototypeTable:
+    """The prototypes of a classifier, by which sfumato.learn.gallery answers.
+
+    Attributes:
+        header: see PrototypesHeader.
+        vectors: (N, D) float32, of each label.
+        shots: (N,) float64, see sfumato.learn.gallery.Gallery.
+        content: the bytes of the table.
+    """
+
+    header: PrototypesHeader
+    vectors: np.ndarray
+    shots: np.ndarray
+    content: bytes
+
+
+Table = AnswerTable | PrototypeTable
+
+
 def tag_of(version: int, made_of: str) -> str:
-    """See AnswerTable.version_tag."""
+    """See version_tag of a header."""
     return f'"{version}-{made_of[:16]}"'
 
 
@@ -129,12 +177,23 @@ def sign_table(
         sign: bytes -> their signature by the key of `header.signer`.
     """
     answers = rows.astype("<u2") | np.where(none, _NONE, np.uint16(0)).astype("<u2")
-    text = header.model_dump_json().encode()
-    content = _FRAME.join(text, zlib.compress(answers.tobytes(), 9))
-    return AnswerTable(header, answers, content + sign(content))
+    return AnswerTable(header, answers, _sign(_FRAME, header, answers.tobytes(), sign))
 
 
-def decode(content: bytes) -> AnswerTable:
+def sign_prototypes(
+    header: PrototypesHeader, vectors: np.ndarray, shots: np.ndarray, sign: Callable[[bytes], bytes]
+) -> PrototypeTable:
+    """Makes a table of prototypes with its bytes; see PrototypeTable and sign_table."""
+    numbers = vectors.astype("<f4").tobytes() + shots.astype("<f8").tobytes()
+    return PrototypeTable(header, vectors, shots, _sign(_PROTOTYPES, header, numbers, sign))
+
+
+def _sign(frame: Frame, header: _Header, numbers: bytes, sign: Callable[[bytes], bytes]) -> bytes:
+    content = frame.join(header.model_dump_json().encode(), zlib.compress(numbers, 9))
+    return content + sign(content)
+
+
+def decode(content: bytes) -> Table:
     """Reads the table in these bytes, and checks the signature by the key that its header names.
 
     The caller has to check whether that is the key of the service.
@@ -143,6 +202,11 @@ def decode(content: bytes) -> AnswerTable:
         DataError: damaged, of another program or version, or with another signature.
     """
     signed, signature = content[:-_SIGNATURE], content[-_SIGNATURE:]
+    if content.startswith(_PROTOTYPES.magic):
+        text, end = _PROTOTYPES.split(content)
+        said = parse(_PROTOTYPES_READER, text, "the header of prototypes")
+        _check_signature(said.signer, signature, signed)
+        return _prototypes(said, signed[end:], content)
     text, end = _FRAME.split(content)
     header = parse(_READER, text, "the header of an answer table")
     _check_signature(header.signer, signature, signed)
@@ -152,16 +216,28 @@ def decode(content: bytes) -> AnswerTable:
     return AnswerTable(header, answers, content)
 
 
+def _prototypes(header: PrototypesHeader, packed: bytes, content: bytes) -> PrototypeTable:
+    classes, dimension = len(header.labels), header.dimension
+    if classes * dimension > MOST_NUMBERS:
+        raise DataError(f"{classes:,} prototypes of {dimension:,} numbers: {MOST_NUMBERS:,} in all at most")
+    numbers = _unpack(packed, classes * (4 * dimension + 8))
+    vectors = np.frombuffer(numbers, "<f4", classes * dimension).reshape(classes, dimension)
+    shots = np.frombuffer(numbers, "<f8", offset=vectors.nbytes)
+    if not (np.isfinite(vectors).all() and (shots > 0).all()):
+        raise DataError("prototypes with numbers that are not finite, or without examples: damaged")
+    return PrototypeTable(header, vectors, shots, content)
+
+
 def _unpack(packed: bytes, size: int) -> bytes:
     """Unpacks exactly that many bytes. Raises DataError."""
     reader = zlib.decompressobj()
     try:
-        answers = reader.decompress(packed, size + 1)
+        numbers = reader.decompress(packed, size + 1)
     except zlib.error as error:
-        raise DataError(f"the answers of a table cannot be unpacked ({error}): damaged") from error
-    if len(answers) != size or not reader.eof or reader.unused_data:
-        raise DataError(f"the answers of a table are not {size:,} bytes: damaged")
-    return answers
+        raise DataError(f"the numbers of a table cannot be unpacked ({error}): damaged") from error
+    if len(numbers) != size or not reader.eof or reader.unused_data:
+        raise DataError(f"the numbers of a table are not {size:,} bytes: damaged")
+    return numbers
 
 
 def _check_signature(signer: str, signature: bytes, signed: bytes) -> None:
@@ -171,4 +247,4 @@ def _check_signature(signer: str, signature: bytes, signed: bytes) -> None:
     try:
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(signer)).verify(signature, signed)
     except (InvalidSignature, ValueError) as error:
-        raise DataError("an answer table with another signature than its own: damaged or changed") from error
+        raise DataError("a table with another signature than its own: damaged or changed") from error

@@ -113,7 +113,7 @@ def _embedded_all(embed: Embed, images: Tensor, batch: int = 256) -> Tensor:
 def _seen(config: GalleryAuditConfig) -> dict[str, str]:
     """View -> what the adversary sees, in words."""
     words = (
-        "the stored prototypes",
+        "the prototypes, stored or on devices",
         "answers with probability and distance",
         f"answers with the probability rounded to {config.step:g}",
         "answers with the label alone",

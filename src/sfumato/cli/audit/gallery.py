@@ -135,7 +135,7 @@ def _demanded(
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.errors import ConfigError
     from sfumato.protect.spec import portable
-    from sfumato.serve.answer_tables import has_table
+    from sfumato.serve.answer_tables import has_answers
     from sfumato.serve.models import load
     from sfumato.serve.served import code_of
 
@@ -161,7 +161,7 @@ def _demanded(
         return torch.from_numpy(served.run(served.prepare(release, demand)))
 
     estimate: Estimate | None = None
-    table = has_table(served) and not protection.draws_noise
+    table = has_answers(served) and not protection.draws_noise
     if served.codes is not None:
         codes, weight = served.codes, served.codes.weight(code_of(protection.spec))
 

@@ -42,7 +42,7 @@ from sfumato.device.client.outgoing import Failed
 from sfumato.device.client.sources import Source
 from sfumato.errors import needs_extra
 from sfumato.wire.messages import ClassifierInfo, ClassSummary, ModelInfo
-from sfumato.wire.tables import AnswerTable
+from sfumato.wire.tables import Table
 
 with needs_extra("the client", "serve"):
     import httpx
@@ -300,19 +300,18 @@ class _Service(ABC, Generic[_Transport]):
         return self._conversation.classify(sources, classifier, top, batch, failed)
 
     @_Method
-    def answer_table(
-        self, *, classifier: str | None = None, known: AnswerTable | None = None
-    ) -> Steps[AnswerTable]:
-        """Fetch the signed table of answers to every code, for sfumato.device.client.look_up.
+    def answer_table(self, *, classifier: str | None = None, known: Table | None = None) -> Steps[Table]:
+        """Fetch the signed table for sfumato.device.client.look_up.
 
-        For codes of at most 16 bits, without noise. The first signing key is pinned in the ledger.
+        For codes of at most 16 bits, the answers to all of them; for other codes and private features, the
+        prototypes of the classes. The first signing key is pinned in the ledger.
 
         Args:
             classifier: a name; None for the client's own.
             known: an earlier table: it is returned if the classifier has not changed.
 
         Raises:
-            ServiceError: also if the classifier has no table.
+            ServiceError: also if the classifier has no table, as those of models that only the service runs.
             ConfigError: another key signs than before.
         """
         return self._conversation.table(classifier, known)

@@ -62,7 +62,7 @@ from sfumato.wire.messages import (
     ImageAnswer,
     ModelInfo,
 )
-from sfumato.wire.tables import AnswerTable
+from sfumato.wire.tables import Table
 
 Batch = Literal["shuffled", "level"]
 
@@ -355,15 +355,15 @@ class Conversation:
         path = yield from self._path(classifier)
         return (yield from self._ask(list[ClassSummary], Request("GET", f"{path}/classes", again=True)))
 
-    def table(self, classifier: str | None, known: AnswerTable | None) -> Steps[AnswerTable]:
-        """Fetch the answer table of a classifier; returns `known` if it is current."""
+    def table(self, classifier: str | None, known: Table | None) -> Steps[Table]:
+        """Fetch the table of a classifier; returns `known` if it is current."""
         name = self._default if classifier is None else classifier
         info = yield from self._find(name)
         if info is None:
             raise _no_classifier(name)
         if known is not None and known.header.classifier != info.id:
             known = None
-        tag = None if known is None else known.version_tag
+        tag = None if known is None else known.header.version_tag
         request = Request("GET", f"{_path_of(info)}/table", again=True, known=tag)
         content = yield from exchange(request, self.url, retries=self._retries)
         try:
