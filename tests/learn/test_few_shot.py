@@ -1,4 +1,6 @@
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -15,20 +17,11 @@ from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import Release, expand, parse
 
-TINY = FewShotConfig(
-    way=5,
-    shot=2,
-    queries=3,
-    epochs=3,
-    episodes_per_epoch=4,
-    patience=9,
-    validation_way=3,
-    validation_shot=2,
-    validation_queries=3,
-    validation_episodes=10,
-    denoiser_depth=3,
-    denoiser_width=8,
-)
+JUDGED = {"validation_way": 3, "validation_shot": 2, "validation_queries": 3, "validation_episodes": 10}
+SHORT = {"epochs": 3, "episodes_per_epoch": 4, "patience": 9, "denoiser_depth": 3, "denoiser_width": 8}
+TINY = FewShotConfig(way=5, shot=2, queries=3, **SHORT, **JUDGED)
+BRIEF = replace(TINY, epochs=1)
+LONGER = replace(TINY, episodes_per_epoch=20, denoiser_depth=None)
 
 
 def train(data, spec="gaussian:sigma=40", config=TINY, **more):
@@ -39,6 +32,19 @@ def train(data, spec="gaussian:sigma=40", config=TINY, **more):
         config,
         validation=data.split("validation"),
         **more,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(small_glyphs):
+    """Trains as `train` does, each setting once; a test gets its own copy."""
+    once = cache(lambda spec, config: train(small_glyphs, spec, config))
+    return lambda spec="gaussian:sigma=40", config=BRIEF: deepcopy(once(spec, config))
+
+
+def evaluate(model, data, *, episodes, way=5, shot=2, queries=3, **more):
+    return few_shot.evaluate(
+        model, data.split("test"), way=way, shot=shot, queries=queries, episodes=episodes, **more
     )
 
 
@@ -84,33 +90,17 @@ def test_without_denoiser_the_loss_does_not_look_at_the_clean_images(small_glyph
     assert len(losses) == 1
 
 
-def test_training_learns(small_glyphs):
-    config = replace(TINY, epochs=3, episodes_per_epoch=20, denoiser_depth=None)
-    trained = train(small_glyphs, "none", config)
-    untrained = few_shot.make_untrained(1, config, [parse("none")])
-    test = small_glyphs.split("test")
-    scores = [
-        few_shot.evaluate(m, test, way=5, shot=2, queries=5, episodes=200) for m in (untrained, trained)
-    ]
-    assert scores[1].mean > scores[0].mean + 0.1
-    assert scores[1].mean > 0.8
+def test_training_learns(small_glyphs, trained):
+    start, end = few_shot.make_untrained(1, LONGER, [parse("none")]), trained("none", LONGER)
+    before, after = (evaluate(m, small_glyphs, queries=5, episodes=200).mean for m in (start, end))
+    assert after > before + 0.1
+    assert after > 0.8
 
 
-def test_a_model_trained_on_protected_images_beats_a_clean_trained_one_on_them(small_glyphs):
-    config = replace(TINY, epochs=3, episodes_per_epoch=20, denoiser_depth=None)
-    protection = parse("gaussian:sigma=120")
-    test = small_glyphs.split("test")
+def test_a_model_trained_on_protected_images_beats_a_clean_trained_one_on_them(small_glyphs, trained):
+    how = {"shot": 5, "queries": 5, "episodes": 200, "protection": parse("gaussian:sigma=120")}
     clean, protected = (
-        few_shot.evaluate(
-            train(small_glyphs, spec, config),
-            test,
-            way=5,
-            shot=5,
-            queries=5,
-            episodes=200,
-            protection=protection,
-        )
-        for spec in ("none", "gaussian:sigma=120")
+        evaluate(trained(spec, LONGER), small_glyphs, **how) for spec in ("none", "gaussian:sigma=120")
     )
     assert protected.mean - protected.half_width > clean.mean + clean.half_width
 
@@ -126,7 +116,7 @@ def test_a_model_trained_on_protected_images_beats_a_clean_trained_one_on_them(s
         ("dp-pix:cell=2,4,epsilon=3", 3),  # and here before there is any
     ],
 )
-def test_a_stopped_run_goes_on_exactly(small_glyphs, tmp_path, spec, pretraining):
+def test_a_stopped_run_goes_on_exactly(small_glyphs, tmp_path, trained, spec, pretraining):
     config = replace(TINY, pretraining_epochs=pretraining)
     checkpoint = tmp_path / "run.checkpoint"
 
@@ -144,7 +134,7 @@ def test_a_stopped_run_goes_on_exactly(small_glyphs, tmp_path, spec, pretraining
     resumed = train(
         small_glyphs, spec, config, checkpoint=checkpoint, progress=lambda done, _: first.append(done)
     )
-    whole = train(small_glyphs, spec, config)
+    whole = trained(spec, config)
     assert first[0] == 2 * TINY.episodes_per_epoch + 1
     assert torch.equal(weights(resumed), weights(whole))
     assert resumed.card == whole.card
@@ -174,8 +164,8 @@ def test_training_stops_after_patience_and_keeps_the_best_epoch(small_glyphs, mo
     assert torch.equal(weights(model), seen[1])
 
 
-def test_an_artefact_gives_the_same_model_back(small_glyphs, tmp_path):
-    model = train(small_glyphs, config=replace(TINY, epochs=1))
+def test_an_artefact_gives_the_same_model_back(small_glyphs, tmp_path, trained):
+    model = trained()
     model.save(tmp_path / "model.safetensors")
     loaded = few_shot.load(tmp_path / "model.safetensors")
     images = small_glyphs.images[:10]
@@ -221,18 +211,13 @@ def test_training_moves_no_global_random_state(small_glyphs):
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_the_interval_narrows_with_the_root_of_the_episodes(small_glyphs):
-    model = train(small_glyphs, config=replace(TINY, epochs=1))
-    test = small_glyphs.split("test")
-    widths = [
-        few_shot.evaluate(model, test, way=5, shot=2, queries=3, episodes=n).half_width for n in (100, 1600)
-    ]
+def test_the_interval_narrows_with_the_root_of_the_episodes(small_glyphs, trained):
+    widths = [evaluate(trained(), small_glyphs, episodes=n).half_width for n in (100, 1600)]
     assert widths[0] / widths[1] == pytest.approx(4, rel=0.3)
 
 
-def test_accuracy_reads_as_a_sentence(small_glyphs):
-    model = train(small_glyphs, config=replace(TINY, epochs=1))
-    text = str(few_shot.evaluate(model, small_glyphs.split("test"), way=5, shot=2, queries=3, episodes=20))
+def test_accuracy_reads_as_a_sentence(small_glyphs, trained):
+    text = str(evaluate(trained(), small_glyphs, episodes=20))
     assert text.endswith("(5-way 2-shot, 20 episodes, gaussian:sigma=40)")
 
 
@@ -253,6 +238,9 @@ def test_too_few_classes_are_said_before_training(small_glyphs):
         ({"cell": 0}, "cell=0: at least 1, for every pixel, or null for the protection's"),
         ({"pretraining_epochs": -1}, "pretraining_epochs=-1: from 0 to epochs=200"),
         ({"pretraining_epochs": 4, "epochs": 3}, "pretraining_epochs=4: from 0 to epochs=3"),
+        ({"widths": (32, 64, 128, 256)}, "only resnet12 has widths, and the encoder is conv4: leave"),
+        ({"encoder": "resnet12", "widths": (32, 64)}, "four numbers of at least 1, such as 32, 64, 128, 256"),
+        ({"encoder": "resnet12", "widths": (0, 1, 1, 1)}, "four numbers of at least 1"),
     ],
 )
 def test_impossible_settings_are_refused(setting, message):
@@ -344,7 +332,7 @@ def means_of_cells(images, cell):
 )
 def test_the_networks_see_exactly_the_values_that_were_released(spec, size):
     released = parse(spec).release(photographs(3, *size), seeded_noise(0))
-    seen = untrained(spec).seen(released.images())
+    seen = untrained(spec).prepare(released.images())
     # A mean of equal numbers is that number, up to rounding in float32.
     torch.testing.assert_close(seen, released.values / 255, atol=1e-6, rtol=0)
 
@@ -356,7 +344,7 @@ def test_of_several_cells_the_networks_see_the_largest_that_both_are_made_of():
         released = parse(f"pixelize:cell={cell}").release(photographs(2, 21, 26), seeded_noise(0))
         values = released.values.repeat_interleave(cell // 2, 2).repeat_interleave(cell // 2, 3)
         torch.testing.assert_close(
-            model.seen(released.images()), values[:, :, :11, :13] / 255, atol=1e-6, rtol=0
+            model.prepare(released.images()), values[:, :, :11, :13] / 255, atol=1e-6, rtol=0
         )
 
 
@@ -365,7 +353,7 @@ def test_without_cells_in_the_release_every_pixel_is_seen_unless_cells_are_asked
     model = untrained("gaussian:sigma=40", replace(TINY, cell=cell))
     images = photographs(2, 20, 30)
     assert model.cell == seen
-    torch.testing.assert_close(model.seen(images), means_of_cells(images / 255, seen))
+    torch.testing.assert_close(model.prepare(images), means_of_cells(images / 255, seen))
 
 
 def test_at_a_cell_of_1_the_pipeline_is_that_of_full_resolution(small_glyphs):
@@ -389,18 +377,16 @@ def test_at_a_cell_of_1_the_pipeline_is_that_of_full_resolution(small_glyphs):
     assert not torch.equal(weights(pixelized), weights(train(small_glyphs, "pixelize:cell=2")))
 
 
-def test_cells_are_trained_on_and_classified(small_glyphs):
-    config = replace(TINY, epochs=3, episodes_per_epoch=20, denoiser_depth=None)
-    test = small_glyphs.split("test")
-    accuracy = few_shot.evaluate(
-        train(small_glyphs, "pixelize:cell=2", config), test, way=5, shot=2, queries=5, episodes=100
-    )
+def test_cells_are_trained_on_and_classified(small_glyphs, trained):
+    accuracy = evaluate(trained("pixelize:cell=2", LONGER), small_glyphs, queries=5, episodes=100)
     assert accuracy.mean > 0.6  # chance is 0.2
 
 
 @pytest.mark.parametrize(("cell", "used"), [(None, 2), (1, 1), (4, 4)])
-def test_the_cell_survives_the_artefact_and_so_does_what_was_asked_for(small_glyphs, tmp_path, cell, used):
-    model = train(small_glyphs, "pixelize:cell=2", replace(TINY, epochs=1, cell=cell))
+def test_the_cell_survives_the_artefact_and_so_does_what_was_asked_for(
+    small_glyphs, tmp_path, trained, cell, used
+):
+    model = trained("pixelize:cell=2", replace(TINY, epochs=1, cell=cell))
     model.save(tmp_path / "model.safetensors")
     loaded = few_shot.load(tmp_path / "model.safetensors")
     loaded.save(tmp_path / "again.safetensors")
@@ -496,7 +482,7 @@ def test_the_last_maps_are_about_as_large_as_at_full_resolution(encoder, cell):
     model = untrained(
         f"pixelize:cell={cell}", replace(TINY, encoder=encoder, denoiser_depth=None), channels=1
     )
-    seen = model.seen(photographs(1, 84, 84, 1))
+    seen = model.prepare(photographs(1, 84, 84, 1))
     side = seen.shape[2] // 2**model.encoder.pools
     full = 84 // 2**4
     assert full / 2**0.5 < side < full * 2**0.5
@@ -522,24 +508,8 @@ def test_a_network_of_other_widths_is_read_as_it_was_written(small_glyphs, tmp_p
     assert torch.equal(again.embed(images), model.embed(images))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"widths": (32, 64, 128, 256)},
-            "only resnet12 has widths, and the encoder is conv4: leave",
-        ),
-        ({"encoder": "resnet12", "widths": (32, 64)}, "four numbers of at least 1, such as 32, 64, 128, 256"),
-        ({"encoder": "resnet12", "widths": (0, 1, 1, 1)}, "four numbers of at least 1"),
-    ],
-)
-def test_widths_that_no_encoder_has_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        FewShotConfig(**settings)
-
-
-def test_the_card_has_the_validation_curve_of_which_the_best_epoch_is_kept(small_glyphs):
-    card = train(small_glyphs).card
+def test_the_card_has_the_validation_curve_of_which_the_best_epoch_is_kept(trained):
+    card = trained(config=TINY).card
     assert len(card["curve"]) == card["epochs"]
     assert max(card["curve"]) == card["validation_accuracy"]
 
@@ -583,8 +553,8 @@ def test_cells_of_4_and_more_need_at_most_a_quarter_of_the_operations(cell):
 RANGE = "gaussian:sigma=10,150"
 
 
-def test_the_networks_of_a_range_are_told_which_protection_it_is(small_glyphs):
-    model = train(small_glyphs, RANGE)
+def test_the_networks_of_a_range_are_told_which_protection_it_is(small_glyphs, trained):
+    model = trained(RANGE)
     mild, strong = model.conditions.protections
     images = small_glyphs.images[:6]
     assert not torch.allclose(model.embed(images, mild), model.embed(images, strong))
@@ -607,8 +577,8 @@ def test_a_range_without_denoiser_denoises_nothing_and_need_not_be_told(small_gl
 
 
 @pytest.mark.parametrize("spec", [RANGE, "dp-pix:cell=2,4,epsilon=1,9"])
-def test_an_artefact_of_a_range_gives_the_same_model_back(small_glyphs, tmp_path, spec):
-    model = train(small_glyphs, spec, replace(TINY, epochs=1))
+def test_an_artefact_of_a_range_gives_the_same_model_back(small_glyphs, tmp_path, trained, spec):
+    model = trained(spec)
     model.save(tmp_path / "model.safetensors")
     loaded = few_shot.load(tmp_path / "model.safetensors")
     assert loaded.specs == tuple(each.spec for each in expand(spec))
@@ -617,8 +587,7 @@ def test_an_artefact_of_a_range_gives_the_same_model_back(small_glyphs, tmp_path
         assert torch.equal(loaded.embed(images, protection), model.embed(images, protection))
         assert torch.equal(loaded.denoise(images, protection), model.denoise(images, protection))
         assert loaded.weight(protection) == model.weight(protection)
-    test = small_glyphs.split("test")
-    found = [few_shot.evaluate(m, test, way=5, shot=2, queries=3, episodes=20) for m in (loaded, model)]
+    found = [evaluate(m, small_glyphs, episodes=20) for m in (loaded, model)]
     assert found[0] == found[1]
 
 
@@ -650,11 +619,8 @@ def test_one_protection_in_a_list_is_that_protection(small_glyphs):
     )
     assert torch.equal(weights(alone), weights(listed))
     assert alone.card == listed.card
-    test = small_glyphs.split("test")
-    found = [
-        few_shot.evaluate(alone, test, way=5, shot=2, queries=3, episodes=20, protection=given)
-        for given in (None, protection, [protection], (protection,))
-    ]
+    ways = (None, protection, [protection], (protection,))
+    found = [evaluate(alone, small_glyphs, episodes=20, protection=given) for given in ways]
     assert len(set(found)) == 1
 
 
@@ -674,14 +640,8 @@ def test_an_image_with_stronger_noise_weighs_less(small_glyphs):
 def test_the_weight_of_another_protection_is_that_of_the_nearest(small_glyphs):
     model = untrained("gaussian:sigma=10,40,160", channels=1)
     model.card["weights"] = dict(zip(model.specs, (1.0, 2.0, 3.0), strict=True))
-    assert [model.weight(parse(f"gaussian:sigma={s}")) for s in (2, 19, 21, 79, 81, 900)] == [
-        1,
-        1,
-        2,
-        2,
-        3,
-        3,
-    ]
+    found = [model.weight(parse(f"gaussian:sigma={s}")) for s in (2, 19, 21, 79, 81, 900)]
+    assert found == [1, 1, 2, 2, 3, 3]
 
 
 @dataclass(frozen=True)
@@ -709,7 +669,7 @@ def test_a_test_mixes_protections_evenly_and_releases_every_image_once(small_gly
     test = small_glyphs.split("test")
     WatchedNoise.released.clear()
     # 400 episodes, which draw every one of the 96 images, many times.
-    few_shot.evaluate(model, test, way=5, shot=2, queries=3, episodes=400, weighted=False)
+    evaluate(model, small_glyphs, episodes=400, weighted=False)
     images = [image for image, _ in WatchedNoise.released]
     assert sorted(images) == sorted(image.numpy().tobytes() for image in test.images)
     counts = [sum(sigma == each for _, sigma in WatchedNoise.released) for each in sigmas]
@@ -755,8 +715,8 @@ def test_an_episode_of_one_half_counts_for_that_half_alone():
     assert [mean for mean, _ in accuracy.halves] == [0.75, 1.0]
 
 
-def test_weights_are_all_that_weighting_changes(small_glyphs, monkeypatch):
-    model = train(small_glyphs, RANGE, replace(TINY, epochs=1))
+def test_weights_are_all_that_weighting_changes(small_glyphs, monkeypatch, trained):
+    model = trained(RANGE)
     judged = []
 
     def answers(embeddings, places, *, shot, weights=None, refusal=None):
@@ -767,7 +727,7 @@ def test_weights_are_all_that_weighting_changes(small_glyphs, monkeypatch):
     monkeypatch.setattr(few_shot.testing, "answers_of_episodes", answers)
     test = small_glyphs.split("test")
     for weighted in (True, False):
-        few_shot.evaluate(model, test, way=5, shot=4, queries=3, episodes=400, weighted=weighted)
+        evaluate(model, small_glyphs, shot=4, episodes=400, weighted=weighted)
     (one, places, shares), (two, same, none) = judged
     assert none is None
     assert torch.equal(one, two)
@@ -782,14 +742,10 @@ def test_weights_are_all_that_weighting_changes(small_glyphs, monkeypatch):
     assert away[mild].mean() < 0.5 * away[~mild].mean()
 
 
-def test_equal_weights_are_none(small_glyphs):
-    model = train(small_glyphs, RANGE, replace(TINY, epochs=1))
+def test_equal_weights_are_none(small_glyphs, trained):
+    model = trained(RANGE)
     model.card["weights"] = dict.fromkeys(model.specs, 4.0)
-    test = small_glyphs.split("test")
-    weighted, plain = (
-        few_shot.evaluate(model, test, way=5, shot=4, queries=3, episodes=100, weighted=w)
-        for w in (True, False)
-    )
+    weighted, plain = (evaluate(model, small_glyphs, shot=4, episodes=100, weighted=w) for w in (True, False))
     assert weighted.mean == pytest.approx(plain.mean, abs=2 / (100 * 15))  # two guesses may turn by rounding
 
 
@@ -814,14 +770,10 @@ def test_mixed_images_are_released_each_by_its_own(small_glyphs):
         assert torch.equal(released[None], alone)
 
 
-def test_a_model_of_one_protection_weighs_others_alike(small_glyphs):
-    model = train(small_glyphs, "gaussian:sigma=40", replace(TINY, epochs=1))
-    mixed = expand("gaussian:sigma=10,150")
-    test = small_glyphs.split("test")
+def test_a_model_of_one_protection_weighs_others_alike(small_glyphs, trained):
+    mixed = expand(RANGE)
     weighted, plain = (
-        few_shot.evaluate(
-            model, test, way=5, shot=2, queries=3, episodes=50, protection=mixed, weighted=each
-        ).mean
+        evaluate(trained(), small_glyphs, episodes=50, protection=mixed, weighted=each).mean
         for each in (True, False)
     )
     assert weighted == pytest.approx(plain, abs=2 / (50 * 15))
@@ -838,37 +790,18 @@ def test_the_episodes_do_not_depend_on_the_protections(small_glyphs, monkeypatch
         ),
     )
     for spec in ("gaussian:sigma=40", "gaussian:sigma=10,20,40", "none"):
-        few_shot.evaluate(
-            model,
-            small_glyphs.split("test"),
-            way=5,
-            shot=2,
-            queries=3,
-            episodes=9,
-            protection=expand(spec),
-            weighted=False,
-        )
+        evaluate(model, small_glyphs, episodes=9, protection=expand(spec), weighted=False)
     assert torch.equal(drawn[0], drawn[1])
     assert torch.equal(drawn[0], drawn[2])
 
 
 def test_weights_that_were_never_measured_are_said_with_the_cure(small_glyphs):
     with pytest.raises(ConfigError, match="never measured: evaluate with weighted=False"):
-        few_shot.evaluate(
-            untrained(RANGE, channels=1), small_glyphs.split("test"), way=5, shot=2, queries=3, episodes=9
-        )
+        evaluate(untrained(RANGE, channels=1), small_glyphs, episodes=9)
 
 
 def test_several_protections_read_as_a_list(small_glyphs):
-    accuracy = few_shot.evaluate(
-        untrained(RANGE, channels=1),
-        small_glyphs.split("test"),
-        way=5,
-        shot=2,
-        queries=3,
-        episodes=9,
-        weighted=False,
-    )
+    accuracy = evaluate(untrained(RANGE, channels=1), small_glyphs, episodes=9, weighted=False)
     assert str(accuracy).endswith("9 episodes, gaussian:sigma=10, gaussian:sigma=150)")
 
 
@@ -946,7 +879,7 @@ def test_pretraining_learns_to_classify_and_to_tell_new_classes_apart_without_an
     config = replace(TINY, epochs=3, pretraining_epochs=3, episodes_per_epoch=30, denoiser_depth=None)
     checkpoint = tmp_path / "run.checkpoint"
     model = train(small_glyphs, "none", config, checkpoint=checkpoint)
-    data, test = small_glyphs.split("train"), small_glyphs.split("test")
+    data = small_glyphs.split("train")
     tensors, _ = artefacts.load(checkpoint, kind="few-shot checkpoint")
     _, codes = data.label("class").codes.unique(return_inverse=True)
     last = few_shot.make_untrained(1, config, [parse("none")], card=dict(model.card))
@@ -954,9 +887,7 @@ def test_pretraining_learns_to_classify_and_to_tell_new_classes_apart_without_an
     named = (last.embed(data.images) @ tensors["classifier"].T).argmax(1)
     assert (named == codes).double().mean() > 0.5  # of 26 classes
     start = few_shot.make_untrained(1, config, [parse("none")])
-    before, after = (
-        few_shot.evaluate(m, test, way=5, shot=2, queries=5, episodes=100).mean for m in (start, model)
-    )
+    before, after = (evaluate(m, small_glyphs, queries=5, episodes=100).mean for m in (start, model))
     assert after > before + 0.05
 
 
@@ -993,8 +924,8 @@ def test_patience_does_not_end_pretraining_nor_what_comes_after_at_once(small_gl
     assert train(small_glyphs, config=config).card["epochs"] == 5 + 2
 
 
-def test_the_card_tells_a_server_the_size_of_images_and_when_to_refuse(small_glyphs, tmp_path):
-    model = train(small_glyphs, "pixelize:cell=2", replace(TINY, epochs=1))
+def test_the_card_tells_a_server_the_size_of_images_and_when_to_refuse(tmp_path, trained):
+    model = trained("pixelize:cell=2")
     model.save(tmp_path / "m.safetensors")
     card = few_shot.load(tmp_path / "m.safetensors").card
     assert card["shape"] == [1, 16, 16]
