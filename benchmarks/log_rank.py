@@ -20,7 +20,7 @@ from sklearn.neighbors import NearestNeighbors
 from timing import Line, in_turn, show
 from torch import Tensor
 
-from sfumato.assess.log_rank import _whitened, density_log_posteriors, judge, nearest_neighbour_error
+from sfumato.assess.log_rank import _whiten, density_log_posteriors, judge, nearest_neighbour_error
 
 IDENTITIES, IMAGES, TESTS, DIMENSION = 10_000, 20, 20_000, 10
 MOST_SECONDS, MOST_MEMORY = 120, 2048  # of the full size, and MiB

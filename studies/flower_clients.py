@@ -87,7 +87,7 @@ def take_part(name: str, source: str, label: str, folder: Path, number: int) -> 
             return self.get_parameters(config), len(pictures), {}
 
     own = folder / f"client-{number}"
-    client = flower.recorded(Client(), own)  # the second
+    client = flower.record(Client(), own)  # the second
     start_client(server_address=ADDRESS, client=client.to_client(), insecure=True)
     save_file({"images": pictures, "labels": labels}, own / "truth.safetensors")
 

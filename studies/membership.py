@@ -25,7 +25,7 @@ from torch import Tensor
 
 import sfumato
 from sfumato import data, images
-from sfumato.attack.membership import by_person, judged
+from sfumato.attack.membership import by_person, judge
 from sfumato.audits.gallery import Embedded, GalleryAuditConfig, measure
 from sfumato.dp.private_mean import sigma_for
 from sfumato.learn.start import begin
@@ -85,7 +85,7 @@ def cell(photographs: list[Tensor], shot: int, norm: float) -> dict[str, Any]:
         for question, view in measured[0].found:
             of_seeds = [each.found[question, view] for each in measured]
             together, members = (torch.cat(part) for part in zip(*of_seeds, strict=True))
-            judgement = asdict(judged(together, members))
+            judgement = asdict(judge(together, members))
             judgement["rates"] = {f"{rate:g}": values for rate, values in judgement["rates"].items()}
             kept.setdefault(question, {})[view] = judgement
         result["defences"][name] = kept

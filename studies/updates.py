@@ -36,7 +36,7 @@ from sfumato.assess import similarity
 from sfumato.assess.matching import match
 from sfumato.attack import spear
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
-from sfumato.attack.updates import Update, load, recorded
+from sfumato.attack.updates import Update, load, record
 from sfumato.audits.findings import Report
 from sfumato.audits.update import Truth, UpdateAuditConfig, audit_update
 from sfumato.networks import LeNet
@@ -90,7 +90,7 @@ def trained(
             max_grad_norm=NORM,
             poisson_sampling=False,
         )
-    with torch.random.fork_rng(), recorded(model, images=len(pictures), optimiser=optimiser) as recording:
+    with torch.random.fork_rng(), record(model, images=len(pictures), optimiser=optimiser) as recording:
         torch.manual_seed(seed)  # of the noise: a study may repeat it, a release may not
         for _ in range(steps):
             optimiser.zero_grad()

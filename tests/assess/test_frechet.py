@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.linalg import sqrtm
 
-from sfumato.assess.frechet import Frechet, Moments, between, frechet_distance, of_gaussians
+from sfumato.assess.frechet import Frechet, Moments, distance_between, frechet_distance, of_gaussians
 from sfumato.errors import ConfigError, DataError
 
 
@@ -138,7 +138,7 @@ def in_parts(features, sizes):
 @pytest.mark.parametrize("dimension", [5, 40, 200])
 def test_features_in_parts_have_the_distance_of_all_together(sizes, dimension):
     first, second = drawn(100, dimension, 0, shift=30.0), drawn(80, dimension, 1)
-    found = between(in_parts(first, sizes), in_parts(second, 13))
+    found = distance_between(in_parts(first, sizes), in_parts(second, 13))
     together = frechet_distance(first, second)
     assert found.images == together.images == 80
     assert found.distance == pytest.approx(together.distance, rel=1e-9)
@@ -170,6 +170,6 @@ def test_moments_far_from_0_lose_no_digits():
 
 def test_parts_of_fewer_than_two_images_or_of_nan_are_refused():
     with pytest.raises(DataError, match="two images or more on each side, got 1"):
-        between(in_parts(drawn(1, 3, 0), 1), in_parts(drawn(5, 3, 0), 1))
+        distance_between(in_parts(drawn(1, 3, 0), 1), in_parts(drawn(5, 3, 0), 1))
     with pytest.raises(DataError, match="features that are not finite"):
         Moments().add(torch.tensor([[1.0, float("nan")]]))

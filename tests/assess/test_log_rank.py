@@ -350,7 +350,7 @@ def test_what_cannot_be_judged_is_refused():
     nan = train.clone()
     nan[:2, 1] = math.nan
     for message, arguments in (
-        ("1 identities says nothing", (train, torch.zeros_like(identities), test, truth * 0)),
+        ("1 identities is meaningless", (train, torch.zeros_like(identities), test, truth * 0)),
         ("1 of 8 identities have a single training feature.*leave these", (train, single, test, truth)),
         ("2 training features have values that are not finite", (nan, identities, test, truth)),
         ("2 test features have values", (train, identities, nan, truth)),
@@ -367,7 +367,7 @@ def test_posteriors_that_cannot_be_judged_are_refused():
     for message, arguments in (
         ("returned NaN", (logs * math.nan, identities)),
         ("for the columns 0 to 8", (logs, identities + 5)),
-        ("1 identities says nothing", (logs[:, :1], identities * 0)),
+        ("1 identities is meaningless", (logs[:, :1], identities * 0)),
         ("a row for each feature", (logs[0], identities)),
     ):
         with pytest.raises(DataError, match=message):

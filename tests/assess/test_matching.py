@@ -53,5 +53,5 @@ def test_as_many_reconstructions_as_originals_are_needed():
 def test_a_reconstruction_that_diverged_is_named():
     reconstructions = drawn(3, 0)
     reconstructions[2, 0, 0, 0] = torch.nan
-    with pytest.raises(DataError, match="image 2 is not finite: replace what an attack diverged on"):
+    with pytest.raises(DataError, match="image 2 is not finite: replace diverged images"):
         match(drawn(3, 0), reconstructions)

@@ -88,7 +88,7 @@ def test_images_without_a_partner_are_counted_and_three_are_named(tmp_path, phot
     with pytest.raises(
         DataError,
         match=r"3 of 4 images in .*photos and 2 of 3 in .*others have no partner of the same name, such as "
-        r"a, anna/d, anna__c: compare only those that pair with --common",
+        r"a, anna/d, anna__c: compare only the pairs with --common",
     ):
         find(photos, others)
 
@@ -100,7 +100,7 @@ def test_those_that_pair_can_be_taken(tmp_path, photos):
 
 
 def test_folders_without_a_common_name_are_refused(tmp_path, photos):
-    with pytest.raises(DataError, match="such as a, anna/d, anna__c: name folders with the same names below"):
+    with pytest.raises(DataError, match="such as a, anna/d, anna__c: name folders with the same file names"):
         find(photos, fill(tmp_path / "others", z=picture(0)), common=True)
 
 
@@ -114,7 +114,7 @@ def test_a_folder_that_is_not_there_or_has_no_images_is_refused(tmp_path, photos
     with pytest.raises(DataError, match="gone: no such folder"):
         find(photos, tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: no images in it, by their suffixes"):
+    with pytest.raises(DataError, match="empty: no images, by their suffixes"):
         find(tmp_path / "empty", photos)
 
 
@@ -453,7 +453,7 @@ def test_no_name_spoils_the_picture(tmp_path, name):
 
 
 def test_there_is_no_picture_of_no_numbers(tmp_path):
-    with pytest.raises(DataError, match="no pair has a number of SSIM"):
+    with pytest.raises(DataError, match="no pair has a value of SSIM"):
         pairs.draw(tmp_path / "worst.png", scored(SSIM, [math.nan]), SSIM)
     assert not (tmp_path / "worst.png").exists()
 

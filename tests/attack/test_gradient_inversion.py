@@ -17,7 +17,7 @@ from sfumato.attack.gradient_inversion import (
     INVERTING_GRADIENTS,
     InversionConfig,
     ThreatModel,
-    captured,
+    capture,
     invert,
     invert_all,
     optimise,
@@ -94,7 +94,7 @@ def test_what_is_shared_is_what_a_training_loop_leaves(name: str, training: bool
     images, labels = photographs(2, shape=(3, 9, 9)) if name == "convnet8" else photographs(2), TWO
     shared = share(model, images, labels)
     functional.cross_entropy(model(images), labels).backward()
-    left = captured(model)
+    left = capture(model)
     assert list(shared) == list(left)
     for key in shared:
         torch.testing.assert_close(shared[key], left[key])
@@ -161,12 +161,12 @@ def test_a_batch_norm_that_was_frozen_keeps_to_its_running_statistics_in_trainin
 def test_a_model_is_left_as_it_was(training: bool):
     model = densenet(training=training)
     functional.cross_entropy(model(photographs(2, 1)), TWO).backward()
-    before, gradients = state(model), captured(model)
+    before, gradients = state(model), capture(model)
     shared = share(model, photographs(2), TWO)
     invert(model, shared, ThreatModel(shape=SHAPE, batch=2), replace(GRAD_ATTACK, steps=2, labels="inferred"))
     assert model.training == training
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
-    assert all(torch.equal(each, gradients[name]) for name, each in captured(model).items())
+    assert all(torch.equal(each, gradients[name]) for name, each in capture(model).items())
     assert [type(each) for each in model.modules()] == [type(each) for each in densenet().modules()]
 
 
@@ -174,7 +174,7 @@ def test_gradients_are_captured_of_what_is_trained():
     model = lenet()
     model.body.requires_grad_(False)
     model(photographs()).sum().backward()
-    assert list(captured(model)) == ["head.weight", "head.bias"]
+    assert list(capture(model)) == ["head.weight", "head.bias"]
     assert list(share(model, photographs(), ONE)) == ["head.weight", "head.bias"]
 
 
@@ -598,7 +598,7 @@ def test_a_gradient_that_does_not_fit_is_refused(change: Callable, message: str)
 @pytest.mark.parametrize(
     ("knows", "config", "message"),
     [
-        (ThreatModel(shape=SHAPE), FEW, "labels='known', and the threat model has none: give them"),
+        (ThreatModel(shape=SHAPE), FEW, "labels='known', but the threat model has none: give them"),
         (KNOWS, replace(FEW, statistics=0.1), "statistics=0.1: no batch norm .* set it to 0"),
         (KNOWS, replace(FEW, layer_weights=(1.0,) * 7), "7 layer_weights for the 8 tensors"),
         (KNOWS, replace(FEW, layer_weights=(0.0,) * 8), "no entry of this gradient counts with noise=0"),
@@ -634,7 +634,7 @@ def test_a_model_whose_gradient_says_nothing_of_the_image_is_refused(config: Inv
 
 
 def test_a_search_that_runs_off_everywhere_says_so():
-    with pytest.raises(DataError, match="problem 0: no start led to finite numbers: take more restarts"):
+    with pytest.raises(DataError, match="problem 0: no start led to finite numbers: use more restarts"):
         invert(
             lenet(),
             share(lenet(), photographs(), ONE),
@@ -646,7 +646,7 @@ def test_a_search_that_runs_off_everywhere_says_so():
 
 def test_problems_of_one_call_differ_in_labels_and_statistics_alone():
     shared = share(lenet(), photographs(), ONE)
-    with pytest.raises(ConfigError, match="differ in no more than labels and statistics: call once for each"):
+    with pytest.raises(ConfigError, match="may differ in labels and statistics only: call once for each"):
         invert_all(lenet(), [shared] * 2, [KNOWS, replace(KNOWS, pruned=True)], FEW)
     for pair in ([], []), ([shared], [KNOWS] * 2):
         with pytest.raises(DataError, match="one of each, at least 1"):
@@ -661,4 +661,4 @@ def test_a_model_that_learns_nothing_shares_nothing():
     with pytest.raises(
         DataError, match=r"8 parameters have no gradient, such as body.0.weight: call this after"
     ):
-        captured(lenet())
+        capture(lenet())

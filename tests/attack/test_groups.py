@@ -11,24 +11,24 @@ CODES = torch.tensor([3] * 12 + [5] * 4 + [9] * 10)
 
 
 def test_groups_are_disjoint_and_of_one_person():
-    rows = groups.dealt(CODES, 5, seed=0)
+    rows = groups.split_into_groups(CODES, 5, seed=0)
     assert rows.shape == (4, 5)  # two of the first, none of the second, two of the third
     assert len(rows.unique()) == rows.numel()
     assert CODES[rows].tolist() == [[3] * 5] * 2 + [[9] * 5] * 2
 
 
 def test_groups_of_a_photograph_are_all_photographs():
-    assert sorted(groups.dealt(CODES, 1, seed=0).flatten().tolist()) == list(range(len(CODES)))
+    assert sorted(groups.split_into_groups(CODES, 1, seed=0).flatten().tolist()) == list(range(len(CODES)))
 
 
 def test_the_seed_decides_who_is_together():
-    one, again, other = (groups.dealt(CODES, 5, seed=seed) for seed in (0, 0, 1))
+    one, again, other = (groups.split_into_groups(CODES, 5, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
 
 
 def test_nobody_with_enough_is_no_group():
-    assert groups.dealt(CODES, 20, seed=0).shape == (0, 20)
+    assert groups.split_into_groups(CODES, 20, seed=0).shape == (0, 20)
 
 
 def test_two_services_have_photographs_of_the_people_of_whom_both_have_enough():
@@ -58,7 +58,7 @@ def noisy(people: int, each: int, noise: float, seed: int) -> tuple[Tensor, Tens
 
 
 def named(guesses: Guesses, truth: Tensor, size: int) -> float:
-    rows = groups.dealt(truth, size, seed=0)
+    rows = groups.split_into_groups(truth, size, seed=0)
     return (guesses.of_groups(rows).argmax(1) == truth[rows[:, 0]]).double().mean().item()
 
 
@@ -80,7 +80,7 @@ def test_equal_releases_tell_no_more_than_one():
 
 def test_a_group_of_one_has_the_similarities_of_its_probe():
     similarities, truth = noisy(5, 4, 1.0, 0)
-    rows = groups.dealt(truth, 1, seed=0)
+    rows = groups.split_into_groups(truth, 1, seed=0)
     guesses = Guesses("cosine", torch.arange(5), similarities)
     assert torch.equal(guesses.of_groups(rows).float(), similarities[rows[:, 0]])
 
@@ -88,7 +88,7 @@ def test_a_group_of_one_has_the_similarities_of_its_probe():
 def linked(first: Tensor, second: Tensor, codes: Tensor, learned: Tensor, size: int) -> dict[str, float]:
     """How often labels are linked, by cosines and by a model that learned of other people."""
     model = plda.train(learned[None], codes)
-    ways = {"cosine": groups.by_cosine(first, second), "plda": plda.matched(model, first, second)}
+    ways = {"cosine": groups.by_cosine(first, second), "plda": plda.match_by_plda(model, first, second)}
     sides = groups.sides(codes, codes, size, seed=0)
     right = torch.arange(len(sides.people))
     pairs = list(zip(sides.first, sides.second, strict=True))

@@ -105,7 +105,7 @@ def test_the_sum_of_local_steps_is_divided_by_them(faces: Tensor):
     [
         (
             lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()),
-            "last layer of this model is Conv2d: .* say which they are, or let them be optimised",
+            "last layer of this model is Conv2d: .* give the labels, or use labels='optimised'",
         ),
         (lambda: nn.Flatten(), "last layer of this model is without parameters"),
     ],

@@ -14,7 +14,7 @@ from sfumato.attack.membership import (
     Galleries,
     by_person,
     draw_galleries,
-    judged,
+    judge,
     lira,
     person_scores,
     photograph_scores,
@@ -47,7 +47,7 @@ def attack(view: str, shot: int, *, sigma: float = 0.0, attacked: int = 8) -> me
     prototypes = prototypes + sigma * torch.randn(prototypes.shape, generator=draw(4))
     scores = photograph_scores(own, prototypes, drawn.enrolled, view=view).flatten(1, 2)
     found, members = ratios(scores, drawn.photographs(6).flatten(1, 2), attacked=attacked)
-    return judged(found, members)
+    return judge(found, members)
 
 
 def test_a_stored_prototype_of_one_shot_is_its_photograph():
@@ -67,7 +67,7 @@ def test_noise_without_end_leaves_chance(view):
 def test_scores_that_tell_nothing_have_an_auc_of_a_half():
     members = torch.rand(40, 200, generator=draw(5)) < 0.5
     found, inside = ratios(torch.randn(40, 200, 2, generator=draw(6)), members, attacked=10)
-    result = judged(found, inside)
+    result = judge(found, inside)
     deviation = math.sqrt((2000 + 1) / (12 * result.members * result.others))  # of a rank sum
     assert abs(result.auc - 0.5) < 4 * deviation
     low, high = result.rates[0.01][1:]
@@ -111,7 +111,7 @@ def test_no_adversary_is_above_the_trade_off_curve_of_the_noise():
     support[0, :, 0, 0], support[1, :, 0, 0] = 5.0, -5.0  # clipped to 1
     noisy = noisy_means(support, clipping_norm=norm, sigma=sigma, draw=draw(10))
     inside = torch.tensor([True, False])[:, None].expand(2, trials)
-    found = judged(noisy[..., 0], inside, at=(0.01, 0.1))
+    found = judge(noisy[..., 0], inside, at=(0.01, 0.1))
     mu = mean_guarantee(shot, clipping_norm=norm, sigma=sigma).value
     for rate, (_, low, high) in found.rates.items():
         assert low <= stats.norm.cdf(
@@ -131,7 +131,7 @@ def test_the_noise_has_the_sensitivity_of_a_mean_and_the_stated_epsilon():
 
 def test_intervals_are_those_of_clopper_and_pearson():
     scores = torch.cat([torch.arange(100.0), torch.full((7,), 200.0), torch.zeros(13)])
-    found = judged(scores, torch.arange(120) >= 100)
+    found = judge(scores, torch.arange(120) >= 100)
     share, low, high = found.rates[0.01]
     exact = stats.binomtest(7, 20).proportion_ci(0.95, "exact")
     assert (share, low, high) == pytest.approx((7 / 20, exact.low, exact.high), abs=1e-9)
@@ -145,7 +145,7 @@ def test_a_person_who_is_enrolled_is_found_by_other_photographs_of_them():
     aucs = {}
     for view in membership.VIEWS:
         scores = person_scores(own[:, 3:], prototypes, drawn.enrolled, view=view)
-        aucs[view] = judged(*ratios(scores, drawn.enrolled, attacked=8)).auc
+        aucs[view] = judge(*ratios(scores, drawn.enrolled, attacked=8)).auc
     assert aucs["stored"] > 0.95
     assert aucs["full"] > 0.9
     assert aucs["label"] < aucs["full"]
@@ -172,7 +172,7 @@ def test_a_table_is_looked_at_near_the_code_of_a_photograph():
             sum((labels[apart == bits] == name).double().mean() for apart in near) / 2 for bits in range(3)
         ]
         assert known[gallery, 0].tolist() == pytest.approx(shares)
-    with pytest.raises(SpecError, match="a table is of codes of bits without noise"):
+    with pytest.raises(SpecError, match="a table needs codes of bits without noise"):
         photograph_scores(photographs(people=6, size=5), prototypes, drawn.enrolled, view=TABLE)
 
 
@@ -183,7 +183,7 @@ def test_a_table_tells_more_of_a_shot_than_one_label():
     found = {}
     for view in ("label", TABLE, "stored"):
         scores = photograph_scores(own, prototypes, drawn.enrolled, view=view).flatten(1, 2)
-        found[view] = judged(*ratios(scores, inside, attacked=8)).auc
+        found[view] = judge(*ratios(scores, inside, attacked=8)).auc
     assert found["label"] < found[TABLE] < found["stored"]
 
 
@@ -211,7 +211,7 @@ def test_people_with_too_few_photographs_are_left_out():
 
 
 def test_numbers_out_of_range_are_refused():
-    with pytest.raises(ConfigError, match="shot=7: at least 1, and at most the 6"):
+    with pytest.raises(ConfigError, match="shot=7: from 1 to the 6"):
         galleries(7)
     own, drawn = photographs(), galleries(1, count=4)
     with pytest.raises(ConfigError, match="no view is called 'all'"):

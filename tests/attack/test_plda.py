@@ -86,8 +86,8 @@ def test_two_sets_of_photographs_are_compared_alike_from_either_side():
     first, second = (photographs([3] * 4, seed=seed)[0][0] for seed in (1, 2))
     rows = torch.arange(12).reshape(4, 3)
     there, back = (
-        plda.matched(model, first, second)(rows, rows),
-        plda.matched(model, second, first)(rows, rows),
+        plda.match_by_plda(model, first, second)(rows, rows),
+        plda.match_by_plda(model, second, first)(rows, rows),
     )
     torch.testing.assert_close(there, back.T)
 

@@ -295,7 +295,7 @@ def test_a_face_network_needs_its_weights_and_a_detector(recogniser):
 
 @pytest.mark.parametrize("name", FILES)
 def test_conv4_has_neither_weights_nor_a_detector(name):
-    with pytest.raises(ConfigError, match=rf"conv4: {name}={FILES[name]}: only a face network has them"):
+    with pytest.raises(ConfigError, match=rf"conv4: {name}={FILES[name]}: only a face network has one"):
         AdversaryConfig(**{name: FILES[name]})
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sfumato.attack.reidentify import AdversaryConfig, train_recogniser
-from sfumato.attack.saturation import Validation, held_out, train
+from sfumato.attack.saturation import Validation, hold_out, train
 
 
 class Number(nn.Module):
@@ -92,18 +92,18 @@ def test_a_figure_that_is_no_number_leaves_the_last_weights():
 
 def test_a_tenth_of_the_people_is_held_out_whole():
     people = people_of(40, 5)
-    held = held_out(people, most=1000, seed=3)
+    held = hold_out(people, most=1000, seed=3)
     assert len(people[held].unique()) == 4
     assert not set(people[held].tolist()) & set(people[~held].tolist())
-    assert torch.equal(held, held_out(people, most=1000, seed=3))
-    assert not torch.equal(held, held_out(people, most=1000, seed=4))
+    assert torch.equal(held, hold_out(people, most=1000, seed=3))
+    assert not torch.equal(held, hold_out(people, most=1000, seed=4))
 
 
 def test_few_people_are_held_out_where_they_have_many_photographs_and_none_of_few():
     assert (
-        len(torch.arange(40).repeat_interleave(5)[held_out(people_of(40, 5), most=1, seed=0)].unique()) == 2
+        len(torch.arange(40).repeat_interleave(5)[hold_out(people_of(40, 5), most=1, seed=0)].unique()) == 2
     )
-    assert not held_out(people_of(9, 5), most=100, seed=0).any()
+    assert not hold_out(people_of(9, 5), most=100, seed=0).any()
 
 
 def people_of(count, photographs):
@@ -113,7 +113,7 @@ def people_of(count, photographs):
 def test_a_recogniser_is_never_trained_on_those_who_are_held_out():
     people = people_of(20, 4)
     # Whoever is held out is white, and all others are black: a step on white images would be seen.
-    held = held_out(people, most=256, seed=0)
+    held = hold_out(people, most=256, seed=0)
     images = torch.zeros(80, 1, 16, 16, dtype=torch.uint8)
     images[held] = 255
     trained_on = []

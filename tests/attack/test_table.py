@@ -104,7 +104,7 @@ def test_a_probe_alone_is_named_as_the_table_names_it():
     probes = releases(p, identities, 4, 7)
     table = by_table(releases(p, identities, 3, 1), identities, probes, identities)
     posteriors = table.of_groups(torch.arange(9)[:, None])
-    torch.testing.assert_close(table.named(posteriors, identities).mean(0), table.right)
+    torch.testing.assert_close(table.success(posteriors, identities).mean(0), table.right)
 
 
 def test_several_outputs_together_name_whom_bayes_rule_names():

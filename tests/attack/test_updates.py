@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from sfumato.attack.gradient_inversion import captured, share
+from sfumato.attack.gradient_inversion import capture, share
 from sfumato.attack.updates import (
     LocalTraining,
     Noise,
@@ -21,7 +21,7 @@ from sfumato.attack.updates import (
     load,
     of_gradient,
     of_states,
-    recorded,
+    record,
     save,
 )
 from sfumato.errors import ConfigError, DataError
@@ -73,7 +73,7 @@ def same(first: Any, second: Any) -> None:
 
 def test_a_recording_has_the_change_and_how_the_client_trained():
     model, before = network(), network().state_dict()
-    with recorded(model, images=6) as recording:
+    with record(model, images=6) as recording:
         fit(model)
     update = recording.update
     assert update.training == LocalTraining(images=6, steps=6, rate=0.1, batch=2)
@@ -84,10 +84,10 @@ def test_a_recording_has_the_change_and_how_the_client_trained():
 def test_one_step_on_all_images_is_the_gradient_of_the_batch():
     model = network()
     expected = share(model, IMAGES, LABELS)
-    with recorded(model) as recording:
+    with record(model) as recording:
         fit(model, epochs=1, batch=6)
     assert recording.update.training == LocalTraining(images=6, steps=1, rate=0.1)
-    _, update = recording.update.fitted(network())
+    _, update = recording.update.fit(network())
     gradient = update.gradient
     assert gradient is not None
     for name in expected:
@@ -97,7 +97,7 @@ def test_one_step_on_all_images_is_the_gradient_of_the_batch():
 @pytest.mark.parametrize("options", [{"momentum": 0.9}, {"weight_decay": 0.1}])
 def test_an_optimiser_that_is_more_than_sgd_is_not_taken_for_it(options):
     model = network()
-    with recorded(model, images=6) as recording:
+    with record(model, images=6) as recording:
         fit(model, **options)
     assert not recording.update.training.plain
     assert recording.update.gradient is None
@@ -105,7 +105,7 @@ def test_an_optimiser_that_is_more_than_sgd_is_not_taken_for_it(options):
 
 def test_images_that_are_looked_at_in_between_do_not_count_as_a_batch():
     model = network()
-    with recorded(model) as recording:
+    with record(model) as recording:
         model.eval()
         model(IMAGES[:1])
         model.train()
@@ -125,23 +125,23 @@ def test_a_noisy_step_of_opacus_is_recorded_with_its_noise():
         module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data_loader=data,
         noise_multiplier=1.5, max_grad_norm=2.0, poisson_sampling=False,
     )  # fmt: skip
-    with recorded(model, images=6, optimiser=optimiser) as recording:
+    with record(model, images=6, optimiser=optimiser) as recording:
         for images, labels in data:
             functional.cross_entropy(private(images), labels).backward()
             optimiser.step()
     assert recording.update.noise == Noise(noise_multiplier=1.5, clipping_norm=2.0)
     assert (recording.update.training.steps, recording.update.training.rate) == (1, 0.5)
-    noisy = captured(model)
+    noisy = capture(model)
     same({name: 0.5 * each for name, each in noisy.items()}, dict(recording.update.change))
 
 
 def test_a_block_in_which_nothing_trains_or_nobody_knows_on_how_many_images_is_refused():
-    with pytest.raises(DataError, match="no optimiser made a step"), recorded(network()):
+    with pytest.raises(DataError, match="no optimiser made a step"), record(network()):
         pass
     model = network()
     with (
-        pytest.raises(DataError, match="several steps do not show how many images the client has"),
-        recorded(model),
+        pytest.raises(DataError, match="the number of images is unknown after several steps"),
+        record(model),
     ):
         fit(model)
 
@@ -152,7 +152,7 @@ def test_a_block_in_which_nothing_trains_or_nobody_knows_on_how_many_images_is_r
 def test_a_flower_client_returns_what_it_did_and_its_updates_lie_in_a_folder(tmp_path):
     given = arrays(network())
     expected, images, _ = Client().fit(copy.deepcopy(given), {})
-    client = flower.recorded(Client(), tmp_path / "updates")
+    client = flower.record(Client(), tmp_path / "updates")
     for _ in range(2):
         returned, count, _ = client.fit(copy.deepcopy(given), {})
         assert count == images
@@ -160,7 +160,7 @@ def test_a_flower_client_returns_what_it_did_and_its_updates_lie_in_a_folder(tmp
     first, second = (load(tmp_path / "updates" / f"update-{number}.safetensors") for number in (1, 2))
     assert first.training == LocalTraining(images=6, steps=6, rate=0.1, batch=2)
     same(first.change, second.change)
-    fitted, update = first.fitted(nn.Sequential(*network()))
+    fitted, update = first.fit(nn.Sequential(*network()))
     assert list(update.change) == [name for name, _ in network().named_parameters()]
     same(fitted.state_dict(), network().state_dict())
     trained = dict(zip(network().state_dict(), map(torch.tensor, expected), strict=True))
@@ -190,7 +190,7 @@ def test_a_mod_records_a_message_with_arrays_and_lets_others_pass(tmp_path):
     mod(message(network()), None, train)
     update = load(tmp_path / "update-1.safetensors")
     assert update.training.images == 6
-    _, fitted = update.fitted(network())
+    _, fitted = update.fit(network())
     assert len(fitted.change) == len(list(network().parameters()))
 
 
@@ -219,7 +219,7 @@ def test_arrays_without_names_keep_their_order_beyond_ten(tmp_path):
     state: dict[str, Tensor] = model.state_dict()
     np.savez(tmp_path / "update.npz", *[tensor.numpy() for tensor in state.values()])
     found = load(tmp_path / "update.npz", training=LocalTraining(images=1))
-    _, fitted = found.fitted(model)
+    _, fitted = found.fit(model)
     same(fitted.change, state)
 
 
@@ -265,7 +265,7 @@ def test_a_file_that_could_run_code_is_damaged_or_says_nothing_is_refused(tmp_pa
 )
 def test_an_update_of_another_model_is_refused(change, message: str):
     with pytest.raises(DataError, match=message):
-        of_gradient(change, images=1).fitted(network())
+        of_gradient(change, images=1).fit(network())
 
 
 @pytest.mark.parametrize(

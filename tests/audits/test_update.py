@@ -202,7 +202,7 @@ def test_where_nothing_was_sent_no_label_is_read(silent: str):
     labels = finding(report, "labels")
     assert (labels.verdict, labels.sentence) == (
         "not shown",
-        "No label was read: the gradient of 3 is 0 everywhere: it tells no class.",
+        "No label was read: the gradient of 3 is 0 everywhere and tells no class.",
     )
     assert (report.sentence == "The update is 0 everywhere: no image and no label is in it.") == (not silent)
     assert (finding(report, "exact").verdict == "leaks") == bool(silent)
@@ -216,24 +216,24 @@ def test_names_that_wrappers_give_are_those_of_the_model(wrapper: str):
     # On either side, and around a part of it.
     wrapped = nn.Module()
     wrapped.add_module("module", seeded("mlp"))
-    _, fitted = of_gradient(gradient, images=1).fitted(wrapped)
+    _, fitted = of_gradient(gradient, images=1).fit(wrapped)
     assert set(fitted.change) == {f"module.{name}" for name in gradient}
     parts = {name.replace("1.", "1._checkpoint_wrapped_module."): each for name, each in gradient.items()}
-    assert set(of_gradient(parts, images=1).fitted(seeded("mlp"))[1].change) == set(gradient)
+    assert set(of_gradient(parts, images=1).fit(seeded("mlp"))[1].change) == set(gradient)
 
 
 def test_names_that_fit_twice_or_not_at_all_are_refused():
     gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
     with pytest.raises(DataError, match=r"the update has module\.9\.weight, which the model does not have"):
-        of_gradient({**gradient, "module.9.weight": torch.zeros(1)}, images=1).fitted(seeded("mlp"))
+        of_gradient({**gradient, "module.9.weight": torch.zeros(1)}, images=1).fit(seeded("mlp"))
     twice = {**gradient, "module.1.weight": gradient["1.weight"]}
     with pytest.raises(DataError, match=r"the update has module\.1\.weight, which the model does not have"):
-        of_gradient(twice, images=1).fitted(seeded("mlp"))
+        of_gradient(twice, images=1).fit(seeded("mlp"))
 
 
 def test_a_model_in_16_bits_is_read_in_32():
     gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
-    model, fitted = of_gradient(gradient, images=1).fitted(seeded("mlp").half())
+    model, fitted = of_gradient(gradient, images=1).fit(seeded("mlp").half())
     assert {each.dtype for each in (*model.parameters(), *fitted.change.values())} == {torch.float32}
     assert torch.equal(fitted.change["1.weight"], gradient["1.weight"])
 
@@ -253,7 +253,7 @@ def test_a_sum_over_the_batch_is_read_as_its_mean_and_a_scaled_loss_is_refused()
         audited("mlp", scaled, Truth(images, labels), search_steps=0, draws=1), "labels"
     ).sentence
     assert "larger than cross-entropy of 8 images can make it" in sentence
-    assert "the loss was scaled: undo that first" in sentence
+    assert "undo the scaling of the loss first" in sentence
 
 
 def test_a_label_that_the_loss_does_not_single_out_is_not_called_certain():

@@ -277,7 +277,7 @@ def test_a_file_by_which_farther_would_be_more_alike_is_refused(file: Path, tmp_
         wrong: dict[str, Tensor] = {**tensors, name: tensors[name].clone()}
         wrong[name][place] = -1
         artefacts.save(tmp_path / "w.safetensors", wrong, card)
-        with pytest.raises(ArtefactError, match="is below 0, where farther would be more alike: train"):
+        with pytest.raises(ArtefactError, match="is below 0, so that farther would be more alike: train"):
             measures.load(tmp_path / "w.safetensors")
 
 

@@ -1,11 +1,11 @@
-"""How far metrics agree with people, metrics with each other, and people among themselves.
+"""Agreement of metrics with people, of metrics with each other, and of people with each other.
 
-Source: SemSim (docs/papers.md, "SemSim"), Sec. 4.2 and 5, Table 1 and Fig. 3. There one number stands for a
-model under attack: the mean of a metric over its reconstructions, or the share of these that people
-recognise. Models are ranked by both, and the ranks compared.
+Source: SemSim (docs/papers.md, "SemSim"), Sec. 4.2 and 5, Table 1 and Fig. 3. One number stands for a model
+under attack: the mean of a metric over its reconstructions, or the share of these that people recognise.
+Models are ranked by both, and the ranks compared.
 
-The paper gives no intervals. They are printed here: with its 14 models, each is about 0.3 to either side.
-Beside a correlation with annotators stands how far these agree with themselves: `split_half_reliability`.
+The paper gives no intervals. Here they are given: with its 14 models, each is about 0.3 to either side. A
+correlation with annotators should be compared with their self-agreement: `split_half_reliability`.
 """
 
 import math
@@ -20,14 +20,14 @@ from torch import Tensor
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
 LEAKAGE_SIGNS: Mapping[str, int] = {"psnr": 1, "ssim": 1, "mse": -1, "lpips": -1, "fid": -1, "semsim": -1}
-"""Metric -> 1 where it rises as more leaks, -1 where it falls."""
+"""Metric -> 1 if it rises as more leaks, -1 if it falls."""
 
 NO_MAJORITY: Final = None
 
 _RESAMPLES = 10_000
 _SPLITS = 100
 _RESAMPLES_OF_A_SPLIT = 1000
-_LEAST_MODELS = 3  # two are always ranked alike or the other way round
+_LEAST_MODELS = 3  # two are always ranked equally or in reverse
 
 _Answer = TypeVar("_Answer", bound=Hashable)
 
@@ -54,14 +54,14 @@ class Correlation:
 
 @dataclass(frozen=True)
 class RankCorrelations:
-    """How far two rankings of the same models agree.
+    """The agreement of two rankings of the same models.
 
     Attributes:
-        spearman: rho, the correlation of the ranks (Spearman 1904), equal scores sharing their mean rank.
-        kendall: tau-b, pairs in the same order less pairs in the other, over those not tied (Kendall 1945).
-        models: how many were ranked.
-        left_out: the share of the resamples that rank nothing, since all models drawn are tied; the
-            intervals are over the others.
+        spearman: rho, the correlation of the ranks (Spearman 1904); equal scores share their mean rank.
+        kendall: tau-b, concordant minus discordant pairs, over those not tied (Kendall 1945).
+        models: the number ranked.
+        left_out: the share of the resamples without a ranking, since all their models are tied; the intervals
+            are over the others.
     """
 
     spearman: Correlation
@@ -92,7 +92,7 @@ def rank_correlations(
     """Correlate the ranking of n models by a metric with that by people. The sign is kept, as in Table 1.
 
     Args:
-        scores: (n,) one score a model; infinite ones have a rank as any other.
+        scores: (n,) one score a model; infinite ones are ranked like others.
         people: (n,) the share of its reconstructions that people recognise.
         generator: draws the models of the 10,000 resamples.
 
@@ -103,7 +103,7 @@ def rank_correlations(
     if len(ours) != len(theirs):
         raise DataError(f"{len(ours)} scores and {len(theirs)} of people: give one of each for every model")
     count = len(ours)
-    times = _drawn(count, _RESAMPLES, generator)
+    times = _draw(count, _RESAMPLES, generator)
     values = _correlations(ours, theirs, torch.ones(1, count, dtype=torch.float64))  # (2, 1)
     resampled = _correlations(ours, theirs, times)  # (2, resamples)
     ranked = resampled[:, resampled.isfinite().all(0)]
@@ -122,18 +122,18 @@ def paired_difference(
     *,
     generator: torch.Generator,
 ) -> Correlation:
-    """By how much Kendall's tau-b of a metric with people exceeds that of another, over the same n models.
+    """Compare two metrics: the difference of their Kendall's tau-b with people, over the same n models.
 
-    The interval is of the difference: both are correlated in the same resamples of models, so that what makes
-    models hard for both cancels. Two separate intervals that overlap do not say that metrics are alike.
+    The interval is of the difference: both are correlated in the same resamples of models, so that models
+    hard for both cancel. Two separate intervals that overlap do not show that metrics are equal.
 
     Args:
-        scores, others: (n,) of two metrics, each turned so that it rises with what people recognise.
+        scores, others: (n,) of two metrics, each signed so that it rises with recognition.
         people: see rank_correlations.
         generator: draws the models of the 10,000 resamples.
 
     Raises:
-        DataError: as rank_correlations.
+        DataError: as in rank_correlations.
     """
     value, resampled = _differences(scores, others, people, generator)
     return _with_interval(value, resampled)
@@ -141,7 +141,7 @@ def paired_difference(
 
 @dataclass(frozen=True)
 class Ranked:
-    """The models of one data set, ranked by people and by two metrics that rise with what is recognised.
+    """The models of one data set, with two metrics that rise with recognition, and people's judgement.
 
     Attributes:
         scores, others: (n,) of the metrics.
@@ -154,17 +154,17 @@ class Ranked:
 
 
 def mean_difference(sets: Sequence[Ranked], *, generator: torch.Generator) -> Correlation:
-    """By how much Kendall's tau-b of a metric exceeds that of another, on average over data sets.
+    """Compare two metrics: the mean difference of their Kendall's tau-b, over data sets.
 
-    The models of each data set are drawn anew by themselves (a stratified bootstrap), the same ones for both
-    metrics; see paired_difference. The interval is over models: data sets are those that are given.
+    The models of each data set are resampled separately (a stratified bootstrap), the same for both metrics;
+    see paired_difference. The interval is over models: the data sets are fixed.
 
     Args:
         sets: one or more data sets.
         generator: draws the models of the 10,000 resamples of each.
 
     Raises:
-        DataError: no data set, or one as paired_difference refuses it.
+        DataError: no data set, or an error of paired_difference.
     """
     if not sets:
         raise DataError("no data set to average over: give the models of one or more")
@@ -185,7 +185,7 @@ def _differences(
     people: Sequence[float] | Tensor,
     generator: torch.Generator,
 ) -> tuple[float, Tensor]:
-    """The difference of two taus with people, and that of (R,) resamples, NaN where one ranks nothing."""
+    """Return the difference of two taus with people, and that of (R,) resamples, NaN without a ranking."""
     orders = [_orders(*each) for each in (("scores", scores), ("others", others), ("people", people))]
     if len({len(order) for order in orders}) > 1:
         raise DataError(
@@ -198,31 +198,31 @@ def _differences(
     def taus(times: Tensor) -> Tensor:
         return _correlations(ours, judged, times)[1] - _correlations(theirs, judged, times)[1]
 
-    return taus(whole).item(), taus(_drawn(len(ours), _RESAMPLES, generator))
+    return taus(whole).item(), taus(_draw(len(ours), _RESAMPLES, generator))
 
 
 def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> RankCorrelations:
-    """How far the ranking of n models by annotators agrees with that by as many others like them.
+    """Estimate how well the ranking of n models by annotators agrees with that by as many other annotators.
 
-    What a model is judged by is cut into two halves at random, and the two rankings are correlated. Half of
-    the judgements rank worse than all of them: Spearman (1910) and Brown (1910) say by how much, r of all =
-    2 r / (1 + r). Theirs is of product-moment correlations, so also of rho; tau is taken for the r of a
-    normal pair that has it, r = sin(pi tau / 2) (Greiner 1909; Kruskal 1958), and back. The mean over 100
-    cuts.
+    The judgements of a model are split into two random halves, and the two rankings are correlated. Half of
+    the judgements rank worse than all: Spearman (1910) and Brown (1910) say by how much, r of all = 2 r / (1
+    + r), for product-moment correlations, so also for rho; tau is converted to the r of a normal pair with
+    it, r = sin(pi tau / 2) (Greiner 1909; Kruskal 1958), and back. The result is the mean over 100 splits.
 
     No metric can be expected to agree with annotators more than they do with themselves: the correlation with
-    a metric without fault is the square root of this reliability (Spearman 1904).
+    a perfect metric is the square root of this reliability (Spearman 1904).
 
     Args:
-        judged: (n, J) float, what each judgement says of each model, such as 1 for recognised: J judges, or
-            J images that all models were shown. Halves are of columns, so they answer for what columns are.
-        generator: draws the cuts, and the models of the 1,000 resamples of each.
+        judged: (n, J) float, each judgement of each model, such as 1 for recognised: by J judges, or on J
+            images that all models were shown. Halves are of columns, so that they represent the columns'
+            kind.
+        generator: draws the splits, and the models of the 1,000 resamples of each.
 
     Returns:
-        Both coefficients for all J, with intervals over models and cuts.
+        both coefficients for all J, with intervals over models and splits.
 
     Raises:
-        DataError: fewer than 3 models or 2 columns, no numbers, or halves that rank nothing.
+        DataError: fewer than 3 models or 2 columns, values that are not numbers, or halves without a ranking.
     """
     if judged.ndim != 2 or len(judged) < _LEAST_MODELS or judged.shape[1] < 2:
         raise DataError(
@@ -230,7 +230,7 @@ def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> Ran
             "or more, and 2 judgements or more of each"
         )
     if not bool(judged.isfinite().all()):
-        raise DataError("judgements that are not finite: leave out columns that are not complete")
+        raise DataError("judgements are not finite: leave out incomplete columns")
     judgements = judged.double()
     models, columns = judgements.shape
     whole = torch.ones(1, models, dtype=torch.float64)
@@ -239,12 +239,12 @@ def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> Ran
         order = torch.randperm(columns, generator=generator)
         halves = [judgements[:, half].mean(1) for half in (order[: columns // 2], order[columns // 2 :])]
         ours, theirs = ((each[:, None] > each).double() - (each[:, None] < each).double() for each in halves)
-        values.append(_lengthened(_correlations(ours, theirs, whole)[:, 0]))  # (2,)
-        times = _drawn(models, _RESAMPLES_OF_A_SPLIT, generator)
-        resampled.append(_lengthened(_correlations(ours, theirs, times)))  # (2, R)
+        values.append(_lengthen(_correlations(ours, theirs, whole)[:, 0]))  # (2,)
+        times = _draw(models, _RESAMPLES_OF_A_SPLIT, generator)
+        resampled.append(_lengthen(_correlations(ours, theirs, times)))  # (2, R)
     rho, tau = torch.stack(values).nanmean(0).tolist()
     if math.isnan(rho):
-        raise DataError(f"every half of the judgements says the same of all {models} models: none is ranked")
+        raise DataError(f"every half of the judgements is the same for all {models} models: none is ranked")
     drawn = torch.cat(resampled, dim=1)
     ranked = drawn[:, drawn.isfinite().all(0)]
     (low, lower), (high, higher) = _ends(ranked).tolist()
@@ -252,15 +252,15 @@ def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> Ran
     return RankCorrelations(Correlation(rho, low, high), Correlation(tau, lower, higher), models, left_out)
 
 
-def _lengthened(correlations: Tensor) -> Tensor:
-    """Spearman-Brown for twice as many judgements. (2, ...) rho and tau -> the same."""
+def _lengthen(correlations: Tensor) -> Tensor:
+    """Extrapolate to twice as many judgements by Spearman-Brown. (2, ...) rho and tau -> the same."""
     halves = torch.stack([correlations[0], torch.sin(correlations[1] * math.pi / 2)])
     rho, normal = (2 * halves / (1 + halves)).clamp(-1, 1)
     return torch.stack([rho, torch.asin(normal) * 2 / math.pi])
 
 
 def agreement(metric: str, correlations: RankCorrelations) -> RankCorrelations:
-    """The correlations turned so that 1 is full agreement with people: those of a distance change sign.
+    """Sign correlations so that 1 is full agreement with people: those of a distance change sign.
 
     Raises:
         ConfigError: no such metric in LEAKAGE_SIGNS.
@@ -276,10 +276,10 @@ def metric_matrix(scores: Mapping[str, Sequence[float] | Tensor]) -> MetricMatri
     """Compare the rankings of n models by several metrics; the sign is kept.
 
     Args:
-        scores: metric -> (n,) its score of each model.
+        scores: maps a metric to its (n,) scores of the models.
 
     Raises:
-        DataError: as rank_correlations.
+        DataError: as in rank_correlations.
     """
     orders = {name: _orders(name, values) for name, values in scores.items()}
     lengths = {name: len(order) for name, order in orders.items()}
@@ -291,17 +291,17 @@ def metric_matrix(scores: Mapping[str, Sequence[float] | Tensor]) -> MetricMatri
 
 
 def krippendorff_alpha(answers: Sequence[Sequence[Hashable | None]]) -> float | None:
-    """How far annotators agree beyond chance: alpha for nominal data.
+    """Measure the agreement of annotators beyond chance: alpha for nominal data.
 
     Source: Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", Sec. C: any number of annotators,
     answers may be missing.
 
     Args:
-        answers: items, each with the answer of every annotator; None where there is none.
+        answers: items, each with the answer of every annotator, or None.
 
     Returns:
-        1 where all agree, 0 where they agree as often as by chance, below where less. None where nothing can
-        be said: no item has two answers, or all answers are the same, so that chance would agree as well.
+        1 if all agree, 0 if they agree as often as by chance, below 0 if less. None if undefined: no item has
+        two answers, or all answers are the same, so that chance would agree as well.
     """
     every: Counter[Hashable] = Counter()
     disagreement = 0.0
@@ -315,7 +315,7 @@ def krippendorff_alpha(answers: Sequence[Sequence[Hashable | None]]) -> float | 
 
 
 def majority(answers: Sequence[Sequence[_Answer | None]]) -> list[_Answer | None]:
-    """What more than half of those who answered say of each item; NO_MAJORITY at a tie, or without answers.
+    """Return the majority answer to each item; NO_MAJORITY for a tie, or without answers.
 
     Args:
         answers: as for krippendorff_alpha.
@@ -329,12 +329,12 @@ def majority(answers: Sequence[Sequence[_Answer | None]]) -> list[_Answer | None
 
 
 def _unequal_pairs(counts: Counter[Hashable]) -> int:
-    """Ordered pairs of answers that differ."""
+    """Count ordered pairs of different answers."""
     return counts.total() ** 2 - sum(count**2 for count in counts.values())
 
 
 def _orders(name: str, values: Sequence[float] | Tensor) -> Tensor:
-    """(n, n) float64: 1 where a row's model scores above that of the column, -1 where below, else 0."""
+    """Compare scores: (n, n) float64, 1 if the row's model is above the column's, -1 if below, else 0."""
     scores = torch.as_tensor(values, dtype=torch.float64)
     if scores.ndim != 1 or len(scores) < _LEAST_MODELS:
         raise DataError(
@@ -343,42 +343,42 @@ def _orders(name: str, values: Sequence[float] | Tensor) -> Tensor:
     if scores.isnan().any():
         at = int(scores.isnan().nonzero()[0])
         raise DataError(f"{name}: the score of model {at} is not a number: leave the model out everywhere")
-    # Not the sign of a difference: that of two infinite scores is no number.
+    # Not the sign of a difference: that of two infinite scores is not a number.
     orders = (scores[:, None] > scores).double() - (scores[:, None] < scores).double()
     if not orders.any():
         raise DataError(f"{name}: all {len(scores)} models score {scores[0]:g}, which ranks none of them")
     return orders
 
 
-def _drawn(models: int, resamples: int, generator: torch.Generator) -> Tensor:
-    """(R, n) float64: how often each model is in each resample."""
+def _draw(models: int, resamples: int, generator: torch.Generator) -> Tensor:
+    """Draw resamples: (R, n) float64 counts of each model in each."""
     drawn = torch.randint(models, (resamples, models), generator=generator)
     times = torch.zeros(resamples, models, dtype=torch.float64)
     return times.scatter_add_(1, drawn, torch.ones_like(times))
 
 
 def _ends(resampled: Tensor) -> Tensor:
-    """The 95% interval over the last axis. (..., R) -> (2, ...)."""
+    """Return the 95% interval over the last axis. (..., R) -> (2, ...)."""
     return resampled.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64), dim=-1)
 
 
 def _correlations(ours: Tensor, theirs: Tensor, times: Tensor) -> Tensor:
-    """Spearman's rho and Kendall's tau-b of resamples. -> (2, R), NaN where one side is all tied.
+    """Compute Spearman's rho and Kendall's tau-b of resamples. -> (2, R), NaN if one side is all tied.
 
-    A mean rank is (1 + n + those below - those above) / 2: the sums of the rows of `_orders` are the ranks,
-    doubled and about their mean.
+    A mean rank is (1 + n + those below - those above) / 2: the row sums of `_orders` are the doubled ranks,
+    centred.
 
     Args:
         ours, theirs: (n, n), see _orders.
-        times: (R, n) how often each model is in each resample.
+        times: (R, n) counts of each model in each resample.
     """
 
     def product(one: Tensor, other: Tensor) -> Tensor:
-        """The sum over models in a resample. (R, n), (R, n) -> (R,)."""
+        """Sum over the models of a resample. (R, n), (R, n) -> (R,)."""
         return (times * one * other).sum(1)
 
     def pairs(orders: Tensor) -> Tensor:
-        """The sum over pairs of models in a resample. (n, n) -> (R,)."""
+        """Sum over the pairs of models of a resample. (n, n) -> (R,)."""
         return ((times @ orders) * times).sum(1)
 
     our_ranks, their_ranks = times @ ours.T, times @ theirs.T  # (R, n)

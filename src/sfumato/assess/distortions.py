@@ -1,11 +1,11 @@
-"""The distortions that people were shown: of photographs, each of a strength of its own.
+"""The distortions of photographs that people were shown, each with a strength.
 
 Source: Geirhos et al. 2018, "Generalisation in humans and deep neural networks", NeurIPS, Sec. 2 and
-appendix, and the code published with it, which decides where the paper is silent and where the two differ.
+appendix, and the code published with it, which decides if the paper is silent or the two differ.
 
-All take (N, C, H, W) floats in [0, 1], C of 1 or 3, and give (N, 1, H, W), grey. Lengths are in pixels of a
-photograph 224 wide, and scaled to others. Left out: eidolons, which need a library of their own; false
-colours, which need the measured curve of the experiment's monitor; and JPEG, as which some were shown.
+All take (N, C, H, W) floats in [0, 1], C of 1 or 3, and return (N, 1, H, W), grey. Lengths are in pixels of a
+photograph 224 wide, and scaled to others. Omitted: eidolons, which need their own library; false colours,
+which need the measured curve of the experiment's monitor; and JPEG, the format of some photographs.
 """
 
 import math
@@ -17,12 +17,12 @@ from sfumato.assess.people import CONTRAST, SIDE
 from sfumato.errors import ConfigError
 
 _LUMA = (0.2125, 0.7154, 0.0721)  # of scikit-image, which the experiment used
-_MEAN = 0.4423  # grey level of the experiment's photographs, which surrounds them when they are filtered
-_CUT = 4  # where the Gaussian filter ends, in standard deviations
+_MEAN = 0.4423  # grey level of the experiment's photographs, which pads them for filtering
+_CUT = 4  # cut-off of the Gaussian filter, in standard deviations
 
 
 def grey(images: Tensor) -> Tensor:
-    """The photograph without colour, as in the experiment `colour`, condition `bw`."""
+    """Remove the colour of photographs, as in the experiment `colour`, condition `bw`."""
     if not images.is_floating_point() or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ConfigError(
             f"distortions take (N, C, H, W) floats in [0, 1] with 1 or 3 channels, got {tuple(images.shape)} "
@@ -35,14 +35,14 @@ def grey(images: Tensor) -> Tensor:
 
 
 def contrast(images: Tensor, *, level: float) -> Tensor:
-    """Everything drawn towards middle grey: (1 - level) / 2 + level * grey, with a level from 0 to 1."""
+    """Reduce the contrast towards middle grey: (1 - level) / 2 + level * grey, with a level from 0 to 1."""
     if not 0 <= level <= 1:
         raise ConfigError(f"level={level:g}: a contrast is from 0 (uniform grey) to 1 (unchanged)")
     return (1 - level) / 2 + level * grey(images)
 
 
 def uniform_noise(images: Tensor, generator: torch.Generator, *, width: float) -> Tensor:
-    """At a contrast of 30%, each pixel gets a number from [-width, width), and sums are clamped to [0, 1]."""
+    """Add noise from [-width, width) to each pixel at a contrast of 30%, clamped to [0, 1]."""
     if not width >= 0:
         raise ConfigError(f"width={width:g}: half the range of the noise is at least 0")
     faint = contrast(images, level=CONTRAST)
@@ -50,14 +50,14 @@ def uniform_noise(images: Tensor, generator: torch.Generator, *, width: float) -
 
 
 def low_pass(images: Tensor, *, deviation: float) -> Tensor:
-    """A Gaussian filter of this standard deviation, cut off at four of them, with mean grey around."""
+    """Apply a Gaussian filter, cut off at four standard deviations, padded with mean grey."""
     return _smooth(grey(images), deviation).clamp(0, 1)
 
 
 def high_pass(images: Tensor, *, deviation: float) -> Tensor:
-    """What the low pass takes away, moved to the mean grey of all photographs and clamped to [0, 1].
+    """Keep what a low pass removes, shifted to the mean grey of all photographs and clamped to [0, 1].
 
-    An infinite deviation, the experiment's `inf`, leaves the image as it is.
+    An infinite deviation, the experiment's `inf`, leaves the image unchanged.
     """
     clear = grey(images)
     if deviation == math.inf:
@@ -67,12 +67,12 @@ def high_pass(images: Tensor, *, deviation: float) -> Tensor:
 
 
 def phase_noise(images: Tensor, generator: torch.Generator, *, width: float) -> Tensor:
-    """Each phase of the Fourier transform moves by an angle from [-width, width) degrees.
+    """Shift each phase of the Fourier transform by an angle from [-width, width) degrees.
 
-    The mean stays, and for even sizes the highest frequency of each axis. The paper speaks of phases alone;
-    its code draws the angles a of a frequency and b of its conjugate apart and keeps the real part, so that
-    the amplitude shrinks to |cos((a + b) / 2)| of it, at 180 degrees to half of the power on average. People
-    saw what the code made, and so it is here. Sums are clamped to [0, 1].
+    The mean is kept, and for even sizes the highest frequency of each axis. The paper mentions phases only;
+    its code draws the angles a of a frequency and b of its conjugate separately and keeps the real part, so
+    that the amplitude shrinks to |cos((a + b) / 2)| of it, at 180 degrees to half of the power on average.
+    People saw the output of that code, so this does the same. Sums are clamped to [0, 1].
     """
     if not 0 <= width <= 180:
         raise ConfigError(f"width={width:g}: a phase moves by 0 to 180 degrees")
@@ -88,16 +88,16 @@ def phase_noise(images: Tensor, generator: torch.Generator, *, width: float) -> 
 
 
 def rotate(images: Tensor, *, degrees: int) -> Tensor:
-    """Turned counter-clockwise by a multiple of 90 degrees."""
+    """Turn counter-clockwise by a multiple of 90 degrees."""
     if degrees % 90:
         raise ConfigError(f"degrees={degrees}: photographs were turned by 0, 90, 180 or 270")
     return grey(images).rot90(degrees // 90, (2, 3))
 
 
 def equalise_power(images: Tensor) -> Tensor:
-    """Each image keeps its phases, and takes the mean amplitudes of all of them; clamped to [0, 1].
+    """Give each image the mean amplitudes of all, with its own phases; clamped to [0, 1].
 
-    The experiment's mean is over its own photographs, here it is over those of the batch.
+    The experiment averages over its own photographs; this averages over the batch.
     """
     spectrum = fft.fft2(grey(images))
     equal = torch.polar(spectrum.abs().mean(0, keepdim=True).expand(spectrum.shape), spectrum.angle())
@@ -106,7 +106,7 @@ def equalise_power(images: Tensor) -> Tensor:
 
 
 def _uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """From [-1, 1)."""
+    """Draw from [-1, 1)."""
     return 2 * torch.rand(shape, generator=generator) - 1
 
 
@@ -119,12 +119,12 @@ def _smooth(clear: Tensor, deviation: float) -> Tensor:
         return clear
     height, width = clear.shape[2:]
     rows, columns = (_weights(side, deviation * width / SIDE).to(clear) for side in (height, width))
-    # Less the grey that surrounds it the image is surrounded by zeros, which a matrix need not hold.
+    # After subtracting the padding grey, the padding is zero and needs no matrix entries.
     return _MEAN + rows @ (clear - _MEAN) @ columns.T
 
 
 def _weights(side: int, deviation: float) -> Tensor:
-    """(side, side): row i has the weights of all places in the filtered place i."""
+    """Return (side, side) weights: row i has those of all positions in the filtered position i."""
     reach = int(_CUT * deviation + 0.5)  # as SciPy rounds it
 
     def bell(distances: Tensor) -> Tensor:

@@ -1,16 +1,16 @@
-"""Log-rank privacy: how far down an adversary's list of guesses the right identity stands.
+"""Log-rank privacy: the rank of the right identity in an adversary's list of guesses.
 
 Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 5, Definition 10:
 
     LRP = E[ln r] / ln c,  r the rank of p(y|f) among those of all c identities, 1 for the likeliest.
 
-It is 0 where the first guess is always right. Whoever guesses blindly has ln(c!) / (c ln c), and not 1: it is
-reported beside. The posteriors may be anybody's: those of a kernel density in here, or of a trained network.
+It is 0 if the first guess is always right. A blind guesser has ln(c!) / (c ln c), not 1: it is reported as
+well. The posteriors may be anybody's: of the kernel density in this module, or of a trained network.
 
-Where the paper is silent or its code fails (SciPy's Scott bandwidth, densities that underflow to 0 / 0,
-covariances of fewer images than dimensions): one covariance for all identities, that of images around the
-mean of their identity, shrunk, whitens features by its Cholesky factor; each identity has the bandwidth of
-Silverman's rule for its own number of images; and all sums are of logarithms.
+Decisions for cases in which the paper is silent or its code fails (SciPy's Scott bandwidth, densities that
+underflow to 0 / 0, covariances of fewer images than dimensions): one covariance for all identities, of images
+around the mean of their identity, shrunk, whitens features by its Cholesky factor; each identity has the
+bandwidth of Silverman's rule for its own number of images; and all sums are of logarithms.
 """
 
 import math
@@ -24,24 +24,24 @@ from torch import Tensor
 from sfumato.errors import ConfigError, DataError
 
 PRIORS = ("uniform", "counts")
-BEYOND = (1, 5, 10)  # the k of which a result says how many are not among the k best
+BEYOND = (1, 5, 10)  # values of k for which a result reports how many are not among the k best
 
 _CELLS = 1 << 18  # kernels evaluated at a time: 2 MB, what the cache of a core holds
 _ROWS = 256  # test features at a time, at most
-_ABSENT = -1e300  # the logarithm of a kernel that is not there; an infinity would make 0 * inf of a product
-_FLOOR = 1e-6  # of a feature's variance: no direction is taken to be narrower
+_ABSENT = -1e300  # the logarithm of an absent kernel; an infinity would give 0 * inf in a product
+_FLOOR = 1e-6  # share of a feature's variance: the least of any direction
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where the right identity stands among the guesses at each of N features.
+    """The ranks of the right identities among the guesses for N features.
 
-    Identities that are equally likely share their places: each has each of them with the same chance. All
+    Equally likely identities share their ranks: each has each of these ranks with the same chance. All
     numbers here are expectations over that chance.
 
     Attributes:
-        above: (N,) int64, how many identities are likelier than the right one.
-        equal: (N,) int64, how many are as likely, itself included.
+        above: (N,) int64, number of identities likelier than the right one.
+        equal: (N,) int64, number of equally likely ones, including itself.
         identities: c.
     """
 
@@ -58,27 +58,27 @@ class Ranks:
     def logs(self) -> Tensor:
         """The mean of ln r of each, (N,) float64.
 
-        Not the logarithm of the mean rank: that is larger, so that an adversary who knows nothing, and finds
-        all equally likely, would seem to be worse than one who guesses.
+        This is not the logarithm of the mean rank, which is larger: an adversary who knows nothing, and finds
+        all equally likely, would seem worse than one who guesses.
         """
         above, equal = self.above.double(), self.equal.double()
         shared = (torch.lgamma(above + equal + 1) - torch.lgamma(above + 1)) / equal
         return torch.where(self.equal == 1, (above + 1).log(), shared)
 
     def beyond(self, k: int) -> float:
-        """How often the right identity is not among the k best."""
+        """Return how often the right identity is not among the k best."""
         return ((self.above + self.equal - k) / self.equal).double().clamp(0, 1).mean().item()
 
 
 def log_ranks(log_posteriors: Tensor, identities: Tensor) -> Ranks:
-    """The ranks of the right identities. Exact: they are counted.
+    """Count the exact ranks of the right identities.
 
     Args:
-        log_posteriors: (N, c), to any constant that a row shares; -inf for what is ruled out.
+        log_posteriors: (N, c), up to a constant for each row; -inf for excluded identities.
         identities: (N,) int64, the column of the right identity.
 
     Raises:
-        DataError: NaN, one identity, or columns that are not there.
+        DataError: NaN, a single identity, or missing columns.
     """
     if log_posteriors.ndim != 2 or identities.shape != log_posteriors.shape[:1]:
         raise DataError(
@@ -92,7 +92,7 @@ def log_ranks(log_posteriors: Tensor, identities: Tensor) -> Ranks:
             f"{log_posteriors.shape[1] - 1}: give the column of the right identity of each feature"
         )
     if log_posteriors.isnan().any():
-        raise DataError("log-posteriors that are not numbers: the adversary returned NaN")
+        raise DataError("log-posteriors are not numbers: the adversary returned NaN")
     right = log_posteriors.gather(1, identities[:, None])  # (N, 1)
     above, equal = (log_posteriors > right).sum(1), (log_posteriors == right).sum(1)
     return Ranks(above, equal, log_posteriors.shape[1])
@@ -100,16 +100,16 @@ def log_ranks(log_posteriors: Tensor, identities: Tensor) -> Ranks:
 
 @dataclass(frozen=True)
 class LogRank:
-    """How private features are, against one adversary.
+    """The privacy of features against one adversary.
 
     Attributes:
         lrp: log-rank privacy, 0 to 1.
-        low, high: its 95% interval over people, by the standard error of sums over the features of each:
-            those of one person are alike. 0 and 1 with features of one person alone; of no width where no
-            rank differs, which is not a proof that none would.
-        guessing: what blind guessing has, ln(c!) / (c ln c).
+        low, high: its 95% interval over people, by the standard error of sums over each person's features,
+            which are alike. 0 and 1 for features of one person; of zero width if no ranks differ, which does
+            not prove that none would.
+        guessing: the value of blind guessing, ln(c!) / (c ln c).
         mean, deviation: of r / c; blind guessing has (c + 1) / 2c and about 0.29.
-        beyond: k -> how often the right identity is not among the k best: k-anonymity as the paper reads it.
+        beyond: maps k to how often the right identity is not among the k best: the paper's k-anonymity.
         beyond_a_tenth: how often r is above c / 10, counted; compare normal_anonymity.
         nearest_neighbour_error: how often the nearest feature is of another identity; None if not measured.
         features, identities: N and c.
@@ -136,19 +136,19 @@ class LogRank:
 
 
 def normal_anonymity(mean: float, deviation: float, share: float) -> float:
-    """With what chance more than a share of the identities is likelier, IF r / c were normal.
+    """Return the chance that more than a share of identities is likelier, IF r / c were normal.
 
-    The (ε, δ)-like statement of Sec. 6.2, whose ε is `share` and whose δ is what is missing to 1. It is not
-    a guarantee: ranks are not normal, small ones being the more frequent, and it is an average over features.
-    `Ranks.beyond` counts instead. (The paper has 0.88 for a mean of 0.3, a deviation of 0.25 and a share of
-    0.1; it is 0.79.)
+    The (ε, δ)-like statement of Sec. 6.2: ε is `share`, and δ is 1 minus the result. It is not a guarantee:
+    ranks are not normal, since small ones are more frequent, and it averages over features. `Ranks.beyond`
+    counts instead. (The paper has 0.88 for a mean of 0.3, a deviation of 0.25 and a share of 0.1; it is
+    0.79.)
 
     Args:
         mean, deviation: of r / c.
         share: of the identities, 0 to 1.
 
     Raises:
-        ConfigError: a share that is not between 0 and 1.
+        ConfigError: the share is not between 0 and 1.
     """
     if not 0 <= share <= 1:
         raise ConfigError(f"share={share:g}: from 0 to 1, of the identities")
@@ -158,20 +158,20 @@ def normal_anonymity(mean: float, deviation: float, share: float) -> float:
 
 
 def guessing(identities: int) -> float:
-    """The log-rank privacy of whoever guesses blindly: ln(c!) / (c ln c). Raises DataError below 2."""
+    """Return the log-rank privacy of blind guessing: ln(c!) / (c ln c). Raises DataError below 2."""
     _check_count(identities)
     return math.lgamma(identities + 1) / (identities * math.log(identities))
 
 
 def judge(log_posteriors: Tensor | Iterable[Tensor], identities: Tensor) -> LogRank:
-    """The log-rank privacy against an adversary, from their posteriors.
+    """Compute the log-rank privacy against an adversary from their posteriors.
 
     Args:
-        log_posteriors: (N, c), or parts of it, row after row, which need never be there at once.
+        log_posteriors: (N, c), or an iterable of its rows in parts.
         identities: (N,) int64, the column of the right identity.
 
     Raises:
-        DataError: as log_ranks does; or rows are missing, or left over.
+        DataError: as log_ranks; or missing or surplus rows.
     """
     parts = [log_posteriors] if isinstance(log_posteriors, Tensor) else log_posteriors
     ranks, start = [], 0
@@ -194,21 +194,21 @@ def judge_features(
     *,
     priors: str = "uniform",
 ) -> LogRank:
-    """The log-rank privacy against a kernel density, and the 1-nearest-neighbour identity error.
+    """Compute the log-rank privacy against a kernel density, and the 1-nearest-neighbour error.
 
     Args:
         train_features, train_identities, test_features, priors: see density_log_posteriors.
         test_identities: (M,) int64, each of which is a training identity.
 
     Raises:
-        DataError: as density_log_posteriors does; or somebody is in the test features alone.
+        DataError: as density_log_posteriors; or an identity is only in the test features.
     """
     known = train_identities.unique()
     foreign = ~torch.isin(test_identities, known)
     if foreign.any():
         raise DataError(
             f"{len(test_identities[foreign].unique())} identities of the test features are in no training "
-            "feature: a rank is among known identities, so give some images of each to the adversary"
+            "feature: ranks are among known identities: give some images of each to the adversary"
         )
     chunks = density_log_posteriors(train_features, train_identities, test_features, priors=priors)
     result = judge(chunks, torch.searchsorted(known, test_identities))
@@ -219,15 +219,15 @@ def judge_features(
 def density_log_posteriors(
     train_features: Tensor, train_identities: Tensor, test_features: Tensor, *, priors: str = "uniform"
 ) -> Iterator[Tensor]:
-    """ln p(y|f) by a Gaussian kernel density for each identity, for some test features at a time.
+    """Yield ln p(y|f) by a Gaussian kernel density for each identity, for some test features at a time.
 
     p(f|y) = 1/n_y Σ_i N(f; f_i, σ_y I) of whitened features, σ_y = (4 / (n_y (d + 2)))^(2 / (d + 4)).
 
-    Guarantees finite numbers for finite float32 features, however far from all training features; memory for
+    Guarantees: finite numbers for finite float32 features, at any distance from training features; memory for
     some features at a time, never for all pairs.
 
     Args:
-        train_features: (N, d), what the adversary has of known identities.
+        train_features: (N, d), the adversary's features of known identities.
         train_identities: (N,) int64, any codes.
         test_features: (M, d).
         priors: "uniform", or "counts" of the training features.
@@ -236,13 +236,13 @@ def density_log_posteriors(
         (m, c) float64, in the order of the test features, the columns in ascending order of the codes.
 
     Raises:
-        DataError: features that are not numbers or of other dimensions, one identity, or one with a single
+        DataError: features that are not numbers or have other dimensions, one identity, or one with a single
             feature.
     """
     if priors not in PRIORS:
         raise ConfigError(f"priors={priors}: choose {' or '.join(PRIORS)}")
-    # Outside of the generator, so that mistakes are found when it is made.
-    train, test, codes, counts = _whitened(train_features, train_identities, test_features)
+    # Outside of the generator, so that errors are raised at once.
+    train, test, codes, counts = _whiten(train_features, train_identities, test_features)
     d = train.shape[1]
     variance = (4 / (counts.double() * (d + 2))) ** (2 / (d + 4))  # (c,)
     offset = -counts.double().log() - d / 2 * (2 * math.pi * variance).log()
@@ -265,8 +265,8 @@ def density_log_posteriors(
 def nearest_neighbour_error(
     train_features: Tensor, train_identities: Tensor, test_features: Tensor, test_identities: Tensor
 ) -> float:
-    """How often the nearest training feature, after whitening, is of another identity. See judge_features."""
-    train, test, _, _ = _whitened(train_features, train_identities, test_features)
+    """Return how often the nearest whitened training feature is of another identity. See judge_features."""
+    train, test, _, _ = _whiten(train_features, train_identities, test_features)
     kernels = torch.cat([train, -train.square().sum(1, keepdim=True) / 2], dim=1).T.contiguous()
     points = torch.cat([test, torch.ones(len(test), 1)], dim=1)
     wrong = 0
@@ -283,9 +283,9 @@ def nearest_neighbour_error(
 
 @dataclass(frozen=True)
 class Superiority:
-    """How much more privacy one curve has than another, at the accuracies that both reach.
+    """The additional privacy of one curve over another, at accuracies that both reach.
 
-    True where it is more at every one of them (Osia et al. 2018, Definition 11), and there are several.
+    True if it is more at every one of them (Osia et al. 2018, Definition 11), and there are several.
 
     Attributes:
         low, high: the accuracies that both reach.
@@ -303,17 +303,17 @@ class Superiority:
 
 
 def superior(curve: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]) -> Superiority:
-    """Whether an accuracy-privacy curve has Acc-Priv superiority over another, and by how much.
+    """Measure the Acc-Priv superiority of an accuracy-privacy curve over another.
 
-    The privacy of a curve at an accuracy is the best that it has at this accuracy or a higher one: a point
-    that another one beats in both is nobody's choice, and measured accuracies need not fall as noise grows.
-    Between these points privacy is interpolated.
+    The privacy of a curve at an accuracy is its best at this or a higher accuracy: nobody chooses a point
+    that another beats in both, and measured accuracies need not fall as noise grows. Between points privacy
+    is interpolated.
 
     Args:
         curve, other: (accuracy, privacy) for each amount of noise, in any order.
 
     Raises:
-        DataError: they share no accuracy, or a point is not a number.
+        DataError: they have no common accuracy, or a point is not a number.
     """
     one, two = _best_of_each(curve), _best_of_each(other)
     low, high = max(one[0, 0], two[0, 0]), min(one[-1, 0], two[-1, 0])
@@ -324,19 +324,17 @@ def superior(curve: Sequence[tuple[float, float]], other: Sequence[tuple[float, 
         )
     knots = np.unique(np.concatenate([[low, high], one[:, 0], two[:, 0]]))
     knots = knots[(knots >= low) & (knots <= high)]
-    # Linear between knots: the extremes are at knots, and the trapezoids are exact.
+    # Linear between knots: extremes are at knots, and trapezoids are exact.
     gains = np.interp(knots, one[:, 0], one[:, 1]) - np.interp(knots, two[:, 0], two[:, 1])
     mean = np.trapezoid(gains, knots) / (high - low) if high > low else gains[0]
     return Superiority(float(low), float(high), float(gains.min()), float(mean), float(gains.max()))
 
 
 def _best_of_each(curve: Sequence[tuple[float, float]]) -> np.ndarray:
-    """(P, 2), accuracies ascending, each with the highest privacy at it or above."""
+    """Return (P, 2) ascending accuracies, each with the highest privacy at or above it."""
     points = np.array(curve, dtype=np.float64).reshape(-1, 2)
     if not len(points) or not np.isfinite(points).all():
-        raise DataError(
-            "a curve is (accuracy, privacy) of each amount of noise, all numbers, and at least one"
-        )
+        raise DataError("a curve needs at least one (accuracy, privacy) point, all of them finite")
     points = points[np.lexsort((-points[:, 1], points[:, 0]))]
     points = points[np.unique(points[:, 0], return_index=True)[1]]
     points[:, 1] = np.maximum.accumulate(points[::-1, 1])[::-1]
@@ -351,7 +349,7 @@ def _result(ranks: Ranks, identities: Tensor) -> LogRank:
     sums = torch.zeros(len(people), dtype=torch.float64).index_add_(0, rows, shares - lrp)
     scale = len(people) / (len(people) - 1) if len(people) > 1 else math.inf
     half = 1.96 * math.sqrt(scale * sums.square().sum().item()) / count if len(people) > 1 else math.inf
-    # Over which feature it is, and over which of the places that equally likely identities share.
+    # Variance over features, and over the ranks that equally likely identities share.
     variance = ranks.means.var(correction=0) + ((ranks.equal.double() ** 2 - 1) / 12).mean()
     return LogRank(
         lrp=lrp,
@@ -369,11 +367,11 @@ def _result(ranks: Ranks, identities: Tensor) -> LogRank:
 
 def _check_count(identities: int) -> None:
     if identities < 2:
-        raise DataError(f"a rank among {identities} identities says nothing: give features of at least 2")
+        raise DataError(f"a rank among {identities} identities is meaningless: give features of at least 2")
 
 
-def _whitened(train: Tensor, identities: Tensor, test: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Features in which images of one identity have the covariance I around their mean.
+def _whiten(train: Tensor, identities: Tensor, test: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Whiten features: images of one identity have the covariance I around their mean.
 
     Shrunk by the oracle approximating estimator, which needs no setting (Chen et al. 2010, Eq. 23).
 
@@ -399,10 +397,10 @@ def _whitened(train: Tensor, identities: Tensor, test: Tensor) -> tuple[Tensor, 
     if single:
         raise DataError(
             f"{single} of {len(counts)} identities have a single training feature, and a density needs at "
-            "least 2: leave these identities out, or give more images of each"
+            "least 2: leave these identities out, or give more images of them"
         )
     centre, scale = train.double().mean(0), train.double().std(0)
-    scale = scale.where(scale > 0, 1.0)  # of a dimension that is constant
+    scale = scale.where(scale > 0, 1.0)  # for constant dimensions
     train, test = (train.double() - centre) / scale, (test.double() - centre) / scale
     d, freedom = train.shape[1], len(train) - len(counts)
     means = torch.zeros(len(counts), d, dtype=torch.float64).index_add_(0, codes, train) / counts[:, None]
@@ -419,20 +417,20 @@ def _whitened(train: Tensor, identities: Tensor, test: Tensor) -> tuple[Tensor, 
 
 
 def _log_densities(points: Tensor, kernels: Tensor, codes: Tensor, counts: Tensor) -> Iterator[Tensor]:
-    """ln of normalised sums of exp(points @ kernels) over the kernels of each identity.
+    """Yield the ln of normalised sums of exp(points @ kernels) over the kernels of each identity.
 
     Args:
         points: (M, D).
         kernels: (N, D).
         codes: (N,), the column of each kernel.
-        counts: (c,), how many each column has.
+        counts: (c,), the number of kernels of each column.
     """
     c, most = len(counts), int(counts.max())
     rows = max(1, min(_ROWS, (1 << 21) // c, _CELLS // most))
     order = codes.argsort(stable=True)
     starts = counts.cumsum(0) - counts
     blocks: list[tuple[Tensor, Tensor]] = []  # columns (b,), kernels (D, k * b): image by image
-    # Those with equally many images together, so that little is filled up.
+    # Columns with similar numbers of images are grouped, so that little is padded.
     for columns in counts.argsort(stable=True).split(max(1, _CELLS // (rows * most))):
         k = int(counts[columns].max())
         image = torch.arange(k)[:, None]
@@ -445,7 +443,7 @@ def _log_densities(points: Tensor, kernels: Tensor, codes: Tensor, counts: Tenso
     for part in points.split(rows):
         found = torch.empty(len(part), c, dtype=torch.float64)
         for columns, block in blocks:
-            # Memory that is reused: asking the system for it anew costs more than the arithmetic.
+            # Memory is reused: allocating it again costs more than the arithmetic.
             flat = room[: len(part) * block.shape[1]].view(len(part), -1)
             logs = torch.mm(part, block, out=flat).view(len(part), -1, len(columns))  # (m, k, b)
             highest = logs.amax(1)

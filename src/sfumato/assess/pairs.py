@@ -1,4 +1,4 @@
-"""Two folders held against each other: every pair of images by every measure, and which pairs leak most."""
+"""Compare two folders: every pair of images by every measure, and the pairs that leak most."""
 
 import math
 import os
@@ -19,23 +19,23 @@ from torch.nn import functional
 
 from sfumato import images
 from sfumato.assess import similarity
-from sfumato.assess.frechet import Frechet, Moments, between
+from sfumato.assess.frechet import Frechet, Moments, distance_between
 from sfumato.assess.perceptual import Perceptual
 from sfumato.base.files import MOST_TABLE, parse_json, printable, read_regular, whole, write_rows
 from sfumato.errors import ConfigError, DataError, ImageError, needs_extra
 from sfumato.networks import MTCNN, MobileFaceNet, align
 
-_NAMED = 3  # how many names an error lists
-_VALUES = 1 << 20  # of the originals together in one step: SSIM takes 500 bytes for each
+_NAMED = 3  # names listed in an error
+_VALUES = 1 << 20  # values of originals in one step: SSIM takes 500 bytes for each
 _FACE = (112, 96)
 _SHOWN, _COLUMNS = 24, 6  # pairs in a picture
 _THUMBNAIL = 160  # pixels
-_LETTERS = 22  # of a name in a picture
+_LETTERS = 22  # characters of a name in a picture
 
 
 @dataclass(frozen=True)
 class Pair:
-    """An original and what was made of it, under their common name."""
+    """An original and its counterpart, under their common name."""
 
     name: str
     original: Path
@@ -43,7 +43,7 @@ class Pair:
 
 
 class _Listed(Sequence[Pair]):
-    """Pairs of two folders, made when they are asked for: as paths they would take a kilobyte each."""
+    """Pairs of two folders, created on demand: as paths they would take a kilobyte each."""
 
     def __init__(self, folders: tuple[Path, Path], names: list[str], suffixes: list[tuple[str, str]]) -> None:
         self._folders, self._names, self._suffixes = folders, names, suffixes
@@ -52,7 +52,7 @@ class _Listed(Sequence[Pair]):
         return len(self._names)
 
     def __getitem__(self, row: Any) -> Any:
-        """The pair of that number."""
+        """Return the pair with that index."""
         name = self._names[row]
         original, other = (
             folder / f"{name}{suffix}"
@@ -60,20 +60,20 @@ class _Listed(Sequence[Pair]):
         )
         return Pair(name, original, other)
 
-    def chosen(self, rows: list[int]) -> "_Listed":
-        """Those pairs."""
+    def choose(self, rows: list[int]) -> "_Listed":
+        """Select pairs by index."""
         return _Listed(self._folders, [self._names[i] for i in rows], [self._suffixes[i] for i in rows])
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """What two folders have in common.
+    """The pairs of two folders.
 
     Attributes:
         rows: the pairs, by name.
-        alone: how many images have no partner.
-        spec: the protection, where the others are a release of `sfumato protect`.
-        cell: the side of the square of pixels that a pixel of the others stands for; below 1 a share of the
+        alone: number of images without a partner.
+        spec: the protection, if the others are a release of `sfumato protect`.
+        cell: the side of the square of pixels that one pixel of the others represents; below 1 a share of the
             shorter side of the original, rounded up.
     """
 
@@ -84,19 +84,19 @@ class Pairs:
 
 
 def find(originals: str | os.PathLike[str], others: str | os.PathLike[str], *, common: bool = False) -> Pairs:
-    """Pair the images below two folders by their path without the suffix; hidden files are left out.
+    """Pair the images below two folders by their path without the suffix, without hidden files.
 
     Args:
         originals: the one folder.
-        others: reconstructions; or a release of `sfumato protect`, with the manifest that it wrote.
-        common: take those that pair, where some images have no partner.
+        others: reconstructions; or a release of `sfumato protect` with its manifest.
+        common: allow images without a partner, and skip them.
 
     Raises:
         DataError: no such folder, no images, two images of one name in a folder, images without a partner, a
-            release under names that say nothing of the originals, or a damaged manifest.
+            release with renamed files, or a damaged manifest.
     """
     spec, cell = _release(Path(others))
-    ours, theirs = _listed(Path(originals)), _listed(Path(others))
+    ours, theirs = _list(Path(originals)), _list(Path(others))
     names = sorted(ours.keys() & theirs.keys())
     alone = sorted(ours.keys() - theirs.keys()), sorted(theirs.keys() - ours.keys())
     lonely = [*alone[0], *alone[1]]
@@ -104,20 +104,16 @@ def find(originals: str | os.PathLike[str], others: str | os.PathLike[str], *, c
         raise DataError(
             f"{len(alone[0])} of {len(ours)} images in {originals} and {len(alone[1])} of {len(theirs)} in "
             f"{others} have no partner of the same name, such as {', '.join(lonely[:_NAMED])}: "
-            + (
-                "compare only those that pair with --common"
-                if names
-                else "name folders with the same names below"
-            )
+            + ("compare only the pairs with --common" if names else "name folders with the same file names")
         )
-    kinds: dict[tuple[str, str], tuple[str, str]] = {}  # one tuple for all pairs of a kind
+    kinds: dict[tuple[str, str], tuple[str, str]] = {}  # shared tuples save memory
     suffixes = [kinds.setdefault(kind, kind) for kind in ((ours[name], theirs[name]) for name in names)]
     rows = _Listed((Path(originals), Path(others)), names, suffixes)
     return Pairs(rows, len(lonely), spec, cell)
 
 
-def _listed(folder: Path) -> dict[str, str]:
-    """The images below a folder: their path in it without the suffix -> the suffix."""
+def _list(folder: Path) -> dict[str, str]:
+    """Map the path of each image below a folder, without its suffix, to the suffix."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
     found: dict[str, str] = {}
@@ -131,16 +127,16 @@ def _listed(folder: Path) -> dict[str, str]:
             if name in found:
                 other = Path(name + found[name]).name
                 raise DataError(
-                    f"{path} and {other} have the same name, by which pairs are made: move one away"
+                    f"{path} and {other} have the same name, so pairs are ambiguous: move one away"
                 )
             found[name] = sys.intern(path.suffix)
     if not found:
-        raise DataError(f"{folder}: no images in it, by their suffixes: {', '.join(sorted(images.SUFFIXES))}")
+        raise DataError(f"{folder}: no images, by their suffixes: {', '.join(sorted(images.SUFFIXES))}")
     return found
 
 
 def _release(folder: Path) -> tuple[str | None, int | Fraction]:
-    """The protection that made a folder, and the side of a cell, where a pixel of it is one."""
+    """Read the protection of a released folder, and the side of a cell if one pixel is a cell."""
     path = folder / "manifest.json"
     if not path.is_file():
         return None, 1
@@ -168,9 +164,9 @@ class Measure:
 
     Attributes:
         name: of its column.
-        title: what it is called.
-        of: (N, C, H, W) float pairs in [0, 1] -> (N,); NaN for a pair without that number.
-        alike: 1 where more alike images have a higher number, -1 where they have a lower one.
+        title: its name in reports.
+        of: maps (N, C, H, W) float pairs in [0, 1] to (N,); NaN for a pair without a value.
+        alike: 1 if more similar images have a higher number, -1 if a lower one.
     """
 
     name: str
@@ -189,7 +185,7 @@ PIXELS = (
 class OfSqueezeNet:
     """The unweighted distance of SqueezeNet 1.0.
 
-    State: the moments of the features that it saw, of both sides, for the Fréchet distance of all.
+    State: the moments of the features of both sides, for the Fréchet distance of all images.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -198,12 +194,12 @@ class OfSqueezeNet:
         self._moments = Moments(), Moments()
 
     def measure(self) -> Measure:
-        """The distance, as a measure."""
+        """Return the distance as a measure."""
         return Measure("squeezenet", self._perceptual.name, self._distance, -1)
 
     def frechet(self) -> Frechet:
-        """Of all images that were measured. Raises DataError where it was one pair."""
-        return between(*self._moments)
+        """Compute the Fréchet distance of all measured images. Raises DataError for one pair."""
+        return distance_between(*self._moments)
 
     def _distance(self, originals: Tensor, others: Tensor) -> Tensor:
         compared = self._perceptual.compare(originals, others)
@@ -213,13 +209,13 @@ class OfSqueezeNet:
 
 
 def face_similarity(recogniser: MobileFaceNet, detector: MTCNN | None = None) -> Measure:
-    """The cosine between the faces of a pair, see similarity.embedding_similarity.
+    """Return a measure: the cosine between the faces of a pair, see similarity.embedding_similarity.
 
     Args:
         recogniser: with weights.
-        detector: cuts both images of a pair where it finds the face on the ORIGINAL, for one that misses the
-            other is not a protection; a pair without a face in the middle of the original has no number.
-            Without a detector images are faces already, framed as networks.align does it, and are resized to
+        detector: crops both images of a pair to the face found on the ORIGINAL, since one that misses the
+            face of the other is not a protection; a pair without a face in the middle of the original has no
+            value. Without a detector images must be aligned faces, as by networks.align, and are resized to
             112x96.
     """
 
@@ -245,12 +241,12 @@ def face_similarity(recogniser: MobileFaceNet, detector: MTCNN | None = None) ->
 
 @dataclass(frozen=True)
 class Scores:
-    """The numbers of all pairs that could be read.
+    """The values of all readable pairs.
 
     Attributes:
         pairs: in their order.
-        values: name of a measure -> (N,) float64.
-        failures: what was wrong with each pair that is left out.
+        values: maps a measure's name to (N,) float64.
+        failures: the error of each skipped pair.
     """
 
     pairs: Sequence[Pair]
@@ -265,21 +261,21 @@ def measure(
     resize: bool = False,
     report: Callable[[int], None] = lambda done: None,
 ) -> Scores:
-    """Measure every pair. Images are read as they are needed: of each, its name and numbers are kept.
+    """Measure every pair. Images are read one by one; only their names and values are kept.
 
-    Where one image of a pair is grey, its channel is repeated. Cells of a release are enlarged to pixels.
+    A grey image of a pair repeats its channel. Cells of a release are enlarged to pixels.
 
     Args:
-        pairs: of `find`.
+        pairs: from `find`.
         measures: at least one.
-        resize: bring the other image of a pair to the size of its original (Lanczos).
-        report: called now and then with the number of pairs that are done.
+        resize: resize the other image of a pair to its original's size (Lanczos).
+        report: called regularly with the number of pairs done.
 
     Raises:
         DataError: images of a pair have different sizes, or no pair could be read.
         ConfigError: images are too small for a measure.
     """
-    # Room for all at once: a tensor for each step takes more than its numbers.
+    # Allocated at once: a tensor for each step takes more than its numbers.
     columns = {each.name: torch.empty(len(pairs.rows), dtype=torch.float64) for each in measures}
     failures: dict[int, str] = {}
     done = 0
@@ -303,13 +299,13 @@ def _without(rows: Sequence[Pair], left_out: Collection[int]) -> Sequence[Pair]:
     if not left_out:
         return rows
     kept = [row for row in range(len(rows)) if row not in left_out]
-    return rows.chosen(kept) if isinstance(rows, _Listed) else [rows[row] for row in kept]
+    return rows.choose(kept) if isinstance(rows, _Listed) else [rows[row] for row in kept]
 
 
 def _batches(
     pairs: Pairs, resize: bool, failures: dict[int, str]
 ) -> Iterator[tuple[list[Pair], Tensor, Tensor]]:
-    """Pairs that follow each other and have one shape, up to _VALUES together, as floats."""
+    """Yield consecutive pairs of one shape, up to _VALUES values, as floats."""
     batch: list[Pair] = []
     loaded: list[tuple[Tensor, Tensor]] = []
 
@@ -334,7 +330,7 @@ def _batches(
 
 
 def _read(pair: Pair, cell: int | Fraction, resize: bool) -> tuple[Tensor, Tensor]:
-    """Both images of a pair, (C, H, W) uint8 of one shape. Raises ImageError where one cannot be read."""
+    """Read both images of a pair, (C, H, W) uint8 of one shape. Raises ImageError if one is unreadable."""
     original, other = (images.read(path, channels=None) for path in (pair.original, pair.other))
     channels = max(len(original), len(other))
     original, other = original.expand(channels, -1, -1), other.expand(channels, -1, -1)
@@ -356,14 +352,14 @@ def _read(pair: Pair, cell: int | Fraction, resize: bool) -> tuple[Tensor, Tenso
 
 @dataclass(frozen=True)
 class Summary:
-    """What one measure says of all pairs.
+    """The summary of one measure over all pairs.
 
     Attributes:
-        pairs: how many have a number.
-        mean: of them; infinite where the PSNR of equal images is.
+        pairs: number of pairs with a value.
+        mean: their mean; infinite if a PSNR is infinite, for equal images.
         low, high: its 95% interval over pairs, by Student's t; NaN for one pair, or an infinite mean.
-        worst: the pair of the most alike images, where there is a number.
-        worst_value: its number.
+        worst: the most similar pair with a value.
+        worst_value: its value.
     """
 
     pairs: int
@@ -375,7 +371,7 @@ class Summary:
 
 
 def summarise(scores: Scores, measure: Measure) -> Summary:
-    """Sum up one measure."""
+    """Summarise one measure."""
     with needs_extra("an interval over pairs", "study"):
         from scipy.stats import t  # type: ignore[import-untyped]
 
@@ -392,7 +388,7 @@ def summarise(scores: Scores, measure: Measure) -> Summary:
 
 
 def most_alike(scores: Scores, measure: Measure, count: int) -> list[int]:
-    """The places of the pairs that leak most by a measure, the worst first; equal ones by name."""
+    """Return the rows of the pairs that leak most by a measure, the worst first; ties by name."""
     values = measure.alike * scores.values[measure.name]
     order = values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argsort(
         descending=True, stable=True
@@ -402,10 +398,10 @@ def most_alike(scores: Scores, measure: Measure, count: int) -> list[int]:
 
 
 def write_table(path: str | os.PathLike[str], scores: Scores) -> None:
-    """Write a CSV with a line a pair: its name, its files in the two folders, and every measure."""
+    """Write a CSV with a line for each pair: its name, its files in the two folders, and every measure."""
     with (
         whole(Path(path)) as temporary,
-        # A name that is no text goes out as it came from the file system.
+        # A name that is not UTF-8 is written with its original bytes.
         temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
     ):
 
@@ -427,13 +423,13 @@ def draw(
     cell: int | Fraction = 1,
     resize: bool = False,
 ) -> None:
-    """Draw the 24 pairs that leak most by a measure as a PNG: name and number, the original, the other.
+    """Draw the 24 pairs that leak most by a measure as a PNG: name and value, the original, the other.
 
     Args:
-        path: of the picture.
-        scores: of `measure`.
-        measure: which one.
-        cell, resize: as the pairs were measured.
+        path: path of the picture.
+        scores: from `measure`.
+        measure: the measure.
+        cell, resize: as in `measure`.
 
     Raises:
         DataError: no pair has a number.
@@ -445,7 +441,7 @@ def draw(
     chosen = most_alike(scores, measure, _SHOWN)
     if not chosen:
         raise DataError(
-            f"no pair has a number of {measure.title} by which to choose pictures: choose another measure"
+            f"no pair has a value of {measure.title} to choose pictures by: choose another measure"
         )
     lines = -(-len(chosen) // _COLUMNS)
     with (
@@ -453,7 +449,7 @@ def draw(
         warnings.catch_warnings(),
         whole(Path(path)) as temporary,
     ):
-        warnings.filterwarnings("ignore", "Glyph")  # of a name in letters that the font lacks
+        warnings.filterwarnings("ignore", "Glyph")  # for names in letters that the font lacks
         figure = Figure(figsize=(1.5 * _COLUMNS, 3.4 * lines + 0.4), layout="constrained")
         title = f"The most alike of {len(scores.pairs):,} pairs by {measure.title}: originals above"
         figure.suptitle(title, fontsize=10)
@@ -476,6 +472,6 @@ def _thumbnail(image: Tensor) -> Any:
 
 
 def _short(name: str) -> str:
-    """The end of a name."""
+    """Shorten a name to its end."""
     shown = printable(name)
     return shown if len(shown) <= _LETTERS else f"…{shown[1 - _LETTERS :]}"

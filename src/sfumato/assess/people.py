@@ -1,4 +1,4 @@
-"""What people recognised: how often they named distorted photographs rightly.
+"""People's recognition: how often they named distorted photographs correctly.
 
 Source: Geirhos et al. 2018, "Generalisation in humans and deep neural networks", NeurIPS, and the answers
 published with it (github.com/rgeirhos/generalisation-humans-DNNs, CC BY 4.0; changed: counted). Photographs
@@ -20,10 +20,11 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 
 CHANCE = 1 / 16
 SIDE = 224  # of the photographs, in pixels
-CONTRAST = 0.3  # of the photographs that noise was added to
+CONTRAST = 0.3  # of the photographs with noise
 
-# How many were right, by the filter's standard deviation in pixels and by the noise's half width. These few
-# counts let a report speak of people without the file of all answers.
+# Numbers of right answers, by the filter's standard deviation in pixels and by the noise's half width. With
+# them
+# a report can compare with people without the file of all answers.
 _LOW_PASS = {0.0: 825, 1.0: 776, 3.0: 689, 5.0: 560, 7.0: 466, 10.0: 300, 15.0: 178, 40.0: 74}
 _LOW_PASS_TRIALS = 960
 _NOISE = {0.0: 644, 0.03: 637, 0.05: 625, 0.1: 601, 0.2: 487, 0.35: 365, 0.6: 134, 0.9: 48}
@@ -34,11 +35,11 @@ _COLUMNS = ("experiment", "condition", "trials", "correct")
 
 @dataclass(frozen=True)
 class Condition:
-    """One distortion at one strength: how many answers people gave, of all classes, and how many were right.
+    """One distortion at one strength: the numbers of answers, over all classes, and of right answers.
 
     Attributes:
-        experiment: the kind of distortion, as "lowpass".
-        condition: its strength in the words of the file, as "7", "c05" or "inf".
+        experiment: the kind of distortion, such as "lowpass".
+        condition: its strength as in the file, such as "7", "c05" or "inf".
     """
 
     experiment: str
@@ -53,7 +54,7 @@ class Condition:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Its 95% interval; answers of one person are taken as independent."""
+        """Its 95% interval; answers of one person are assumed independent."""
         return wilson(self.correct, self.trials)
 
 
@@ -64,7 +65,7 @@ class Recognition:
     conditions: tuple[Condition, ...]
 
     def of(self, experiment: str) -> tuple[Condition, ...]:
-        """The conditions of one experiment. Raises ConfigError where there is none of this name."""
+        """Return the conditions of one experiment. Raises ConfigError if there is none."""
         found = tuple(one for one in self.conditions if one.experiment == experiment)
         if not found:
             known = {one.experiment for one in self.conditions}
@@ -73,7 +74,7 @@ class Recognition:
 
 
 def read(path: str | os.PathLike[str]) -> Recognition:
-    """Read the answers, a CSV with a row for each experiment, condition, person and class, and add them up.
+    """Read and add up the answers, a CSV with a row for each experiment, condition, person and class.
 
     Raises:
         DataError: the file cannot be read, lacks a column, has no rows, or has a count that is not a number.
@@ -113,13 +114,13 @@ def _counts(row: Mapping[str, str], where: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Recognised:
-    """What people recognised at a comparable setting.
+    """People's recognition at a comparable setting.
 
     Attributes:
         share, low, high: of photographs, and its 95% interval.
-        beyond: whether the setting is stronger than all that were measured, so that the share, which is that
-            of the strongest of them, is an upper bound.
-        compared: the distortion that was taken as comparable, in words.
+        beyond: whether the setting is stronger than all measured ones; the share is then an upper bound, that
+            of the strongest of them.
+        compared: the comparable distortion, in words.
     """
 
     share: float
@@ -130,7 +131,7 @@ class Recognised:
 
     @property
     def sentence(self) -> str:
-        """For a report."""
+        """A sentence for a report."""
         about = "no more than about" if self.beyond else "about"
         share, low, high = (f"{100 * value:.0f}" for value in (self.share, self.low, self.high))
         return (
@@ -140,13 +141,13 @@ class Recognised:
 
 
 def at_blur(radius: float, *, side: int) -> Recognised:
-    """What people recognised of photographs blurred as much, for their size, as an image of this side.
+    """Return people's recognition of photographs blurred as much, relative to size, as an image.
 
     A Gaussian of standard deviation r pixels in an image S pixels wide is one of 224 r / S in the photographs
-    of the experiment. It is a comparison, not the experiment: what an image of S pixels lacks already, and
-    its colour, are not counted.
+    of the experiment. It is a comparison, not the experiment: the details that an image of S pixels lacks
+    already, and its colour, are not counted.
 
-    Between conditions that were measured, shares and the ends of their intervals are interpolated, linearly
+    Between measured conditions, shares and the ends of their intervals are interpolated, linearly
     in the logarithm of the deviation; below the weakest, linearly in the deviation itself.
 
     Args:
@@ -159,11 +160,11 @@ def at_blur(radius: float, *, side: int) -> Recognised:
         )
     deviation = radius * SIDE / side
     compared = f"a blur of {deviation:.3g} pixels in a photograph of {SIDE} × {SIDE}"
-    return _recognised(_LOW_PASS, _LOW_PASS_TRIALS, deviation, compared)
+    return _interpolate(_LOW_PASS, _LOW_PASS_TRIALS, deviation, compared)
 
 
 def at_noise(sigma: float) -> Recognised:
-    """What people recognised of photographs with as much noise for their contrast.
+    """Return people's recognition of photographs with as much noise, relative to contrast.
 
     The experiment added uniform noise in [-w, w], of standard deviation w / sqrt(3), to photographs at a
     contrast of 30%: a ratio of w / (0.3 sqrt(3)). Noise of standard deviation sigma grey levels on a
@@ -171,7 +172,7 @@ def at_noise(sigma: float) -> Recognised:
     not the experiment: Gaussian noise has other tails, sums are clamped elsewhere, and the noise of a small
     image, shown as large as a photograph, is coarser and hides more.
 
-    Interpolated as `at_blur` is.
+    Interpolated as in `at_blur`.
 
     Args:
         sigma: standard deviation of the noise in grey levels (0 to 255), at least 0.
@@ -180,11 +181,11 @@ def at_noise(sigma: float) -> Recognised:
         raise ConfigError(f"sigma={sigma:g}: a standard deviation is at least 0")
     width = CONTRAST * math.sqrt(3) * sigma / 255
     compared = f"uniform noise of ±{width:.2g} at a contrast of {100 * CONTRAST:.0f}%"
-    return _recognised(_NOISE, _NOISE_TRIALS, width, compared)
+    return _interpolate(_NOISE, _NOISE_TRIALS, width, compared)
 
 
-def _recognised(counts: Mapping[float, int], trials: int, strength: float, compared: str) -> Recognised:
-    """Between two measured conditions; shares fall from each to the next, so that no smoothing is needed."""
+def _interpolate(counts: Mapping[float, int], trials: int, strength: float, compared: str) -> Recognised:
+    """Interpolate between two measured conditions; shares fall monotonically, so no smoothing is needed."""
     measured = sorted(counts)
     shares = [(counts[one] / trials, *wilson(counts[one], trials)) for one in measured]
     if strength > measured[-1]:

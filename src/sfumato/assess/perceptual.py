@@ -1,7 +1,7 @@
-"""How far apart two images are to a network that names objects: LPIPS, and its unweighted form.
+"""The distance of two images to a network that names objects: LPIPS, and its unweighted form.
 
-LPIPS is a measure of one network with one file of trained heads, and figures of two networks do not compare.
-Neither weights nor heads come with this library; each error says where they are to be had.
+LPIPS is a measure of one network with one file of trained heads; figures of two networks do not compare. This
+library contains neither weights nor heads; each error says where to get them.
 """
 
 import math
@@ -29,19 +29,19 @@ HEADS_SOURCE = (
     "functional/image/lpips_models; an .npz has all three, with names that begin alex., vgg. and squeeze."
 )
 
-_LEAST_SQUEEZENET = 21  # H and W, of SqueezeNet.features
+_LEAST_SQUEEZENET = 21  # H and W, the least of SqueezeNet.features
 _ENLARGED = 64  # side in pixels of the patches that the heads were trained on (Zhang et al. 2018, Sec. 2)
-_PIXELS = 1 << 18  # of images together in one step: stages hold a hundred times as many values
-_TINY = 1e-10  # in the length of a place's channels, as published
+_PIXELS = 1 << 18  # pixels of images in one step: stages have a hundred times as many values
+_TINY = 1e-10  # added to the length of a position's channels, as published
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What a network makes of image pairs.
+    """The distances and features of image pairs.
 
     Attributes:
         distances: (N,).
-        originals, others: (N, D) features: the last stage, averaged over places.
+        originals, others: (N, D) features: the last stage, averaged over positions.
     """
 
     distances: Tensor
@@ -52,15 +52,16 @@ class Compared:
 class Perceptual:
     """A distance of image pairs by the features of a network. State: its weights, and those of the heads.
 
-    Source: Zhang et al. 2018, Sec. 3.1, Eq. (1): features of each stage are brought to unit length over their
-    channels at each place; the squared differences are weighed by channel, averaged over places, and summed
-    over stages. The weights are those of the published heads, which hold the squares of the equation's w.
+    Source: Zhang et al. 2018, Sec. 3.1, Eq. (1): features of each stage are scaled to unit length over their
+    channels at each position; the squared differences are weighted by channel, averaged over positions, and
+    summed over stages. The weights are those of the published heads, which hold the squares of the equation's
+    w.
 
-    Images whose shorter side is below what the network can read are enlarged, both of a pair alike, until it
-    has 64 pixels (bilinear). Published implementations fail on these, so that no figure of theirs is changed.
+    If the shorter side of a pair is below what the network can read, both images are enlarged until it has 64
+    pixels (bilinear). Published implementations fail on these, so that no published figure changes.
 
     Attributes:
-        name: what this distance is to be called.
+        name: the name of this distance.
     """
 
     def __init__(
@@ -71,13 +72,13 @@ class Perceptual:
         least: int,
         heads: Sequence[Tensor] | None = None,
     ) -> None:
-        """Make a distance of its parts.
+        """Build a distance from its parts.
 
         Args:
             name: see the attribute.
             stages: (N, 3, H, W) float in [0, 1] -> maps, (N, C_l, H_l, W_l) each.
             least: the smallest H and W that `stages` reads.
-            heads: for each stage (C_l,) weights; None weighs all channels as 1.
+            heads: for each stage (C_l,) weights; None weights all channels by 1.
         """
         self.name = name
         self._stages = stages
@@ -88,16 +89,16 @@ class Perceptual:
     def load(
         cls, *, network: str, backbone: str | os.PathLike[str], heads: str | os.PathLike[str]
     ) -> "Perceptual":
-        """LPIPS, version 0.1.
+        """Load LPIPS, version 0.1.
 
         Args:
-            network: "alex" (what is mostly reported), "vgg" or "squeeze" (version 1.1).
+            network: "alex" (the usual one), "vgg" or "squeeze" (version 1.1).
             backbone: file of Weights of the network of LPIPS, as torchvision publishes them.
             heads: file of the trained heads: an .npz of all three, or the published .pth of that one.
 
         Raises:
             ConfigError: no such network.
-            ArtefactError: a file is missing, or another than it should be; says where it is to be had.
+            ArtefactError: a file is missing, or is not the right one; the error says where to get it.
         """
         if network not in BACKBONES:
             raise ConfigError(f"LPIPS has no network {network!r}: {did_you_mean(network, BACKBONES)}")
@@ -112,40 +113,41 @@ class Perceptual:
 
     @classmethod
     def of_squeezenet(cls, path: str | os.PathLike[str]) -> "Perceptual":
-        """The unweighted distance of all nine stages of SqueezeNet 1.0. This is not LPIPS: no head fits it.
+        """Load the unweighted distance of all nine stages of SqueezeNet 1.0. It is not LPIPS: no head fits.
 
-        All channels weigh the same, w = 1: at each place this is twice the cosine distance of the features.
+        All channels have the weight w = 1: at each position this is twice the cosine distance of the
+        features.
 
         Args:
             path: the weights, see sfumato.networks.SqueezeNet.
 
         Raises:
-            ArtefactError: the file is missing, or another.
+            ArtefactError: the file is missing, or is not the right one.
         """
         network = SqueezeNet.load(path)
         name = "unweighted distance of SqueezeNet 1.0 features"
         return cls(name, network.features, least=_LEAST_SQUEEZENET)
 
     def distance(self, originals: Tensor, others: Tensor) -> Tensor:
-        """The distance of each pair, 0 when equal. -> (N,). Arguments and errors: see compare."""
+        """Compute the distance of each pair, 0 when equal. -> (N,). Arguments and errors: see compare."""
         return self.compare(originals, others).distances
 
     @torch.no_grad()
     def compare(self, originals: Tensor, others: Tensor) -> Compared:
-        """The distance of each pair, and the features of both images, which have been computed for it.
+        """Compute the distance of each pair; also returns the features of both images.
 
         Args:
-            originals, others: (N, C, H, W) float in [0, 1], RGB or grey, of which the channel is repeated.
-                What the network was trained with, for LPIPS [-1, 1] less a shift, is made of them here.
+            originals, others: (N, C, H, W) float in [0, 1], RGB or grey, whose channel is repeated. They are
+                scaled here as the network was trained, for LPIPS to [-1, 1] minus a shift.
 
         Raises:
-            ConfigError: other shapes, or values outside [0, 1].
+            ConfigError: the shapes differ, or values lie outside [0, 1].
         """
         _check(originals, others)
         size = self._size(originals.shape[2], originals.shape[3])
         together = max(1, _PIXELS // (size[0] * size[1]))
         parts = [
-            self._compare(_prepared(a, size), _prepared(b, size))
+            self._compare(_prepare(a, size), _prepare(b, size))
             for a, b in zip(originals.split(together), others.split(together), strict=True)
         ]
         return Compared(*(torch.cat(each) for each in zip(*parts, strict=True)))
@@ -171,8 +173,8 @@ def _unit(maps: Tensor) -> Tensor:
     return functional.normalize(maps, dim=1, eps=_TINY)
 
 
-def _prepared(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """In three channels, and of the size at which they are compared."""
+def _prepare(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bring images to three channels and the size of comparison."""
     images = images.expand(-1, 3, -1, -1)
     if images.shape[2:] == size:
         return images
@@ -193,7 +195,7 @@ def _check(originals: Tensor, others: Tensor) -> None:
         if not bool(((images >= 0) & (images <= 1)).all()):
             raise ConfigError(
                 f"a perceptual distance compares floats in [0, 1], got {images.min().item():g} to "
-                f"{images.max().item():g}: clamp them, and leave the scaling to [-1, 1] to it"
+                f"{images.max().item():g}: clamp them; the scaling to [-1, 1] is done here"
             )
 
 

@@ -1,6 +1,6 @@
-"""How well faces are told apart: verification of pairs, and identification against a gallery.
+"""Measures of face recognition: verification of pairs, and identification against a gallery.
 
-All take similarities or embeddings from any recogniser; the higher a similarity, the more alike.
+All take similarities or embeddings from any recogniser; higher is more similar.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sfumato.errors import DataError
 
 
 def verification_accuracy(scores: Tensor, same: Tensor, folds: Tensor) -> Tensor:
-    """The measure of LFW: each fold is judged by the threshold that is best on all others. -> (F,).
+    """Compute the measure of LFW: each fold by the best threshold of all others. -> (F,).
 
     Source: Huang et al. 2007, View 2. Their figure is the mean over ten folds with its standard error.
 
@@ -29,9 +29,10 @@ def verification_accuracy(scores: Tensor, same: Tensor, folds: Tensor) -> Tensor
         rest, tested = folds != fold, folds == fold
         ordered, order = scores[rest].sort()
         truth = same[rest][order].long()
-        # Right when all from place i on are called the same: those above that are, those below that are not.
+        # Correct if all from position i on are called the same: pairs above that are, pairs below that are
+        # not.
         right = truth.sum() - truth.cumsum(0) + truth + (1 - truth).cumsum(0) - (1 - truth)
-        # A threshold accepts all scores that equal it: only the first of equal ones is a place to cut.
+        # A threshold accepts all equal scores: only the first of them is a candidate.
         new = torch.cat([torch.tensor([True]), ordered[1:] > ordered[:-1]])
         threshold = ordered[right.where(new, -1).argmax()]
         accuracies.append(((scores[tested] >= threshold) == same[tested]).double().mean())
@@ -39,15 +40,15 @@ def verification_accuracy(scores: Tensor, same: Tensor, folds: Tensor) -> Tensor
 
 
 def area_under_curve(scores: Tensor, same: Tensor) -> float:
-    """How often a pair of one person is more alike than a pair of two; ties count half."""
+    """Return how often a pair of one person is more similar than a pair of two; ties count half."""
     return _area(*_sides(scores, same))
 
 
 def true_accept_rate(scores: Tensor, same: Tensor, *, false_accept_rate: float) -> float:
-    """The share of pairs of one person that are accepted at the strictest threshold that is needed.
+    """Return the share of one-person pairs accepted at the lowest threshold within a false-accept rate.
 
-    Accepted is what lies above the threshold; of the pairs of two people at most that share does. With few
-    of them the figure rests on one or two: at 1e-3, 3,000 pairs of two people give three.
+    Scores above the threshold are accepted; among pairs of two people at most that rate is. With few such
+    pairs the figure rests on one or two: at 1e-3, 3,000 pairs of two people give three.
 
     Args:
         scores, same: see verification_accuracy.
@@ -55,7 +56,7 @@ def true_accept_rate(scores: Tensor, same: Tensor, *, false_accept_rate: float) 
     """
     if not 0 <= false_accept_rate < 1:
         raise DataError(f"false_accept_rate={false_accept_rate:g}: from 0 to below 1")
-    return _accepted(*_sides(scores, same), false_accept_rate)
+    return _accept(*_sides(scores, same), false_accept_rate)
 
 
 FALSE_ACCEPT_RATES = {"1e-2": 1e-2, "1e-3": 1e-3}
@@ -63,11 +64,11 @@ FALSE_ACCEPT_RATES = {"1e-2": 1e-2, "1e-3": 1e-3}
 
 @dataclass(frozen=True)
 class Verification:
-    """How well it is told whether two show one person.
+    """The success at verifying whether two images show one person.
 
     Attributes:
         auc: the area under the ROC curve.
-        tar_at_far: a name of FALSE_ACCEPT_RATES -> the share of pairs of one person that are accepted there.
+        tar_at_far: maps names of FALSE_ACCEPT_RATES to the share of one-person pairs accepted there.
     """
 
     auc: float
@@ -78,13 +79,13 @@ def verification(scores: Tensor, same: Tensor) -> Verification:
     """Judge all pairs by one threshold. Arguments: see verification_accuracy."""
     sides = _sides(scores, same)
     return Verification(
-        _area(*sides), {name: _accepted(*sides, rate) for name, rate in FALSE_ACCEPT_RATES.items()}
+        _area(*sides), {name: _accept(*sides, rate) for name, rate in FALSE_ACCEPT_RATES.items()}
     )
 
 
 @dataclass(frozen=True)
 class Identification:
-    """How often one adversary names the right identity, among all that they know (closed set).
+    """One adversary's success at naming the right identity among all known ones (closed set).
 
     Attributes:
         top1: with their first guess.
@@ -103,7 +104,7 @@ def identification(similarities: Tensor, identities: Tensor, truth: Tensor) -> I
     """Judge the guesses at who is on each probe.
 
     Args:
-        similarities: (m, I) of each probe to each identity, the higher, the more likely.
+        similarities: (m, I) similarity of each probe to each identity; higher is more likely.
         identities: (I,) int64 code of each column, ascending.
         truth: (m,) int64, the identity of each probe, one of `identities`.
     """
@@ -114,28 +115,28 @@ def identification(similarities: Tensor, identities: Tensor, truth: Tensor) -> I
 
 
 def identification_ranks(similarities: Tensor, identities: Tensor, truth: Tensor) -> Tensor:
-    """The rank of the right identity among all, 1 for the first guess. -> (m,) float64.
+    """Compute the rank of the right identity among all, 1 for the first guess. -> (m,) float64.
 
-    Identities that are equally near share the mean of their ranks, so that an encoder that tells nobody
-    apart does not come out first. Arguments: see identification.
+    Equally similar identities share the mean of their ranks, so that an encoder that distinguishes nobody
+    does not come out first. Arguments: see identification.
     """
     if not torch.isin(truth, identities).all():
         raise DataError("closed-set identification: some probes show people who are not in the gallery")
     if similarities.isnan().any():
-        raise DataError("similarities that are not numbers: the recogniser embeds some images as NaN")
+        raise DataError("some similarities are not numbers: the recogniser embeds images as NaN")
     right = similarities.gather(1, torch.searchsorted(identities, truth)[:, None])  # (m, 1)
     above, equal = (similarities > right).sum(1), (similarities == right).sum(1)
     return above + (equal + 1).double() / 2
 
 
 def chance(truth: Tensor) -> float:
-    """How often whoever names the identity of the most probes each time is right."""
+    """Return how often the most frequent identity is right if it is always named."""
     _, counts = truth.unique(return_counts=True)
     return int(counts.max()) / len(truth)
 
 
 def cumulative_match(ranks: Tensor, k: int) -> float:
-    """CMC: how often the right identity is among the first k."""
+    """Return how often the right identity is among the first k (CMC)."""
     return (ranks <= k).double().mean().item()
 
 
@@ -145,13 +146,13 @@ def _area(genuine: Tensor, impostors: Tensor) -> float:
     return ((below + up_to).double().mean() / (2 * len(impostors))).item()
 
 
-def _accepted(genuine: Tensor, impostors: Tensor, false_accept_rate: float) -> float:
+def _accept(genuine: Tensor, impostors: Tensor, false_accept_rate: float) -> float:
     threshold = impostors[len(impostors) - 1 - int(false_accept_rate * len(impostors))]
     return (genuine > threshold).double().mean().item()
 
 
 def _sides(scores: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores of pairs of one person, and of two, ascending."""
+    """Return scores of one-person pairs, and ascending ones of two-person pairs."""
     genuine, impostors = scores[same], scores[~same].sort().values
     if not len(genuine) or not len(impostors):
         raise DataError("verification needs pairs of one person and pairs of two")

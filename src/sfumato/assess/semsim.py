@@ -1,9 +1,9 @@
-"""SemSim: how far a reconstruction is from showing people what its original shows.
+"""SemSim: the distance of a reconstruction from showing people what its original shows.
 
-Source: SemSim (docs/papers.md, "SemSim"), Sec. 4.3. The network is trained on what people recognised
-(`sfumato.learn.semsim`) and read from its artefact. There are two of them: SemSim as published, an
-embedding; and semsim-perceptual, whose distance over the stages of SqueezeNet is calibrated, so that it
-also says with which probability a person recognises what is shown.
+Source: SemSim (docs/papers.md, "SemSim"), Sec. 4.3. The network is trained on people's recognition
+(`sfumato.learn.semsim`) and read from its artefact. There are two: SemSim as published, an embedding; and
+semsim-perceptual, a calibrated distance over the stages of SqueezeNet, which also gives the probability that
+a person recognises the original.
 """
 
 import os
@@ -52,7 +52,7 @@ class SemSim:
     """A trained SemSim. State: none that changes.
 
     Attributes:
-        card: what is known of its making: settings, data digest, version.
+        card: its settings, data digest and version.
     """
 
     def __init__(self, embedding: Embedding, *, card: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ class SemSim:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SemSim":
-        """Read what `sfumato.learn.semsim` wrote.
+        """Read a model of `sfumato.learn.semsim`.
 
         Raises:
             ArtefactError: damaged, foreign, or of another kind.
@@ -78,19 +78,19 @@ class SemSim:
 
     @torch.no_grad()
     def distance(self, originals: Tensor, others: Tensor) -> Tensor:
-        """The Euclidean distance between the embeddings of each pair; low where what is seen leaks.
+        """Compute the Euclidean distance between the embeddings of each pair; low if content leaks.
 
-        The score of a model under attack is the mean over its pairs: average them yourself.
+        The score of a model under attack is the mean over its pairs: average it yourself.
 
         Args:
-            originals, others: (N, C, H, W) float pairs in [0, 1], of 1 or 3 channels and any size: they are
-                brought to the size that SemSim was trained for, see `networks.embedding.to_squares`.
+            originals, others: (N, C, H, W) float pairs in [0, 1], of 1 or 3 channels and any size, which are
+                brought to the training size of SemSim, see `networks.embedding.to_squares`.
 
         Returns:
-            (N,) float32 from 0; at most 2 where embeddings are normalised.
+            (N,) float32 from 0; at most 2 if embeddings are normalised.
 
         Raises:
-            ConfigError: the two are not alike, or no such images.
+            ConfigError: the shapes differ, or they are not such images.
         """
         _check(originals, others)
         parts = zip(originals.split(_BATCH), others.split(_BATCH), strict=True)
@@ -101,7 +101,7 @@ class PerceptualSemSim:
     """A trained semsim-perceptual. State: none that changes.
 
     Attributes:
-        card: what is known of its making: settings, data digest, how well it foretells, version.
+        card: its settings, data digest, measured accuracy and version.
     """
 
     def __init__(self, network: StageDistance, *, card: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ class PerceptualSemSim:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PerceptualSemSim":
-        """Read what `sfumato.learn.semsim.perceptual` wrote.
+        """Read a model of `sfumato.learn.semsim.perceptual`.
 
         Raises:
             ArtefactError: damaged, foreign, of another kind, or with weights below 0.
@@ -125,14 +125,14 @@ class PerceptualSemSim:
         take_weights(network, tensors, path)
         if bool((network.weights < 0).any()) or network.calibration[1] < 0:
             raise ArtefactError(
-                f"{path}: damaged: a weight or the slope of its curve is below 0, where farther would "
+                f"{path}: damaged: a weight or the slope of its curve is below 0, so that farther would "
                 "be more alike: train it again"
             )
         return cls(network, card=card)
 
     @torch.no_grad()
     def distance(self, originals: Tensor, others: Tensor) -> Tensor:
-        """The distance of each pair, 0 when equal; low where what is seen leaks. -> (N,) float32.
+        """Compute the distance of each pair, 0 when equal; low if content leaks. -> (N,) float32.
 
         Arguments and errors are those of SemSim.distance.
         """
@@ -142,15 +142,15 @@ class PerceptualSemSim:
 
     @torch.no_grad()
     def probability(self, originals: Tensor, others: Tensor) -> Tensor:
-        """With which probability a person recognises the original in the other, 0 to 1. -> (N,) float32.
+        """Estimate the probability that a person recognises the original in the other. -> (N,) float32.
 
-        A person who is asked what those were whom it was trained on, of images like theirs: see the card.
+        It holds for the question, the people and the images of its training: see the card.
         """
         return self._network.probability(self.distance(originals, others))
 
 
 def load(path: str | os.PathLike[str]) -> SemSim | PerceptualSemSim:
-    """Read either, by what its card says. Raises ArtefactError as the two do."""
+    """Read either kind, by its card. Raises ArtefactError as the two do."""
     perceptual = artefacts.read_card(path).get("kind") == "semsim-perceptual"
     return PerceptualSemSim.load(path) if perceptual else SemSim.load(path)
 

@@ -1,8 +1,8 @@
-"""How alike two images are: MSE, PSNR, SSIM and embeddings, each for one pair; average them yourself.
+"""Similarity of two images: MSE, PSNR, SSIM and embeddings, each for one pair; average them yourself.
 
-The first three take (N, C, H, W) float pairs in [0, 1], and all give (N,). Averaging PSNR over images and
-computing it from pooled errors give other numbers; so do SSIMs with other windows or ranges. What is meant
-here is pinned in each function.
+The first three take (N, C, H, W) float pairs in [0, 1]; all return (N,). Averaging PSNR over images and
+computing it from pooled errors give different numbers; so do SSIMs with other windows or ranges. Each
+function pins its definition.
 """
 
 import torch
@@ -11,27 +11,27 @@ from torch.nn import functional
 
 from sfumato.errors import ConfigError
 
-_WINDOW = 11  # of SSIM, in pixels: what a Gaussian of sigma 1.5 cut at 3.5 sigma takes
-_COLUMNS = 32  # of a product: few enough that most of the band is weights, enough that products are few
-_VALUES_AT_ONCE = 1 << 18  # of an image each: its five maps then lie in the cache
+_WINDOW = 11  # of SSIM, in pixels: a Gaussian of sigma 1.5 cut at 3.5 sigma
+_COLUMNS = 32  # of a product: few, so that most of the band is weights; enough, so that products are few
+_VALUES_AT_ONCE = 1 << 18  # values of images in one step: their five maps then fit the cache
 
 
 def mse(originals: Tensor, others: Tensor) -> Tensor:
-    """Mean squared error over the C * H * W values of a pair; 0 when equal."""
+    """Compute the mean squared error over the C * H * W values of each pair; 0 when equal."""
     _check(originals, others)
     return (originals - others).square().flatten(1).mean(1)
 
 
 def psnr(originals: Tensor, others: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio in dB, peak 1: -10 log10(MSE) of each pair; infinite when equal."""
+    """Compute the peak signal-to-noise ratio in dB, -10 log10(MSE) of each pair; infinite when equal."""
     return -10 * torch.log10(mse(originals, others))
 
 
 def ssim(originals: Tensor, others: Tensor) -> Tensor:
-    """Structural similarity. Wang et al. 2004, Sec. III: Gaussian window of sigma 1.5, 1 when equal.
+    """Compute structural similarity. Wang et al. 2004, Sec. III: Gaussian window of sigma 1.5, 1 when equal.
 
     11 x 11 window, K1 = 0.01, K2 = 0.03, a range of 1, population covariance, mean over channels and over
-    the places where the window fits. Images are at least 11 x 11.
+    the positions that the window fits. Images are at least 11 x 11.
     """
     _check(originals, others)
     if min(originals.shape[2:]) < _WINDOW:
@@ -44,7 +44,7 @@ def ssim(originals: Tensor, others: Tensor) -> Tensor:
 
 
 def _ssim(x: Tensor, y: Tensor) -> Tensor:
-    x_mean, y_mean, xx, yy, xy = _blurred(torch.stack([x, y, x * x, y * y, x * y]))
+    x_mean, y_mean, xx, yy, xy = _blur(torch.stack([x, y, x * x, y * y, x * y]))
     means, squares = x_mean * y_mean, x_mean.square() + y_mean.square()
     c1, c2 = 0.01**2, 0.03**2
     luminance = (2 * means + c1) / (squares + c1)
@@ -53,13 +53,13 @@ def _ssim(x: Tensor, y: Tensor) -> Tensor:
     return scores
 
 
-def _blurred(images: Tensor) -> Tensor:
-    """(..., H, W) -> (..., H - 10, W - 10), weighted means of windows, along one axis and then the other."""
+def _blur(images: Tensor) -> Tensor:
+    """Average windows with weights, axis by axis. (..., H, W) -> (..., H - 10, W - 10)."""
     return _along_rows(_along_rows(images).mT).mT
 
 
 def _along_rows(images: Tensor) -> Tensor:
-    """Products with a band of weights, a few columns at a time: many times as fast as a convolution."""
+    """Multiply with a band of weights, a few columns at a time: many times as fast as a convolution."""
     offsets = torch.arange(_WINDOW, dtype=torch.float64) - _WINDOW // 2
     weights = torch.exp(-offsets.square() / (2 * 1.5**2))
     weights = (weights / weights.sum()).to(images)
@@ -69,19 +69,19 @@ def _along_rows(images: Tensor) -> Tensor:
         count = min(_COLUMNS, columns - start)
         band = images.new_zeros(count, count + _WINDOW)
         band[:, :_WINDOW] = weights
-        # Rows shift by one place each when what is filled in is read as one place shorter.
+        # Reading the padded rows as one shorter shifts each row by one position.
         band = band.flatten()[: count * (count + _WINDOW - 1)].view(count, -1)
         parts.append(images[..., start : start + count + _WINDOW - 1] @ band.T)
     return torch.cat(parts, -1)
 
 
 def embedding_similarity(first: Tensor, second: Tensor) -> Tensor:
-    """Cosine between the embeddings of a pair, such as of two faces: 1 where they point the same way.
+    """Compute the cosine between the embeddings of each pair, such as of faces: 1 for the same direction.
 
     Source: the face similarity of the mask paper (docs/papers.md, "Mask"), Sec. III-C.
 
     Args:
-        first, second: (N, D) float embeddings, of any length but 0, which is similar to nothing: 0.
+        first, second: (N, D) float embeddings, of any length; a zero vector has similarity 0.
 
     Returns:
         (N,), from -1 to 1.

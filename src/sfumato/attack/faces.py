@@ -1,4 +1,4 @@
-"""Faces on photographs, as an adversary finds them before a face network is shown them."""
+"""Face detection, before a face network sees photographs."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ from sfumato.networks import MTCNN
 
 @dataclass(frozen=True)
 class Found:
-    """The face on each photograph.
+    """The face found on each photograph.
 
     Attributes:
         landmarks: (N, 5, 2) x, y; see networks.align.
-        seen: (N,) bool, whether the detector found a face; where not, landmarks are the usual ones.
+        seen: (N,) bool, whether the detector found a face; if not, the landmarks are the usual ones.
     """
 
     landmarks: Tensor
@@ -28,34 +28,34 @@ class Found:
 
 
 class FaceFinder:
-    """Finds the face in the middle of each photograph. State: a detector, and where faces usually lie.
+    """Finds the face in the middle of each photograph. State: a detector, and the usual position of a face.
 
-    Photographs of one collection are framed alike, and the adversary has some of their own. Where the
-    detector sees no face, as on most protected ones, they assume the usual position of it.
+    Photographs of one collection are framed alike, and the adversary has some of their own. If the detector
+    finds no face, as on most protected ones, they assume its usual position.
     """
 
     def __init__(self, detector: MTCNN, photographs: Tensor) -> None:
-        """Learn the usual place from (N, 3, H, W) uint8 clean photographs, framed as those to come.
+        """Learn the usual position from (N, 3, H, W) uint8 clean photographs, framed like those to attack.
 
         Raises:
-            DataError: there is a face on none of them.
+            DataError: none of them has a face.
         """
         self._detector = detector
         landmarks, seen = self._detect(photographs)
         if not seen.any():
             raise DataError(
                 f"no face was found on any of {len(photographs)} clean photographs: a face network cannot "
-                "recognise people on these; use recogniser: conv4"
+                "recognise people on them; use recogniser: conv4"
             )
         self._usual = landmarks[seen].median(0).values  # (5, 2)
 
     def find(self, photographs: Tensor) -> Found:
-        """The face on each of (N, 3, H, W) uint8 photographs, clean or released."""
+        """Find the face on each of (N, 3, H, W) uint8 photographs, clean or released."""
         landmarks, seen = self._detect(photographs)
         return Found(torch.where(seen[:, None, None], landmarks, self._usual), seen)
 
     def _detect(self, photographs: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, 5, 2) landmarks, zero where there is no face, and (N,) whether there is."""
+        """Detect (N, 5, 2) landmarks, zero without a face, and (N,) whether there is a face."""
         landmarks = torch.zeros(len(photographs), 5, 2)
         seen = torch.zeros(len(photographs), dtype=torch.bool)
         for row, faces in enumerate(self._detector.detect(photographs)):

@@ -1,7 +1,7 @@
-"""Who it is, guessed from a private feature by an adversary who was trained on features of known people.
+"""Adversaries on private features: guess the person, trained on features of known people.
 
-Beside the kernel density of sfumato.assess.log_rank, which the DPFE paper has: an adversary is as good as the
-best that anybody thought of, so that a judge takes the strongest of all.
+They complement the kernel density of sfumato.assess.log_rank, which the DPFE paper uses: a judge takes the
+strongest of all known adversaries.
 """
 
 import warnings
@@ -20,13 +20,13 @@ _EPOCHS = 60
 def log_posteriors(
     features: Tensor, identities: Tensor, test_features: Tensor, *, adversary: str = "network", seed: int = 0
 ) -> Tensor:
-    """ln p(y|f) by a classifier that was trained on known features.
+    """Return ln p(y|f) by a classifier trained on known features.
 
     Args:
-        features: (N, d), of known people; with the noise that the others have, best several times over.
+        features: (N, d), of known people; with the noise of the test features, best repeated several times.
         identities: (N,) int64, any codes.
         test_features: (M, d).
-        adversary: "discriminant", linear, with a shrunk covariance that all people share; or "network", of
+        adversary: "discriminant", linear, with a shrunk covariance shared by all people; or "network", with
             one hidden layer.
         seed: of the network.
 
@@ -35,8 +35,8 @@ def log_posteriors(
 
     Raises:
         ConfigError: no such adversary.
-        DataError: features that are not finite or of other dimensions, fewer than two identities, or
-            one feature of each.
+        DataError: features are not finite or have other dimensions, fewer than two identities, or one feature
+            of each.
         MissingExtraError: scikit-learn is not installed.
     """
     with needs_extra("an adversary who is trained on features", "study"):
@@ -56,7 +56,7 @@ def log_posteriors(
     if identities.shape != features.shape[:1]:
         raise DataError(f"{len(features)} known features for {len(identities)} identities: one each")
     if not (features.isfinite().all() and test_features.isfinite().all()):
-        raise DataError("features that are not finite: leave these images out")
+        raise DataError("features are not finite: leave these images out")
     if not len(test_features):
         raise DataError("no test features: give at least one")
     people = len(identities.unique())
@@ -71,11 +71,11 @@ def log_posteriors(
     else:
         model = MLPClassifier((128,), alpha=1e-3, max_iter=_EPOCHS, random_state=seed)
     with warnings.catch_warnings():
-        # It is trained for so many epochs, and not until nothing changes.
+        # It is trained for a fixed number of epochs, not to convergence.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        # Of some people there is one photograph, which does not vary.
+        # Some people have one photograph, which does not vary.
         warnings.filterwarnings("ignore", message="Only one sample available")
         fitted = make_pipeline(StandardScaler(), model).fit(features.double().numpy(), identities.numpy())
     found = fitted.predict_proba(test_features.double().numpy())
-    # No chance is 0: a class that a softmax rounded away is at the end of the list, and no more.
+    # No probability is 0: a class that a softmax rounded to 0 is only last in the list.
     return torch.from_numpy(np.log(np.maximum(found, np.finfo(np.float64).tiny)))

@@ -1,9 +1,9 @@
 """Feature inversion: guess the image behind a private feature, by a decoder trained on other people's.
 
-Source: Dosovitskiy & Brox 2016, Sec. 3; it is by this decoder that Osia et al. 2018 (docs/papers.md, "DPFE"),
-Sec. 6.3 and Fig. 10, look at private features. The adversary has photographs of their own, and the device's
-extractor, as whoever holds a device has. Under squared error the decoder learns the mean of all images that a
-feature leaves possible, so that what a feature has lost comes back as everybody's average.
+Source: Dosovitskiy & Brox 2016, Sec. 3; Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 6.3 and Fig. 10,
+judge private features by this decoder. The adversary has photographs of their own, and the extractor of the
+device. Under squared error the decoder learns the mean of all images that a feature leaves possible: lost
+details come back as an average.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from sfumato.attack import saturation
 from sfumato.attack.restore import VALIDATED, check_training, psnr_of
-from sfumato.attack.saturation import Training, held_out
+from sfumato.attack.saturation import Training, hold_out
 from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError, DataError
@@ -28,10 +28,10 @@ _RESTORE_BATCH = 64
 
 @dataclass(frozen=True, kw_only=True)
 class InversionConfig:
-    """How strong the adversary is.
+    """The strength of the adversary.
 
     Attributes:
-        steps: of training, at most; it ends when nothing is gained, see attack.saturation.
+        steps: of training, at most; it ends when the validation stops improving, see attack.saturation.
         batch: pairs a step.
         learning_rate: of Adam, falling to 0 at the end.
         width: of the decoder, see UpConvolutional.
@@ -49,12 +49,12 @@ class InversionConfig:
 
 
 class Inverter(nn.Module):
-    """Guesses images from features. State: the weights of its decoder, and what training features were like.
+    """Guesses images from features. State: the weights of its decoder, and moments of the training features.
 
     Attributes:
         mean: (D,), of the training features.
-        spread: (D,), their standard deviation; 1 where there is none.
-        trained: how; None where it was not.
+        spread: (D,), their standard deviation; 1 if it is 0.
+        trained: the training; None if it was not trained.
     """
 
     mean: Tensor
@@ -69,7 +69,7 @@ class Inverter(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, D) float64 -> (N, C, H, W) float32, not clamped."""
-        # Of every scale and place: the difference of large numbers would be nothing in float32.
+        # In float64: float32 would lose the difference of large numbers.
         scaled = ((features - self.mean) / self.spread).float()
         with autocast(resolve("auto", features.device), features.device):
             images: Tensor = self.decoder(scaled)
@@ -77,16 +77,16 @@ class Inverter(nn.Module):
 
     @torch.no_grad()
     def restore(self, features: Tensor) -> Tensor:
-        """(N, D) as the receiver has them -> (N, C, H, W) uint8 guesses at the images.
+        """Guess the images of (N, D) received features. -> (N, C, H, W) uint8.
 
         Raises:
-            DataError: features of another dimension than in training, or that are not finite.
+            DataError: features have another dimension than in training, or are not finite.
         """
         check_features(features)
         if features.shape[1] != len(self.mean):
             raise DataError(
                 f"features of {features.shape[1]} numbers: this decoder was trained on features of "
-                f"{len(self.mean)}: train one on features like these"
+                f"{len(self.mean)}: train one on such features"
             )
         self.eval()
         device = device_of(self)
@@ -104,24 +104,24 @@ def train(
     progress: Callable[[int, int], None] | None = None,
     device: torch.device | None = None,
 ) -> Inverter:
-    """Train a decoder of features, by mean squared error, on other people's images than those to restore.
+    """Train a decoder of features, by mean squared error, on images of other people.
 
-    Where the paper is silent: features are brought to mean 0 and variance 1 first, each number by itself.
+    The paper does not say: each number of a feature is first scaled to mean 0 and variance 1.
 
     Args:
-        features: (N, D), of the images, as a receiver would have them: with the noise of the release.
-        images: (N, C, H, W) uint8, photographs that the adversary holds; sides as check_sides of the network
-            takes them.
+        features: (N, D), of the images, as received: with the noise of the release.
+        images: (N, C, H, W) uint8, photographs of the adversary; their sides must fit check_sides of the
+            network.
         config: see InversionConfig.
-        people: (N,) who is on each image: some people are held out, to know when to stop; None where each
+        people: (N,) who is on each image: some people are held out to decide when to stop; None if each
             shows somebody else.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
-        device: where it is trained, and stays; None for the processor, which makes all draws.
+        device: trains the network, which stays there; None for the CPU, which makes all draws.
 
     Raises:
-        DataError: fewer than two pairs, numbers of features and images that differ, features that are not
-            finite, or images of sides that the decoder does not draw.
+        DataError: fewer than two pairs, unequal numbers of features and images, features that are not
+            finite, or sides that the decoder cannot draw.
     """
     check_batch(images)
     check_features(features)
@@ -137,11 +137,11 @@ def train(
     channels, height, width = images.shape[1:]
     with initial_weights(seed):
         decoder = UpConvolutional(features.shape[1], (channels, height, width), width=config.width)
-    # What differs in the last digit of float32 alone is rounding, and is not to be blown up.
+    # Differences in the last digit of float32 are rounding and must not be amplified.
     inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0)).to(device)
     there = device_of(inverter)
 
-    held = held_out(torch.arange(len(images)) if people is None else people, most=VALIDATED, seed=seed)
+    held = hold_out(torch.arange(len(images)) if people is None else people, most=VALIDATED, seed=seed)
     asked = to_device(exact[held][:VALIDATED], there)
     validation = psnr_of(lambda: inverter(asked), images[held][:VALIDATED]) if len(asked) else None
     exact, images = exact[~held], images[~held]
@@ -170,5 +170,5 @@ def check_features(features: Tensor) -> None:
     if len(bad):
         raise DataError(
             f"{len(bad)} of {len(features)} features have numbers that are not finite, the first in row "
-            f"{int(bad[0])}: leave them out, or mend what made them"
+            f"{int(bad[0])}: leave them out, or mend their extractor"
         )

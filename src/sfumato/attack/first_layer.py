@@ -1,7 +1,7 @@
-"""An image read from the gradient of a first linear layer: exact, and without a search.
+"""Read an image from the gradient of a first linear layer: exact, without a search.
 
 Sources: Phong et al. 2017, Sec. 3; Geiping et al. 2020, Proposition 3.1. With u = W·x + b, dL/dW is the outer
-product of dL/du and x, and dL/db is dL/du: so x is a row of the one over the entry of the other.
+product of dL/du and x, and dL/db is dL/du: so x is a row of dL/dW divided by the same entry of dL/db.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ _PARALLEL = 1e-2  # rounding in half precision stays below, two different images
 
 
 def recover(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]) -> Tensor:
-    """The one image behind a gradient. -> (1, C, H, W) float, as the model took it.
+    """Recover the one image behind a gradient. -> (1, C, H, W) float, as the model's input.
 
-    Published is one row: x = dW_i / db_i. Here all rows are taken by least squares, x = dW' · db / |db|², so
-    that those of small gradients, which rounding hits most, count little.
+    The sources use one row: x = dW_i / db_i. Here all rows count by least squares, x = dW' · db / |db|², so
+    that rows with small gradients, which rounding hits most, count little.
 
     Args:
         model: its first layer is linear, with a bias, and sees the image itself, flattened.
-        shared: name of a parameter -> its gradient; those of the first layer are looked at.
+        shared: name of a parameter -> its gradient; those of the first layer are used.
         shape: (C, H, W) of the image.
 
     Raises:
-        ConfigError: the first layer with parameters is not such a one, or of another shape of images.
-        DataError: the gradient does not fit, has no number but 0 for the biases, or is of several images.
+        ConfigError: the first layer with parameters is another, or takes images of another shape.
+        DataError: the gradient does not fit, is 0 for all biases, or is of several images.
     """
     name, weight, bias = _gradient(model, shared, shape)
     image = _least_squares(name, weight, bias)
@@ -42,10 +42,10 @@ def recover(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, in
 
 
 def nearest(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]) -> Tensor:
-    """What `recover` would give if the gradient were of one image. -> (1, C, H, W) float, of any values.
+    """Return the result of `recover` as if the gradient were of one image. -> (1, C, H, W) float, any values.
 
-    Behind a gradient of several images it is their mixture, by how much of the biases' gradient each has; of
-    one with noise it is the image with noise. Arguments and errors: see recover, which refuses both.
+    For a gradient of several images it is their mixture, weighted by their shares of the biases' gradient;
+    for one with noise it is the image with noise. Arguments and errors: see recover, which refuses both.
     """
     return _least_squares(*_gradient(model, shared, shape)).reshape(1, *shape).float().cpu()
 
@@ -53,19 +53,19 @@ def nearest(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, in
 def _gradient(
     model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]
 ) -> tuple[str, Tensor, Tensor]:
-    """Name of the first layer, and the gradients of its weight and bias."""
+    """Return the name of the first layer, and the gradients of its weight and bias."""
     name, first = first_linear(model)
     pixels = shape[0] * shape[1] * shape[2]
     if first.in_features != pixels:
         raise ConfigError(
             f"images of shape {tuple(shape)} are {pixels} numbers, and {name} takes {first.in_features}: "
-            "give the shape (C, H, W) of what the model was shown"
+            "give the shape (C, H, W) of the model's input"
         )
-    return name, *checked(shared, name, first)
+    return name, *check_layer(shared, name, first)
 
 
 def _least_squares(name: str, weight: Tensor, bias: Tensor) -> Tensor:
-    """The x of dW = db x', (pixels,)."""
+    """Solve dW = db x' for x, (pixels,)."""
     energy = bias.square().sum()
     if not bool(energy):
         raise DataError(
@@ -76,7 +76,7 @@ def _least_squares(name: str, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def first_linear(model: nn.Module) -> tuple[str, nn.Linear]:
-    """Name and module of the first layer with parameters, in the order in which modules were registered.
+    """Return name and module of the first layer with parameters, in the order of registration.
 
     Raises:
         ConfigError: it is not linear, or has no bias.
@@ -96,8 +96,8 @@ def first_linear(model: nn.Module) -> tuple[str, nn.Linear]:
     return name, first
 
 
-def checked(shared: Mapping[str, Tensor], name: str, layer: nn.Linear) -> tuple[Tensor, Tensor]:
-    """The gradients of weight and bias of a layer, (out, in) and (out,) float64. Raises DataError."""
+def check_layer(shared: Mapping[str, Tensor], name: str, layer: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Check the gradients of weight and bias of a layer, (out, in) and (out,) float64. Raises DataError."""
     found = []
     for full, parameter in ((_name(name, "weight"), layer.weight), (_name(name, "bias"), layer.bias)):
         if full not in shared:
@@ -109,7 +109,7 @@ def checked(shared: Mapping[str, Tensor], name: str, layer: nn.Linear) -> tuple[
                 f"{tuple(parameter.shape)}: it is of another model"
             )
         if not bool(gradient.isfinite().all()):
-            raise DataError(f"the gradient of {full} has numbers that are not finite: nothing can be read")
+            raise DataError(f"the gradient of {full} has numbers that are not finite, so nothing can be read")
         found.append(gradient.detach().double())
     return found[0], found[1]
 

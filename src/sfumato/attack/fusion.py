@@ -1,8 +1,8 @@
-"""An ensemble of adversaries: their similarities added up, with members chosen on other people.
+"""An ensemble of adversaries: a sum of their similarities, with members chosen on other people.
 
 Source: Caruana et al. 2004, "Ensemble selection from libraries of models": members are added one by one, each
-time the one with which the sum names most probes, and a member may come again, which weighs it. Theirs are
-chosen on a hold-out set; here each half of the people is named by the members that the other half chose.
+time the member whose addition names most probes; a member may be added again, which increases its weight.
+They choose on a hold-out set; here each half of the people is named by members chosen on the other half.
 """
 
 from dataclasses import dataclass
@@ -10,37 +10,37 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_MOST = 10  # members, of which some may be the same
+_MOST = 10  # members, with repetitions
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """What an ensemble makes of every probe.
+    """The similarities of an ensemble.
 
     Attributes:
         similarities: (m, I) float64.
-        members: of which the sum is that names the first, third, ... person, and that of the others.
+        members: the summed members for the first, third, ... person, and for the others.
     """
 
     similarities: Tensor
     members: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def standardised(similarities: Tensor) -> Tensor:
-    """Those of each probe with mean 0 and standard deviation 1; 0 where all are equal. (m, I) -> (m, I)."""
+def standardise(similarities: Tensor) -> Tensor:
+    """Scale each probe's similarities to mean 0 and deviation 1; 0 if all are equal. (m, I) -> (m, I)."""
     similarities = similarities.double()
     centred = similarities - similarities.mean(1, keepdim=True)
-    # The largest first: squares of log-likelihood ratios may overflow, and of equal ones leave rounding.
+    # Relative to the largest: equal log-likelihood ratios leave rounding.
     largest = similarities.abs().amax(1, keepdim=True)
     spread = centred.square().mean(1, keepdim=True).sqrt()
     return torch.where(spread > 1e-9 * largest, centred / spread.clamp(min=1e-300), 0.0)
 
 
-def fused(similarities: Tensor, identities: Tensor, truth: Tensor) -> Fusion:
-    """Name each half of the people by the members with which most of the other half are named.
+def fuse(similarities: Tensor, identities: Tensor, truth: Tensor) -> Fusion:
+    """Name each half of the people by the members that name most of the other half.
 
     Args:
-        similarities: (k, m, I) of k members, on one scale; see `standardised`.
+        similarities: (k, m, I) of k members, on one scale; see `standardise`.
         identities: (I,) int64 code of each column, ascending.
         truth: (m,) int64, who is on each probe.
     """
@@ -48,15 +48,15 @@ def fused(similarities: Tensor, identities: Tensor, truth: Tensor) -> Fusion:
     right = torch.searchsorted(identities, truth)
     members, total = [], similarities.new_zeros(similarities.shape[1:], dtype=torch.float64)
     for half in (first, ~first):
-        # Where one half is nobody, nobody tells members apart.
-        chosen = _chosen(similarities[:, ~half], right[~half]) if (~half).any() else (0,)
+        # Without a second half, members cannot be compared.
+        chosen = _choose(similarities[:, ~half], right[~half]) if (~half).any() else (0,)
         total[half] = similarities[list(chosen)][:, half].double().mean(0)
         members.append(chosen)
     return Fusion(total, (members[0], members[1]))
 
 
-def _chosen(similarities: Tensor, right: Tensor) -> tuple[int, ...]:
-    """The members of (k, m, I) whose sum names most probes, of which column `right` is the right one."""
+def _choose(similarities: Tensor, right: Tensor) -> tuple[int, ...]:
+    """Choose the members of (k, m, I) whose sum names most probes; `right` is the true column."""
     chosen: list[int] = []
     best, total = (0.0, 0.0), similarities.new_zeros(similarities.shape[1:], dtype=torch.float64)
     while len(chosen) < _MOST:
@@ -71,7 +71,7 @@ def _chosen(similarities: Tensor, right: Tensor) -> tuple[int, ...]:
 
 
 def _merit(similarities: Tensor, right: Tensor) -> tuple[float, float]:
-    """How many probes are named rightly; and the mean reciprocal rank of the right ones, where those tie."""
+    """Return the share of probes named correctly, and the mean reciprocal rank to break ties."""
     own = similarities.gather(1, right[:, None])
     above, equal = (similarities > own).sum(1), (similarities == own).sum(1)
     ranks = above + (equal + 1).double() / 2

@@ -1,8 +1,8 @@
-"""Several releases of one person: dealt in groups, and compared with those of another service.
+"""Several releases of one person: grouped, or compared with those of another service.
 
-Who gets several releases under one label, as the operator of a service does by enrolment, names the person
-by all of them together; and two operators who have releases of the same people under labels of their own
-find out which labels belong together.
+An operator who gets several releases under one label, by enrolment, names the person by all of them together.
+Two operators with releases of the same people, under labels of their own, find out which labels belong
+together.
 """
 
 from collections.abc import Callable
@@ -17,15 +17,15 @@ SIZES = (1, 5, 10)  # releases of one person
 Match = Callable[[Tensor, Tensor], Tensor]  # (P, k) rows of one service and of another -> (P, P) similarities
 
 
-def dealt(codes: Tensor, size: int, *, seed: int) -> Tensor:
-    """Disjoint groups of so many photographs of one person. -> (G, size) int64 rows, person by person.
+def split_into_groups(codes: Tensor, size: int, *, seed: int) -> Tensor:
+    """Split photographs into disjoint groups of one person each. -> (G, size) int64 rows, person by person.
 
-    Those with fewer photographs have no group, and what is left over of a person is in none.
+    People with fewer photographs have no group, and leftover photographs are in none.
 
     Args:
         codes: (m,) int64, who is on each photograph.
         size: at least 1.
-        seed: decides which are together.
+        seed: decides the groups.
     """
     generator = torch.Generator().manual_seed(seed)
     groups = []
@@ -38,10 +38,10 @@ def dealt(codes: Tensor, size: int, *, seed: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Sides:
-    """What two services have of the same people.
+    """The photographs of the same people at two services.
 
     Attributes:
-        people: (P,) int64 codes, ascending; those of whom both have enough.
+        people: (P,) int64 codes, ascending, of people with enough photographs at both.
         first, second: (T, P, k) int64 rows of the photographs of each, in T disjoint rounds.
     """
 
@@ -50,18 +50,20 @@ class Sides:
     second: Tensor
 
 
-_ROUNDS_PAIRS = 2_000_000  # pairs of labels that are compared in all rounds together
+_ROUNDS_PAIRS = 2_000_000  # pairs of labels compared in all rounds together
 
 
 def sides(first: Tensor, second: Tensor, size: int, *, seed: int) -> Sides:
-    """Deal so many photographs of each person to each of two services.
+    """Assign photographs of each person to two services, in rounds.
 
     Args:
-        first, second: (n,) and (m,) int64, who is on the photographs that either may have.
+        first, second: (n,) and (m,) int64, the person on each photograph available to either.
         size: photographs of a person in a round, at least 1.
-        seed: decides which.
+        seed: decides the photographs.
     """
-    dealt_to = [dealt(codes, size, seed=seed + side) for side, codes in enumerate((first, second))]
+    dealt_to = [
+        split_into_groups(codes, size, seed=seed + side) for side, codes in enumerate((first, second))
+    ]
     owners = [codes[rows[:, 0]] for codes, rows in zip((first, second), dealt_to, strict=True)]
     people = owners[0][torch.isin(owners[0], owners[1])].unique()
     if not len(people):
@@ -77,7 +79,7 @@ def sides(first: Tensor, second: Tensor, size: int, *, seed: int) -> Sides:
 
 
 def by_cosine(first: Tensor, second: Tensor) -> Match:
-    """Compare by the cosine of mean vectors: those of (n, D) and (m, D)."""
+    """Return a function that compares by the cosine of mean vectors, of (n, D) and (m, D)."""
 
     def match(of_first: Tensor, of_second: Tensor) -> Tensor:
         means = (vectors[rows].mean(1) for vectors, rows in ((first, of_first), (second, of_second)))

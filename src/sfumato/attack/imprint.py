@@ -1,11 +1,11 @@
-"""A malicious server: a layer made so that each image of a batch comes back by itself, and how to tell it.
+"""A malicious server: a layer built so that each image of a batch can be read separately; and its detection.
 
 Source: Fowl, Geiping, Czaja, Goldblum & Goldstein 2021, "Robbing the Fed", Sec. 3: every row of a linear
-layer before a ReLU measures the same of an image, its mean brightness, and row i passes what lies above
-threshold i. Rows i and i + 1 differ in the images between their thresholds alone: where that is one image, it
-is the difference of their gradients by weights, over that of their gradients by biases.
+layer before a ReLU measures the same value of an image, its mean brightness, and row i passes values above
+threshold i. Rows i and i + 1 differ only in images between their thresholds: if that is one image, it is the
+difference of their gradients by weights, divided by the difference of their gradients by biases.
 
-The threat model is another than that of reading: the server sends parameters that nobody trained.
+The threat model is stronger than that of reading: the server sends parameters that nobody trained.
 """
 
 from collections.abc import Mapping
@@ -14,23 +14,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sfumato.attack.first_layer import checked, first_linear
+from sfumato.attack.first_layer import check_layer, first_linear
 from sfumato.errors import ConfigError, DataError
 
 _PARALLEL = 0.999  # cosine above which rows measure the same
-_SUSPECT = 0.5  # share of rows; of a network that was trained or drawn, hardly any are parallel
+_SUSPECT = 0.5  # share of rows; in trained or random networks, hardly any are parallel
 _LEAST_ROWS = 4
 _OUTSIDE = 0.02  # how far beyond [0, 1] an image may lie by rounding
-_LEAST = 1e-6  # share of the largest difference below which a bin holds no image
+_LEAST = 1e-6  # share of the largest difference below which a bin is empty
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A linear layer that is made to read images.
+    """A linear layer built to read images.
 
     Attributes:
         layer: its name.
-        share: of its rows, that are parallel to one and the same direction.
+        share: the share of its rows that are parallel to one direction.
     """
 
     layer: str
@@ -38,11 +38,11 @@ class Suspect:
 
 
 def imprint_(layer: nn.Linear, following: nn.Linear, brightness: Tensor) -> None:
-    """Make an imprint layer of a first one, in place, and let the next treat all bins alike.
+    """Turn a first layer into an imprint layer, in place, and let the next treat all bins alike.
 
     Args:
-        layer: sees images, flattened; each of its units is a bin.
-        following: sees the bins; its columns become the same, so that a gradient is the same in every bin
+        layer: takes flattened images; each of its units is a bin.
+        following: takes the bins; its columns become equal, so that a gradient is equal in every bin
             that an image passes.
         brightness: (M,) mean values of images that the server has; their quantiles are the thresholds.
 
@@ -50,7 +50,7 @@ def imprint_(layer: nn.Linear, following: nn.Linear, brightness: Tensor) -> None
         ConfigError: the layer has no bias, or the other does not follow it.
     """
     if layer.bias is None:
-        raise ConfigError("an imprint layer needs a bias: its thresholds are there")
+        raise ConfigError("an imprint layer needs a bias, which holds its thresholds")
     if following.in_features != layer.out_features:
         raise ConfigError(f"{layer.out_features} bins, and the next layer takes {following.in_features}")
     levels = torch.linspace(0, 1, layer.out_features + 2, dtype=torch.float64)[1:-1]
@@ -62,23 +62,23 @@ def imprint_(layer: nn.Linear, following: nn.Linear, brightness: Tensor) -> None
 
 
 def recover(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]) -> Tensor:
-    """The images behind a gradient of an imprint layer, those that are alone in a bin. -> (K, C, H, W) float.
+    """Recover the images that are alone in a bin from an imprint layer's gradient. -> (K, C, H, W) float.
 
-    A bin of several images gives their mixture, which the adversary cannot tell from an image by this alone.
+    A bin of several images gives their mixture, which this attack does not distinguish from an image.
 
     Raises:
-        ConfigError: the first layer with parameters is not linear, or of other images.
+        ConfigError: the first layer with parameters is not linear, or takes other images.
         DataError: no bin holds an image.
     """
     name, first = first_linear(model)
     if first.in_features != shape[0] * shape[1] * shape[2]:
         raise ConfigError(f"{name} takes {first.in_features} numbers, and images are {tuple(shape)}")
-    weight, bias = checked(shared, name, first)
+    weight, bias = check_layer(shared, name, first)
     order = first.bias.detach().argsort(descending=True)  # the lowest threshold first
     weight, bias = weight[order], bias[order]
     above = torch.cat([bias[1:], bias.new_zeros(1)])
     beyond = torch.cat([weight[1:], weight.new_zeros(1, weight.shape[1])])
-    slopes, pixels = bias - above, weight - beyond  # of what lies in each bin
+    slopes, pixels = bias - above, weight - beyond  # of the images in each bin
     held = slopes.abs() > _LEAST * slopes.abs().max()
     if not bool(held.any()):
         raise DataError(f"no bin of {name} holds an image: none is above its lowest threshold")
@@ -88,10 +88,10 @@ def recover(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, in
 
 
 def detect(model: nn.Module) -> Suspect | None:
-    """The linear layer, if any, of which most rows measure one and the same thing.
+    """Find a linear layer most of whose rows measure the same value, or None.
 
-    For whoever receives a model. It looks at parallel rows in whatever order and scale; a server that takes
-    another measurement in each row, or hides them among many others, is not found.
+    For people who receive a model. It finds parallel rows in any order and scale; it does not find a server
+    that takes another measurement in each row, or hides the rows among many others.
     """
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear) or module.out_features < _LEAST_ROWS or module.in_features < 2:

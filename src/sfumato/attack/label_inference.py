@@ -1,8 +1,8 @@
-"""Which classes were in a batch: read from the gradient of the last layer, before any image is rebuilt.
+"""Label inference: read the classes of a batch from the gradient of the last layer, before any image.
 
 Sources: Zhao et al. 2020 (iDLG), Sec. 3, for one image; Geng et al. 2021, Sec. 3.2, for counts of a batch.
-Both hold for cross-entropy behind a linear layer, and for labels that are neither mixed nor smoothed. Its
-size shows a sum over the batch, where no mean is as large; weights of the classes in a loss are not known.
+Both hold for cross-entropy after a linear layer, and labels that are neither mixed nor smoothed. A gradient
+too large for a mean is taken as a sum over the batch; class weights of a loss are not considered.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from sfumato.errors import ConfigError, DataError
 
-_COARSE = (2, 4, 8, 16)  # places a side of noise, before it is made smooth
+_COARSE = (2, 4, 8, 16)  # cells a side of noise, before smoothing
 _GREY = 0.75
-_POINTS = 8  # on the way that local steps went
+_POINTS = 8  # on the path of local steps
 _MOST_MASS = 1.01  # of the negative entries of a mean of p_k - 1 and p_k, up to rounding
 
 
@@ -29,35 +29,34 @@ def counts(
     local_steps: int = 1,
     change: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
-    """How many images of each class a batch has. -> (classes,) int64, their sum the batch.
+    """Count the images of each class in a batch. -> (classes,) int64, with the sum B.
 
-    The gradient by the bias of class k is the mean over the batch of p_k - 1 where the label is k, and of p_k
-    elsewhere: so B * (mean p_k - dL/db_k) images are of it. The probabilities p are not shared: they are
-    guessed from `images`. Shares of an image are rounded by largest remainder. For one image no guess is
-    needed: its class has the only negative gradient. Without a bias, B different classes are assumed.
+    The gradient by the bias of class k is the mean over the batch of p_k - 1 if the label is k, else of p_k:
+    so B * (mean p_k - dL/db_k) images have class k. The probabilities p are not shared: they are estimated
+    from `images`. Fractions are rounded by largest remainder. One image needs no estimate: its class has the
+    only negative gradient. Without a bias, B different classes are assumed.
 
     Args:
         model: as the adversary holds it.
         shared: name of a parameter -> its gradient.
-        batch: B, how many images.
-        images: (M, C, H, W) float, any that the adversary has; `stand_ins` serve an untrained model.
+        batch: B, the number of images.
+        images: (M, C, H, W) float, any of the adversary's; `stand_ins` suffice for an untrained model.
         local_steps: of SGD behind `shared`, which is then their sum.
-        change: parameters before less after these steps: probabilities are then averaged over the way from
-            the one to the other, on a straight line (after Dimitrov et al. 2022). None: the parameters before
-            them.
+        change: parameters before minus after these steps: probabilities are averaged over the straight path
+            between both (after Dimitrov et al. 2022). None: the parameters before.
 
     Raises:
-        ConfigError: there is no last linear layer that gives the logits, and whose gradient is shared.
+        ConfigError: no last linear layer gives the logits, or its gradient is not shared.
         DataError: its gradient is 0 everywhere, or too large for any mean or sum over the batch.
     """
     name, last = last_linear(model)
     bias = last.bias is not None
     gradient = slopes(model, shared)
     if not bool(gradient.any()):
-        raise DataError(f"the gradient of {name} is 0 everywhere: it tells no class")
+        raise DataError(f"the gradient of {name} is 0 everywhere and tells no class")
     _check_gives_logits(model, name, last, images[:2].to(gradient))
     if batch == 1 or not bias:
-        # Without a bias only the sign tells, behind activations that are not negative.
+        # Without a bias, only the sign is known, after activations that are not negative.
         found = torch.zeros(last.out_features, dtype=torch.int64)
         rows = gradient.argsort()[:batch].cpu()
         found[rows] += 1
@@ -67,7 +66,7 @@ def counts(
         if mass > _MOST_MASS * batch:
             raise DataError(
                 f"the gradient of {name} is larger than cross-entropy of {batch} images can make it, "
-                f"{mass / batch:.3g} times at least: the loss was scaled: undo that first"
+                f"{mass / batch:.3g} times at least: undo the scaling of the loss first"
             )
         gradient = gradient / batch
     with torch.no_grad():
@@ -81,14 +80,14 @@ def counts(
 
 
 def slopes(model: nn.Module, shared: Mapping[str, Tensor]) -> Tensor:
-    """(classes,) the gradient by the bias of the last linear layer; without a bias, what has its signs."""
+    """Return the (classes,) gradient by the last layer's bias; without a bias, values with its signs."""
     name, last = last_linear(model)
     return shared[f"{name}.bias"] if last.bias is not None else shared[f"{name}.weight"].sum(1)
 
 
 @torch.no_grad()
 def _check_gives_logits(model: nn.Module, name: str, last: nn.Linear, images: Tensor) -> None:
-    """Raise ConfigError for a layer whose outputs are not the model's: parts may be in disorder."""
+    """Raise ConfigError if a layer's outputs are not the model's: modules may be in another order."""
     outputs: list[Tensor] = []
     hook = last.register_forward_hook(lambda _, inputs, output: outputs.append(output))
     try:
@@ -103,16 +102,16 @@ def _check_gives_logits(model: nn.Module, name: str, last: nn.Linear, images: Te
     ):
         raise ConfigError(
             f"{name}, the last layer in the order of the model's parts, does not give its logits: labels are "
-            "read from the layer that does; say which they are, or let them be optimised"
+            "read from the layer that does; give the labels, or use labels='optimised'"
         )
 
 
 def _probabilities(model: nn.Module, images: Tensor, change: Mapping[str, Tensor], steps: int) -> Tensor:
-    """(classes,) mean probabilities, over images and over where the steps began."""
+    """Return (classes,) mean probabilities, over images and over the path of the steps."""
     points = min(steps, _POINTS) if change else 1
     means = []
     for point in range(points):
-        passed = point * (steps - 1) / (max(points - 1, 1) * steps)  # share of the way
+        passed = point * (steps - 1) / (max(points - 1, 1) * steps)  # share of the path
         moved = {
             name: weight - passed * change[name]
             for name, weight in model.named_parameters()
@@ -123,10 +122,10 @@ def _probabilities(model: nn.Module, images: Tensor, change: Mapping[str, Tensor
 
 
 def stand_ins(shape: tuple[int, int, int], count: int, generator: torch.Generator) -> Tensor:
-    """Smooth noise of several scales, mostly grey, as photographs are. -> (count, C, H, W) in [0, 1].
+    """Draw smooth noise of several scales, mostly grey like photographs. -> (count, C, H, W) in [0, 1].
 
-    White noise is a poor stand-in: of an untrained ResNet-20 in eval mode, it leads to 93% of the labels of
-    batches of 32 images of CIFAR-10, and this to 99%.
+    White noise is worse: with an untrained ResNet-20 in eval mode, it finds 93% of the labels of batches of
+    32 images of CIFAR-10; this noise finds 99%.
     """
     channels, *sides = shape
     images = []
@@ -141,7 +140,7 @@ def stand_ins(shape: tuple[int, int, int], count: int, generator: torch.Generato
 
 
 def last_linear(model: nn.Module) -> tuple[str, nn.Linear]:
-    """Name and module of the layer that gives logits. Raises ConfigError where that is not a linear one."""
+    """Return name and module of the layer that gives logits. Raises ConfigError if it is not linear."""
     named = [
         (name, module)
         for name, module in model.named_modules()
@@ -151,7 +150,7 @@ def last_linear(model: nn.Module) -> tuple[str, nn.Linear]:
         kind = type(named[-1][1]).__name__ if named else "without parameters"
         raise ConfigError(
             f"the last layer of this model is {kind}: labels are read from the gradient of a last nn.Linear; "
-            "say which they are, or let them be optimised"
+            "give the labels, or use labels='optimised'"
         )
     name, last = named[-1]
     assert isinstance(last, nn.Linear)

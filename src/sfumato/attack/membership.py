@@ -1,15 +1,15 @@
-"""Membership in an enrolled gallery: was this photograph a shot; was this person enrolled at all?
+"""Membership in an enrolled gallery: was this photograph enrolled; was this person?
 
 Source: Carlini et al. 2022 (arXiv:2112.03570), Sec. IV and VI: the online Gaussian likelihood ratio (LiRA),
 with shadow galleries instead of shadow models; for few shots, arXiv:2402.06674, which finds them the
-worst case. A shadow gallery enrols other shots of the same people, drawn as those of the attacked one: the
-adversary holds all photographs, has the encoder, and does not know which were enrolled. One with fewer
-photographs finds less.
+worst case. A shadow gallery enrols other shots of the same people, drawn like those of the attacked one: the
+adversary has all photographs and the encoder, and does not know which were enrolled. With fewer photographs
+they find less.
 
-What the adversary sees is a view. "stored" is the prototypes. "full" is an answer with its distance and its
-probability; "rounded" the probability alone, rounded to a step; "label" the name of the class alone. Each
-photograph is asked about once, as it is: who asks with many variations of it learns more from labels. Of
-codes of bits TABLE is such a view: the labels of all codes, and those near that of the photograph are used.
+The adversary has one view. "stored" is the prototypes. "full" is an answer with its distance and its
+probability; "rounded" only the probability, rounded to a step; "label" only the name of the class. Each
+photograph is a query once, unchanged: many variations of it reveal more from labels. For codes of bits TABLE
+is such a view: the labels of all codes, of which those near the photograph's code are used.
 """
 
 import math
@@ -24,19 +24,19 @@ from sfumato.dp.audit.evidence import lower_limit, upper_limit
 from sfumato.errors import ConfigError, DataError, SpecError
 
 VIEWS = ("stored", "full", "rounded", "label")
-TABLE = "table"  # the labels of all codes, which a device looks up in, see sfumato.wire.tables
+TABLE = "table"  # the labels of all codes, for look-ups on the device, see sfumato.wire.tables
 
-_NEAR = 2  # bits by which codes differ whose labels are looked at
+_NEAR = 2  # the labels of codes that differ in at most this many bits are used
 
 _FLOOR = 1e-6  # standard deviation of a score that never varies, in units of the spread of all
 
 
 @dataclass(frozen=True)
 class Galleries:
-    """What was enrolled in each of G galleries.
+    """The enrolled photographs of G galleries.
 
     Attributes:
-        shots: (G, P, K) int64, which photographs of each person.
+        shots: (G, P, K) int64, the photographs of each person.
         enrolled: (G, P) bool, whether the person is in the gallery.
     """
 
@@ -50,10 +50,10 @@ class Galleries:
 
 
 def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int) -> Tensor:
-    """The first n embeddings of each person who has so many. (N, D), (N,) int64 -> (P, n, D).
+    """Collect the first n embeddings of each person with at least n. (N, D), (N,) int64 -> (P, n, D).
 
     Raises:
-        DataError: fewer than two people have so many.
+        DataError: fewer than two people have n photographs.
     """
     if photographs < 1:
         raise ConfigError(f"photographs={photographs}: at least 1")
@@ -61,7 +61,7 @@ def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int) -> Tensor:
     able = [own[:photographs] for own in rows if len(own) >= photographs]
     if len(able) < 2:
         raise DataError(
-            f"{len(able)} people have {photographs} photographs; membership needs two: ask for fewer of each"
+            f"{len(able)} people have {photographs} photographs; membership needs two: ask for fewer"
         )
     return embeddings[torch.stack(able)]
 
@@ -69,30 +69,30 @@ def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int) -> Tensor:
 def draw_galleries(
     *, people: int, photographs: int, shot: int, galleries: int, enrolled: float = 1.0, draw: torch.Generator
 ) -> Galleries:
-    """Galleries of K shots of each person, every choice of them equally likely.
+    """Draw galleries of K shots of each person, every choice equally likely.
 
     Args:
         people, photographs, shot, galleries: P, n, K <= n, G.
-        enrolled: the chance that a person is in a gallery; two are in any.
-        draw: decides.
+        enrolled: the chance that a person is in a gallery; at least two are.
+        draw: the random numbers.
 
     Raises:
         ConfigError: a number out of its range.
     """
     if not 1 <= shot <= photographs:
-        raise ConfigError(f"shot={shot}: at least 1, and at most the {photographs} photographs of a person")
+        raise ConfigError(f"shot={shot}: from 1 to the {photographs} photographs of a person")
     if not 0 < enrolled <= 1 or people < 2:
         raise ConfigError(
             f"people={people}, enrolled={enrolled:g}: at least 2, with a chance above 0, at most 1"
         )
     order = torch.rand(galleries, people, photographs, generator=draw).argsort(2)
     chances = torch.rand(galleries, people, generator=draw)
-    least = chances.argsort(1).argsort(1) < 2  # the two of the smallest chance
+    least = chances.argsort(1).argsort(1) < 2  # the two smallest
     return Galleries(order[..., :shot], (chances < enrolled) | least)
 
 
 def prototypes_of(embeddings: Tensor, galleries: Galleries) -> Tensor:
-    """The mean of each person's shots. (P, n, D) -> (G, P, D)."""
+    """Average each person's shots. (P, n, D) -> (G, P, D)."""
     people = torch.arange(len(embeddings))[None, :, None]
     return embeddings[people, galleries.shots].mean(2)
 
@@ -100,20 +100,20 @@ def prototypes_of(embeddings: Tensor, galleries: Galleries) -> Tensor:
 def photograph_scores(
     photographs: Tensor, prototypes: Tensor, enrolled: Tensor, *, view: str, step: float = 0.1
 ) -> Tensor:
-    """What a view says of each photograph and the class of its person.
+    """Score each photograph against the class of its person, in one view.
 
     Args:
-        photographs: (P, n, D) embeddings, as they are asked about; codes of bits as 1 and -1.
-        prototypes: (G, P, D), see prototypes_of; with noise where they have it.
-        enrolled: (G, P) bool; of people who are not enrolled the scores mean nothing.
-        view: one of VIEWS, or TABLE of bits.
-        step: of "rounded", in (0, 1].
+        photographs: (P, n, D) embeddings of the queries; codes of bits as 1 and -1.
+        prototypes: (G, P, D), see prototypes_of; with noise if they have it.
+        enrolled: (G, P) bool; scores of people who are not enrolled mean nothing.
+        view: one of VIEWS, or TABLE for bits.
+        step: for "rounded", in (0, 1].
 
     Returns:
-        (G, P, n, S) float64 scores. Of "stored" the distance, and the share of the photograph, about its
-        person's mean, that lies in the prototype; of "full" the distance and the log-odds of the class; of
-        "rounded" the log-odds; of "label" 1 where the class is named, and 0; of TABLE the shares of the codes
-        that differ by 0, 1 and 2 bits and have the class.
+        (G, P, n, S) float64 scores. "stored": the distance, and the photograph's share of the prototype,
+        about its person's mean; "full": the distance and the log-odds of the class; "rounded": the log-odds;
+        "label": 1 if the class is named, else 0; TABLE: the shares of the codes that differ in 0, 1 and 2
+        bits and have the class.
 
     Raises:
         ConfigError: no such view, or a step out of its range.
@@ -141,19 +141,19 @@ def photograph_scores(
 def person_scores(
     known: Tensor, prototypes: Tensor, enrolled: Tensor, *, view: str, step: float = 0.1
 ) -> Tensor:
-    """What a view says of each person, of whom the adversary has q photographs that are not enrolled.
+    """Score each person in one view, from q photographs of theirs that are not enrolled.
 
-    They do not know which class would be that person's: labels are pseudonyms.
+    The adversary does not know the person's class: labels are pseudonyms.
 
     Args:
         known: (P, q, D) embeddings.
         prototypes, enrolled, view, step: see photograph_scores.
 
     Returns:
-        (G, P, S) float64. Of "stored" the distance from the nearest prototype to the mean; of "label" the
-        share of photographs that have the most frequent name; of "rounded" the mean log-odds of the names,
-        and that share; of "full" the mean distance of the nearest classes, and both; of TABLE the shares of
-        codes that differ by 0, 1 and 2 bits and have the name that is most frequent among all of these.
+        (G, P, S) float64. "stored": the distance from the nearest prototype to the mean; "label": the share
+        of photographs with the most frequent name; "rounded": the mean log-odds of the names, and that share;
+        "full": the mean distance of the nearest classes, and both; TABLE: the shares of codes that differ in
+        0, 1 and 2 bits and have the most frequent name of all of these.
     """
     _check(view, step)
     own, away = known.double(), prototypes.double()
@@ -168,7 +168,7 @@ def person_scores(
         return squared.amin(-1).clamp(min=0).sqrt()
     logits = _logits(own, away, enrolled)  # (G, P, q, P)
     named = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
-    agreement = named.mean(2).amax(-1)  # (G, P); every answer tells its label
+    agreement = named.mean(2).amax(-1)  # (G, P); every answer names a label
     if view == "label":
         return agreement[..., None]
     odds = _log_odds(logits.softmax(-1).amax(-1), step if view == "rounded" else 0.0).mean(2)
@@ -179,7 +179,7 @@ def person_scores(
 
 
 def accuracy(photographs: Tensor, prototypes: Tensor, galleries: Galleries) -> float:
-    """The share of photographs of enrolled people that are not shots, whose nearest prototype is theirs."""
+    """Return how often unenrolled photographs of enrolled people have the right nearest prototype."""
     logits = _logits(photographs.double(), prototypes.double(), galleries.enrolled)
     right = logits.argmax(-1) == torch.arange(len(photographs))[None, :, None]
     asked = galleries.enrolled[..., None] & ~galleries.photographs(photographs.shape[1])
@@ -187,19 +187,18 @@ def accuracy(photographs: Tensor, prototypes: Tensor, galleries: Galleries) -> f
 
 
 def lira(shadow_scores: Tensor, shadow_members: Tensor, scores: Tensor) -> Tensor:
-    """The log-likelihood ratio of member against none, each a Gaussian fitted to shadow galleries.
+    """Return the log-likelihood ratio of member against non-member, each a Gaussian over shadow galleries.
 
     Source: Carlini et al. 2022, Algorithm 1, with a joint normal distribution of S scores (Sec. VI-C). The
-    floor of a variance is of this module: a stored prototype of one shot has a distance of 0 that never
-    varies.
+    floor of a variance is ours: a stored prototype of one shot has a distance of 0 that never varies.
 
     Args:
-        shadow_scores: (G, M, S) of M examples in each shadow gallery.
+        shadow_scores: (G, M, S) scores of M examples in each shadow gallery.
         shadow_members: (G, M) bool.
         scores: (M, S) of the attacked gallery.
 
     Returns:
-        (M,) float64; 0, which says nothing, for an example that was not twice a member and twice none.
+        (M,) float64; 0 for an example that was not at least twice a member and twice a non-member.
     """
     scale = shadow_scores.double().std((0, 1), correction=0)
     scale = torch.where(scale > 0, scale, 1.0)
@@ -211,13 +210,13 @@ def lira(shadow_scores: Tensor, shadow_members: Tensor, scores: Tensor) -> Tenso
 
 
 def ratios(scores: Tensor, members: Tensor, *, attacked: int) -> tuple[Tensor, Tensor]:
-    """Attack each of the first galleries by all the others. (G, M, S), (G, M) -> two of (attacked, M).
+    """Attack each of the first galleries with all others. (G, M, S), (G, M) -> two of (attacked, M).
 
     Returns:
-        The log-likelihood ratios, and who was a member.
+        the log-likelihood ratios, and the members.
     """
     if not 1 <= attacked <= len(scores) - 4:
-        raise ConfigError(f"attacked={attacked}: at least 1, and 4 fewer than the {len(scores)} galleries")
+        raise ConfigError(f"attacked={attacked}: from 1 to 4 fewer than the {len(scores)} galleries")
     found = []
     for number in range(attacked):
         others = torch.arange(len(scores)) != number
@@ -227,13 +226,13 @@ def ratios(scores: Tensor, members: Tensor, *, attacked: int) -> tuple[Tensor, T
 
 @dataclass(frozen=True)
 class Membership:
-    """What an adversary finds.
+    """The success of an adversary.
 
     Attributes:
-        members, others: how many were asked about.
-        auc: the chance that a member has a higher score than another; ties count half.
-        rates: false-positive rate -> true-positive rate, and its 95% Clopper-Pearson interval, which takes
-            examples for independent.
+        members, others: their numbers.
+        auc: the chance that a member scores above a non-member; ties count half.
+        rates: maps each false-positive rate to the true-positive rate and its 95% Clopper-Pearson interval,
+            which assumes independent examples.
     """
 
     members: int
@@ -242,14 +241,14 @@ class Membership:
     rates: dict[float, tuple[float, float, float]]
 
 
-def judged(scores: Tensor, members: Tensor, *, at: Sequence[float] = (0.001, 0.01)) -> Membership:
-    """Scores of members and others, of any shape, as an adversary's success at few false alarms.
+def judge(scores: Tensor, members: Tensor, *, at: Sequence[float] = (0.001, 0.01)) -> Membership:
+    """Judge the scores of members and others, of any shape, by the success at few false alarms.
 
-    The threshold is the least that no more than that share of the others is above. With fewer others than
-    1 / rate that is their largest score.
+    The threshold is the least with at most that share of the others above it. With fewer others than 1 / rate
+    it is their largest score.
 
     Raises:
-        DataError: there is no member, or nobody else.
+        DataError: there is no member, or no other.
     """
     inside, outside = scores[members].double().flatten(), scores[~members].double().flatten()
     if not len(inside) or not len(outside):
@@ -259,7 +258,7 @@ def judged(scores: Tensor, members: Tensor, *, at: Sequence[float] = (0.001, 0.0
     rates = {}
     for rate in at:
         if not 0 < rate < 1:
-            raise ConfigError(f"a false-positive rate of {rate:g}: above 0 and below 1")
+            raise ConfigError(f"a false-positive rate of {rate:g}: must be above 0 and below 1")
         threshold = ordered[len(ordered) - 1 - math.floor(rate * len(ordered))]
         hits, trials = int((inside > threshold).sum()), len(inside)
         limits = (lower_limit(hits, trials, alpha=0.025), upper_limit(hits, trials, alpha=0.025))
@@ -275,14 +274,12 @@ def _check(view: str, step: float) -> None:
 
 
 def _tables(own: Tensor, away: Tensor, enrolled: Tensor) -> Iterator[Tensor]:
-    """Of each gallery (P, n, m) int64, the classes of m codes: that of each photograph, and those near it.
+    """Yield for each gallery the (P, n, m) classes of m codes: each photograph's, and those near it.
 
     Raises SpecError unless the embeddings are bits, as 1 and -1.
     """
     if not torch.equal(own.abs(), torch.ones_like(own)):
-        raise SpecError(
-            "a table is of codes of bits without noise: audit one of these, or leave the view out"
-        )
+        raise SpecError("a table needs codes of bits without noise: audit such a code, or omit the view")
     flips = [torch.ones(own.shape[-1], dtype=own.dtype)]
     for count in range(1, _NEAR + 1):
         for bits in combinations(range(own.shape[-1]), count):
@@ -293,18 +290,18 @@ def _tables(own: Tensor, away: Tensor, enrolled: Tensor) -> Iterator[Tensor]:
 
 
 def _shares(hits: Tensor) -> Tensor:
-    """(P, n, m) bool, codes in the order of `_tables` -> (P, n, 3) their shares by how many bits differ."""
+    """Average (P, n, m) bool, in the order of `_tables`, by number of differing bits -> (P, n, 3)."""
     bits = round((math.sqrt(8 * hits.shape[-1] - 7) - 1) / 2)  # of m = 1 + b + b (b - 1) / 2
     parts = hits.double().split([1, bits, bits * (bits - 1) // 2], dim=-1)
     return torch.stack([part.mean(-1) if part.shape[-1] else part.sum(-1) for part in parts], -1)
 
 
 def _logits(photographs: Tensor, prototypes: Tensor, enrolled: Tensor) -> Tensor:
-    """Minus squared distances, (P, n, D) and (G, P, D) -> (G, P, n, P); of who is not enrolled -inf."""
+    """Minus squared distances, (P, n, D) and (G, P, D) -> (G, P, n, P); -inf if not enrolled."""
     if photographs.shape[-1] != prototypes.shape[-1]:
         raise SpecError(
             f"embeddings of {photographs.shape[-1]} numbers and prototypes of {prototypes.shape[-1]}: "
-            "both come from one encoder"
+            "use one encoder for both"
         )
     flat = photographs.flatten(0, 1)
     squared = flat.square().sum(-1)[None, :, None] + prototypes.square().sum(-1)[:, None]
@@ -315,7 +312,7 @@ def _logits(photographs: Tensor, prototypes: Tensor, enrolled: Tensor) -> Tensor
 
 
 def _log_odds(probabilities: Tensor, step: float) -> Tensor:
-    """Of exact ones (step 0) or rounded ones; those of 0 and 1 are finite."""
+    """Compute log-odds of exact (step 0) or rounded probabilities; finite for 0 and 1."""
     least = 1e-12
     if step:
         probabilities, least = (probabilities / step).round() * step, step / 4
@@ -323,7 +320,7 @@ def _log_odds(probabilities: Tensor, step: float) -> Tensor:
 
 
 def _log_density(shadows: Tensor, inside: Tensor, asked: Tensor) -> Tensor:
-    """The log density of (M, S) under each example's Gaussian of the shadows that count; (M,)."""
+    """Return the log density of (M, S) under each example's Gaussian over the selected shadows; (M,)."""
     weight = inside.double()[..., None]  # (G, M, 1)
     count = weight.sum(0).clamp(min=2)  # (M, 1)
     middle = (weight * shadows).sum(0) / count

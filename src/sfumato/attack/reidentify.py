@@ -1,9 +1,9 @@
 """Re-identification: name the person on a protected photograph, from a gallery of known people.
 
-Source: Parnami et al. 2022, Sec. V, whose adversary knows clean photographs only (static). One who
-protects their own photographs in the same way (adaptive) is stronger (McPherson, Shokri & Shmatikov 2016),
-and is the one to fear. Both are the same code on different images: what the adversary saw is decided by
-the caller, who passes released images, never a protection.
+Source: Parnami et al. 2022, Sec. V, whose adversary has clean photographs only (static). One who protects
+their own photographs in the same way (adaptive) is stronger (McPherson, Shokri & Shmatikov 2016), and is the
+one to fear. Both are the same code on different images: the caller passes released images, never a
+protection.
 """
 
 import math
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from sfumato.attack.feature_identity import log_posteriors
 from sfumato.attack.plda import PLDA, principal_components
-from sfumato.attack.saturation import Training, Validation, held_out, train
+from sfumato.attack.saturation import Training, Validation, hold_out, train
 from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.dp.naming import MOST_OUTPUTS
@@ -28,8 +28,9 @@ from sfumato.images import to_float
 from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
 from sfumato.networks.weights import initial_weights
 
-# Public face recognisers, and the (height, width) of the faces they read. Both are shown upright faces;
-# InceptionResnetV1 was trained on faces as they are, with a margin, and may find less on these.
+# Public face recognisers, and the (height, width) of their input. Both get upright faces; InceptionResnetV1
+# was
+# trained on unaligned faces with a margin, and may recognise fewer here.
 FACE_NETWORKS: dict[str, tuple[type[MobileFaceNet] | type[InceptionResnetV1], tuple[int, int]]] = {
     "mobile-face-net": (MobileFaceNet, (112, 96)),
     "inception-resnet-v1": (InceptionResnetV1, (160, 160)),
@@ -38,28 +39,28 @@ RECOGNISERS = ("conv4", *FACE_NETWORKS)
 
 _STARTS = ("drawn", "random")
 _EMBED_BATCH = 256
-_VALIDATED = 256  # photographs of held-out people that say when to stop
+_VALIDATED = 256  # photographs of held-out people that decide when to stop
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdversaryConfig:
-    """How strong the adversary is.
+    """The strength of the adversary.
 
     Attributes:
-        recogniser: "conv4", which they train themselves on whole images; or a public face network,
-            "mobile-face-net" or "inception-resnet-v1", which is shown aligned faces.
-        start: what a Conv-4 begins with: "drawn", the weights that the library ships, or "random".
+        recogniser: "conv4", which they train on whole images; or a public face network,
+            "mobile-face-net" or "inception-resnet-v1", which gets aligned faces.
+        start: the first weights of a Conv-4: "drawn", shipped with the library, or "random".
         weights: the file of the weights of a face network.
-        detector: the file of the weights of MTCNN, which finds the faces for it.
-        steps: of training the recogniser on clean photographs of other people, at most; it ends when nothing
-            is gained. 0 leaves a face network as it was published.
-        adaptive_steps: of training it further on protected photographs, at most, beside the one that is left
-            as it is and whose classifiers adapt by a protected gallery; 0 for that one alone.
+        detector: the file of the weights of MTCNN, which finds the faces.
+        steps: of training the recogniser on clean photographs of other people, at most; it ends when the
+            validation stops improving. 0 leaves a face network as published.
+        adaptive_steps: of further training on protected photographs, at most; the recogniser without it is
+            used as well, with classifiers adapted by a protected gallery. 0 for that one alone.
         batch: images a step.
         learning_rate: of Adam, falling to 0 at the end.
-        gallery: photographs of each identity that the adversary holds; the paper has 20.
+        gallery: photographs of each identity that the adversary has; the paper has 20.
         probes: released photographs of each identity to name; the paper has 10.
-        copies: how often an adaptive adversary protects each gallery photograph; fresh noise each time.
+        copies: protected copies of each gallery photograph for an adaptive adversary, each with fresh noise.
     """
 
     recogniser: str = "conv4"
@@ -84,7 +85,7 @@ class AdversaryConfig:
         faces = self.recogniser in FACE_NETWORKS
         for name in ("weights", "detector"):
             if faces != (getattr(self, name) is not None):
-                cure = "name the file" if faces else "only a face network has them"
+                cure = "name the file" if faces else "only a face network has one"
                 raise ConfigError(f"recogniser={self.recogniser}: {name}={getattr(self, name)}: {cure}")
         least = {
             "steps": 0 if faces else 1,
@@ -105,7 +106,7 @@ class Recogniser(nn.Module):
     """An encoder whose embeddings of one identity point the same way. State: its weights.
 
     Attributes:
-        trained: how; None where it was not.
+        trained: the training; None if it was not trained.
     """
 
     def __init__(self, encoder: nn.Module) -> None:
@@ -130,16 +131,16 @@ class Recogniser(nn.Module):
 
 
 def split_gallery(codes: Tensor, *, gallery: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Deal the photographs of each identity to the adversary's gallery and to the probes.
+    """Split the photographs of each identity into the adversary's gallery and the probes.
 
     Args:
         codes: (N,) identity of each photograph.
-        gallery, probes: how many of each identity; with fewer photographs than both, each side gets its
-            share. Identities with a single photograph are left out.
-        seed: decides which.
+        gallery, probes: numbers for each identity; with fewer photographs, each side gets its share.
+            Identities with a single photograph are left out.
+        seed: decides the split.
 
     Returns:
-        Rows of the gallery and rows of the probes, (n,) and (m,) int64, disjoint.
+        rows of the gallery and rows of the probes, (n,) and (m,) int64, disjoint.
     """
     generator = torch.Generator().manual_seed(seed)
     known, asked = [], []
@@ -166,26 +167,26 @@ def train_recogniser(
     progress: Callable[[int, int], None] | None = None,
     device: torch.device | None = None,
 ) -> Recogniser:
-    """Train an encoder to tell people apart, on people who are not in the gallery.
+    """Train an encoder to distinguish people, on people who are not in the gallery.
 
     Softmax over cosine similarities to one learned direction an identity (Wang et al. 2018, without the
-    margin), on images shifted by a few pixels, until pairs of people who are held out are told no better; see
+    margin), on images shifted by a few pixels, until the verification of held-out people stops improving; see
     attack.saturation.
 
     Args:
-        seen: pass -> (N, C, H, W) uint8, the training images as the adversary sees them on that pass
-            over the data: clean, or protected with fresh noise each time.
+        seen: maps a pass to (N, C, H, W) uint8, the training images as the adversary sees them on it
+            : clean, or protected with fresh noise each time.
         identities: (N,) int64 code of each.
         config: see AdversaryConfig.
-        encoder: any module from float images to (N, D); trained further in place. None starts a Conv-4.
+        encoder: any module from float images to (N, D); trained in place. None creates a Conv-4.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
-        device: where it is trained, and stays; None for the processor, which makes all draws.
+        device: trains the encoder, which stays there; None for the CPU, which makes all draws.
     """
-    held = held_out(identities, most=_VALIDATED, seed=seed)
+    held = hold_out(identities, most=_VALIDATED, seed=seed)
     codes, labels = identities[~held].unique(return_inverse=True)
     if len(codes) < 2:
-        raise DataError("a recogniser is trained on two identities or more: name more data, or another label")
+        raise DataError("a recogniser needs two identities or more: name more data, or another label")
     generator = torch.Generator().manual_seed(seed)
     images, passes = seen(0), 1
     images, asked = images[~held], images[held]
@@ -204,7 +205,7 @@ def train_recogniser(
             order = torch.randperm(len(images), generator=generator)
         rows, order = order[: config.batch], order[config.batch :]
         shown = to_float(to_device(images[rows], directions.device))
-        cosines = recogniser(_shifted(shown, generator)) @ functional.normalize(directions).T
+        cosines = recogniser(_shift(shown, generator)) @ functional.normalize(directions).T
         wanted = to_device(labels[rows], directions.device)
         return functional.cross_entropy(_COSINE_SCALE * cosines, wanted, label_smoothing=0.1)
 
@@ -221,7 +222,7 @@ def train_recogniser(
 
 
 def _verification(recogniser: Recogniser, images: Tensor, identities: Tensor) -> Validation | None:
-    """How well pairs of photographs of one person are told from pairs of two; None without either."""
+    """Validate by the separation of pairs of one person from pairs of two; None without either."""
     first, second = torch.triu_indices(len(images), len(images), 1)
     same = identities[first] == identities[second]
     if not same.any() or same.all():
@@ -240,7 +241,7 @@ def _verification(recogniser: Recogniser, images: Tensor, identities: Tensor) ->
 _COSINE_SCALE = 16.0  # large enough that a wrong identity can get a probability near 0
 
 
-def _shifted(images: Tensor, generator: torch.Generator) -> Tensor:
+def _shift(images: Tensor, generator: torch.Generator) -> Tensor:
     """Move the whole batch by up to a sixteenth of its side, edges repeated."""
     reach = max(1, images.shape[-1] // 16)
     y, x = (int(v) for v in torch.randint(0, 2 * reach + 1, (2,), generator=generator))
@@ -251,14 +252,14 @@ def _shifted(images: Tensor, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Guesses:
-    """What one classifier makes of every probe.
+    """The scores of one classifier for every probe.
 
     Attributes:
         classifier: its name.
         identities: (I,) int64 code of each column, ascending.
-        similarities: (m, I) of each probe to each identity; the higher, the more likely.
-        joint: (G, k) rows of k probes of one person each -> (G, I), where a classifier has more to say of
-            them together than the sum of their similarities.
+        similarities: (m, I) similarity of each probe to each identity; higher is more likely.
+        joint: maps (G, k) rows of k probes of one person each to (G, I), for a classifier that does better
+            than the sum of their similarities.
     """
 
     classifier: str
@@ -267,11 +268,11 @@ class Guesses:
     joint: Callable[[Tensor], Tensor] | None = None
 
     def with_words(self, words: str) -> "Guesses":
-        """The same, with what it looked at, or how it was trained, after its name."""
+        """Append words on its input or training to its name."""
         return replace(self, classifier=self.classifier + words)
 
     def of_groups(self, rows: Tensor) -> Tensor:
-        """What it makes of several probes of one person: (G, k) rows of them -> (G, I) float64."""
+        """Score several probes of one person: (G, k) rows -> (G, I) float64."""
         if self.joint is not None:
             return self.joint(rows).double()
         total = self.similarities.new_zeros(len(rows), len(self.identities), dtype=torch.float64)
@@ -283,16 +284,16 @@ class Guesses:
 def reidentify(
     gallery: Tensor, gallery_identities: Tensor, probes: Tensor, *, weight: int = 1
 ) -> tuple[Guesses, ...]:
-    """Name every probe by a linear support vector machine, by its nearest neighbour, and by the nearest mean.
+    """Name every probe by a linear support vector machine, its nearest neighbour, and the nearest mean.
 
-    The means are those of each identity's photographs in the gallery; the machine is fitted on the gallery,
-    one identity against all others (Parnami et al. 2022, Sec. V).
+    The means are over each identity's photographs in the gallery; the machine is fitted on the gallery, one
+    identity against all others (Parnami et al. 2022, Sec. V).
 
     Args:
         gallery: (n, D) embeddings of known people, of unit length, from any encoder.
         gallery_identities: (n,) int64.
         probes: (m, D) embeddings of released photographs, of unit length.
-        weight: how often each row of the gallery counts, as if it stood there so many times.
+        weight: the count of each row of the gallery, as if it were repeated.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
@@ -301,11 +302,11 @@ def reidentify(
         from sklearn.svm import LinearSVC
 
     people, places = gallery_identities.unique(return_inverse=True)
-    # Its solver visits the rows in random order, where there are fewer of them than dimensions.
+    # With fewer rows than dimensions, its solver visits the rows in random order.
     with _few_of_each():
         machine = LinearSVC(C=weight, dual="auto", random_state=0).fit(gallery.numpy(), places.numpy())
     margins = torch.from_numpy(machine.decision_function(probes.numpy())).float()
-    if len(people) == 2:  # one margin, of the second against the first
+    if len(people) == 2:  # one margin: the second against the first
         margins = torch.stack([-margins, margins], 1)
     cosines = probes @ gallery.T  # (m, n)
     nearest = cosines.new_full((len(probes), len(people)), -torch.inf)
@@ -321,18 +322,18 @@ def reidentify(
 
 @contextmanager
 def _few_of_each() -> Iterator[None]:
-    """Without the warning of scikit-learn that names with one photograph each might be no classes."""
+    """Silence scikit-learn's warning about classes of one photograph each."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
         yield
 
 
 def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> tuple[Guesses, ...]:
-    """Name every probe by numbers of any scale: those of a feature, a code or an answer as they travelled.
+    """Name every probe by numbers of any scale: of a feature, a code or an answer as released.
 
-    Each number is scaled by its spread in the gallery, and then by length for what `reidentify` does. A
-    linear discriminant with a shrunk covariance weighs what people differ in. Where there are few different
-    outputs, the share of each person's releases that are the same output is the best that a gallery gives.
+    Each number is scaled by its spread in the gallery, and rows to unit length, for `reidentify`. A linear
+    discriminant with a shrunk covariance weighs the differences between people. With few different outputs,
+    the share of each person's releases with the same output is the best that a gallery gives.
 
     Args:
         gallery: (n, D) finite numbers of known people.
@@ -358,7 +359,7 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
         counts.index_put_((rows[: len(gallery)], places), torch.ones(len(gallery)), accumulate=True)
         held = places.bincount(minlength=len(people))
         asked = rows[len(gallery) :]
-        # As if each person had one photograph more, with the outputs of everybody: no probability is 0.
+        # One extra photograph a person, with everybody's outputs, keeps probabilities above 0.
         everybody = (counts.sum(1, keepdim=True) + 1) / (len(gallery) + len(outputs))
         logs = ((counts + everybody) / (held + 1)).log().double()
         guesses.append(
@@ -367,27 +368,27 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
     return tuple(guesses)
 
 
-_FEW_NUMBERS = 80  # that linear classifiers and discriminants of a gallery alone are fitted on
+_FEW_NUMBERS = 80  # dimensions for linear classifiers and discriminants fitted on a gallery alone
 _COST = 10.0  # C of the support vector machine with a Gaussian kernel
-_COMPARED = 1000  # values whose distances say how wide the kernel is
-_AT_ONCE = 512  # probes whose margins of every two people are held
+_COMPARED = 1000  # values whose distances set the width of the kernel
+_AT_ONCE = 512  # probes whose margins for all pairs of people are in memory
 
 
 def by_values(
     gallery: Tensor, identities: Tensor, probes: Tensor, model: PLDA | None = None
 ) -> tuple[Guesses, ...]:
-    """Name every probe by the values that travelled: cells of pixels, numbers of a feature, bits of a code.
+    """Name every probe by released values: cells of pixels, numbers of a feature, bits of a code.
 
-    All that `by_numbers` does, on principal components of the gallery where values are many; a support vector
-    machine with a Gaussian kernel ("rbf"); and by what other people's releases teach: the likelihood ratios
-    of PLDA ("plda"), and the same machine in the coordinates of PLDA ("plda-rbf"), each of them weighted by
-    the share of its variance that is who it is.
+    All classifiers of `by_numbers`, on principal components of the gallery if there are many values; a
+    support vector machine with a Gaussian kernel ("rbf"); and two that learn from other people's releases:
+    the likelihood ratios of PLDA ("plda"), and the same machine in the coordinates of PLDA ("plda-rbf"), each
+    weighted by the share of its variance that distinguishes people.
 
     Args:
         gallery: (R, n, D) finite values of R releases of each photograph of known people.
         identities: (n,) int64.
         probes: (m, D).
-        model: trained on releases of other people; None where there are none.
+        model: trained on releases of other people; None without any.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
@@ -415,9 +416,9 @@ def by_values(
 
 
 def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
-    """People, and the (m, I) scores of a support vector machine with the kernel exp(-|x - y|² / width).
+    """Return people, and (m, I) scores of a support vector machine with kernel exp(-|x - y|² / width).
 
-    The width is the median of |x - y|² over the gallery; each two people have a machine of their own.
+    The width is the median of |x - y|² over the gallery; each pair of people has its own machine.
     """
     with needs_extra("re-identification", "study"):
         from sklearn.svm import SVC
@@ -437,8 +438,8 @@ def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Ten
     scores = []
     for part in probes.split(_AT_ONCE):
         margins = torch.from_numpy(machine.decision_function(kernel(part))).reshape(len(part), -1)
-        # Each pair has a vote; among as many votes the sum of the margins decides, as in scikit-learn. Of two
-        # people alone it has the margin of the second.
+        # Each pair of people has a vote; the sum of margins breaks ties, as in scikit-learn. With two people
+        # alone the margin is that of the second.
         margins = margins if len(people) > 2 else -margins
         votes, sums = margins.new_zeros(2, len(part), len(people))
         votes.index_add_(1, first, (margins > 0).double()).index_add_(1, second, (margins < 0).double())

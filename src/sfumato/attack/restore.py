@@ -1,8 +1,8 @@
 """Restoration: guess the original of a release, after training on pairs made from other people's photographs.
 
-The adversary needs no more than this library and pictures of their own: they protect these as the device
-does, and learn the way back. Under squared error they learn the mean of all originals that a release leaves
-possible, so that what is truly lost comes back blurred.
+The adversary needs only this library and pictures of their own: they protect these as the device does, and
+learn the way back. Under squared error they learn the mean of all originals that a release leaves possible,
+so that lost details come back blurred.
 """
 
 import math
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.attack.saturation import Training, Validation, held_out, train
+from sfumato.attack.saturation import Training, Validation, hold_out, train
 from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError, DataError, did_you_mean
@@ -24,16 +24,16 @@ from sfumato.networks.weights import initial_weights
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {"dncnn": DnCNN, "unet": UNet}
 
 _RESTORE_BATCH = 64
-VALIDATED = 64  # photographs of held-out people that say when to stop
+VALIDATED = 64  # photographs of held-out people that decide when to stop
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestorationConfig:
-    """How strong the adversary is.
+    """The strength of the adversary.
 
     Attributes:
-        network: "unet", which sees far, or "dncnn", which sees near at full resolution.
-        steps: of training, at most; it ends when nothing is gained, see attack.saturation.
+        network: "unet", with a wide view, or "dncnn", with a narrow view at full resolution.
+        steps: of training, at most; it ends when the validation stops improving, see attack.saturation.
         batch: images a step.
         learning_rate: of Adam, falling to 0 at the end.
     """
@@ -55,7 +55,7 @@ class Restorer(nn.Module):
     """Guesses originals. State: the weights of its network.
 
     Attributes:
-        trained: how; None where it was not.
+        trained: the training; None if it was not trained.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -65,14 +65,14 @@ class Restorer(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) float -> the same, float32, not clamped."""
+        """(N, C, H, W) float -> (N, C, H, W) float32, not clamped."""
         with autocast(resolve("auto", released.device), released.device):
             guess: Tensor = self.network(released.contiguous(memory_format=torch.channels_last))
         return guess.float()
 
     @torch.no_grad()
     def restore(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 as the receiver sees them -> (N, C, H, W) uint8 guesses at the originals."""
+        """Guess originals from (N, C, H, W) uint8 releases as received. -> (N, C, H, W) uint8."""
         check_batch(released)
         self.eval()
         device = device_of(self)
@@ -90,17 +90,17 @@ def train_restorer(
     progress: Callable[[int, int], None] | None = None,
     device: torch.device | None = None,
 ) -> Restorer:
-    """Train a network to undo a protection, by mean squared error, on other pictures than those to restore.
+    """Train a network to undo a protection, by mean squared error, on pictures of other people.
 
     Args:
-        clean: (N, C, H, W) uint8, photographs that the adversary holds.
-        protected: batch, step -> the batch as a receiver would see it, by fresh noise at each step.
+        clean: (N, C, H, W) uint8, photographs of the adversary.
+        protected: maps a batch and a step to the batch as received, with fresh noise at each step.
         config: see RestorationConfig.
-        people: (N,) who is on each photograph: some people are held out, to know when to stop; None where
-            each shows somebody else.
+        people: (N,) who is on each photograph: some people are held out to decide when to stop; None if each
+            shows somebody else.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
-        device: where it is trained, and stays; None for the processor, which makes all draws.
+        device: trains the network, which stays there; None for the CPU, which makes all draws.
 
     Raises:
         DataError: there are no photographs.
@@ -108,7 +108,7 @@ def train_restorer(
     check_batch(clean)
     if not len(clean):
         raise DataError("a restorer is trained on at least one photograph")
-    held = held_out(torch.arange(len(clean)) if people is None else people, most=VALIDATED, seed=seed)
+    held = hold_out(torch.arange(len(clean)) if people is None else people, most=VALIDATED, seed=seed)
     clean, asked = clean[~held], clean[held][:VALIDATED]
     validation = None
     generator = torch.Generator().manual_seed(seed)
@@ -136,11 +136,11 @@ def train_restorer(
 
 
 def psnr_of(guess: Callable[[], Tensor], images: Tensor) -> Validation:
-    """How near guesses are to (N, C, H, W) uint8 images: what says that a restorer or an inverter is trained.
+    """Validate a restorer or an inverter by the PSNR of its guesses at (N, C, H, W) uint8 images.
 
     Args:
-        guess: -> (N, C, H, W) float guesses at them.
-        images: of people who are held out.
+        guess: returns (N, C, H, W) float guesses.
+        images: of held-out people.
     """
     wanted = to_float(images)
 
@@ -152,7 +152,7 @@ def psnr_of(guess: Callable[[], Tensor], images: Tensor) -> Validation:
 
 
 def check_training(*, steps: int, batch: int, learning_rate: float) -> None:
-    """Raise ConfigError for settings that no training can have."""
+    """Raise ConfigError for invalid settings of a training."""
     for name, value in (("steps", steps), ("batch", batch)):
         if value < 1:
             raise ConfigError(f"{name}={value}: at least 1")

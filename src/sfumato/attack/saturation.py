@@ -1,10 +1,10 @@
-"""Training until nothing is gained: how long, at what rate, and what the validation figure was on the way.
+"""Training until the validation stops improving: the number of steps, the rate, and the validation curve.
 
-An adversary who is stopped early flatters the protection. A part of those on whom they train is held out; the
-learning rate stays constant until the figure of these has stopped rising, and then falls to 0 while training
+An adversary who stops early flatters the protection. Some of their training people are held out; the learning
+rate stays constant until the validation figure of these stops rising, and then falls to 0 while training
 continues for half as long again (Hägele et al. 2024, Sec. 3: such a schedule is as good as a cosine of the
-same length, and need not know the length before). Where the ceiling comes first, the rate falls in its last
-third, and what was reached is a lower bound.
+same length, and need not know the length in advance). If the ceiling comes first, the rate falls in its last
+third, and the result is a lower bound.
 """
 
 import math
@@ -16,21 +16,21 @@ from torch import Tensor, nn
 
 from sfumato.base.placement import fuses
 
-_COOLING = 1 / 3  # of all steps, at a falling rate
+_COOLING = 1 / 3  # share of all steps, at a falling rate
 _CHECKS = 20  # validations up to the ceiling
-_LEAST_BETWEEN = 25  # steps between two of them, but for the last
+_LEAST_BETWEEN = 25  # steps between two of them, except for the last
 _PATIENCE = 4  # validations without a gain
-_FEWEST = 10  # people of whom some are held out
+_FEWEST = 10  # least number of people for holding some out
 
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """What says how good a network is.
+    """A figure for the quality of a network.
 
     Attributes:
         figure: its name, such as "verification AUC".
-        judge: the value for the network as it is, in evaluation mode; the higher, the better.
-        gain: a smaller rise does not count.
+        judge: returns the figure for the network in evaluation mode; higher is better.
+        gain: the least rise that counts.
     """
 
     figure: str
@@ -40,14 +40,14 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a network was trained.
+    """The course of a training.
 
     Attributes:
-        steps: that were made.
-        ceiling: that could be made.
-        figure: what was validated; None where nobody could be held out.
-        curve: steps made and the figure then; ascending.
-        flat: whether the figure had stopped rising before the ceiling; None without a figure.
+        steps: the number made.
+        ceiling: the most allowed.
+        figure: the name of the validation figure; None if nobody could be held out.
+        curve: steps made, and the figure then; ascending.
+        flat: whether the figure stopped rising before the ceiling; None without a figure.
     """
 
     steps: int
@@ -69,15 +69,15 @@ def train(
 ) -> Training:
     """Train a model by Adam until its figure no longer rises; it is left in evaluation mode.
 
-    Promises: no more steps than the ceiling; the weights that are left are those of the best validation.
+    Guarantees: no more steps than the ceiling; the final weights are those of the best validation.
 
     Args:
-        loss: step -> the loss of the model on a batch; steps count from 0.
-        model: that is trained.
-        beside: parameters that are trained with it.
-        ceiling: steps at most; all of them without validation.
+        loss: maps a step, from 0, to the loss of the model on a batch.
+        model: the model to train.
+        beside: further parameters to train.
+        ceiling: the most steps; all of them without validation.
         learning_rate: of the first step.
-        validation: what says how good the model is; None where nobody could be held out.
+        validation: its validation; None if nobody could be held out.
         progress: called after each step with the numbers done and planned.
     """
     parameters = [*model.parameters(), *beside]
@@ -109,16 +109,16 @@ def train(
     return Training(steps=step, ceiling=ceiling, figure=figure, curve=curve, flat=flat)
 
 
-def held_out(people: Tensor, *, most: int, seed: int) -> Tensor:
-    """Which photographs are held out: those of a tenth of the people, or of fewer who have many.
+def hold_out(people: Tensor, *, most: int, seed: int) -> Tensor:
+    """Hold out the photographs of a tenth of the people, or of fewer people with many photographs.
 
     Args:
         people: (N,) who is on each photograph.
-        most: photographs that are enough; two people are held out in any case.
-        seed: decides who.
+        most: enough photographs; at least two people are held out.
+        seed: decides the people.
 
     Returns:
-        (N,) bool; nobody is held out of fewer than ten people.
+        (N,) bool; nobody among fewer than ten people.
     """
     names, photographs = people.unique(return_counts=True)
     if len(names) < _FEWEST:
@@ -129,7 +129,7 @@ def held_out(people: Tensor, *, most: int, seed: int) -> Tensor:
 
 
 class _Watch:
-    """What validation has said. State: the curve, and the best weights so far."""
+    """The validations so far. State: the curve, and the best weights."""
 
     def __init__(self, validation: Validation, model: nn.Module) -> None:
         self.validation = validation
@@ -141,7 +141,7 @@ class _Watch:
 
     @torch.no_grad()
     def look(self, step: int) -> None:
-        """Validate after so many steps."""
+        """Validate after a step."""
         self._model.eval()
         value = self.validation.judge()
         self.curve.append((step, value))
@@ -155,5 +155,5 @@ class _Watch:
 
     def take_best(self) -> None:
         """Give the model the weights of the best validation."""
-        if self._weights:  # none where the figure never was a number
+        if self._weights:  # empty if the figure never was a number
             self._model.load_state_dict(self._weights)

@@ -1,16 +1,16 @@
 """CAFE: images rebuilt from the gradients of vertical federated learning.
 
 Source: Jin, Chen, Hsu, Yu & Chen 2021, "CAFE: Catastrophic data leakage in vertical federated learning", Sec.
-3, Algorithm 2. Each worker holds a part of every image and a local network; a server joins what the networks
-put out, and its head begins with a linear layer. It names the rows of each batch, and so knows them. Steps:
+3, Algorithm 2. Each worker holds a part of every image and a local network; a server joins the networks'
+outputs, and its head begins with a linear layer. It selects the rows of each batch, and so knows them. Steps:
 
-I. the gradient of each image by the outputs of that layer, from gradients of its bias;
+I. each image's gradient by the outputs of that layer, from gradients of its bias;
 II. the inputs of that layer, from gradients of its weights;
 III. the parts of the images, from these inputs.
 
-I and II are linear, and solved here by least squares; the paper comes near by gradient descent. III there
-asks also that gradients of all layers match: this is left out, since inputs that are exact say all that such
-gradients do wherever a local network has at least as many outputs as its part has numbers.
+I and II are linear, and solved here by least squares; the paper approximates them by gradient descent. Its
+III also matches the gradients of all layers: that is omitted here, since exact inputs contain as much as such
+gradients if a local network has at least as many outputs as its part has numbers.
 """
 
 import math
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sfumato.attack.first_layer import checked, first_linear
+from sfumato.attack.first_layer import check_layer, first_linear
 from sfumato.errors import ConfigError, DataError
 
 _GREY = 0.5
@@ -29,13 +29,13 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalConfig:
-    """How parts are looked for, once the outputs of their networks are known.
+    """The search for parts, given the outputs of their networks.
 
     Attributes:
-        total_variation: weight of mean |dx| + mean |dy| beside the squared distance of outputs, which is in
+        total_variation: weight of mean |dx| + mean |dy| , against the squared distance of outputs, in
             units of their variance from image to image.
         learning_rate: of Adam at its start; it falls to 0 along a cosine.
-        steps: of it.
+        steps: of Adam.
     """
 
     total_variation: float = 3e-3
@@ -55,7 +55,7 @@ class VerticalConfig:
 class Part:
     """One worker: the shape (C, h, w) of its part of an image, and its network, parts -> (N, outputs).
 
-    What the network puts out for an image does not depend on the batch: eval mode, or no batch norm.
+    The output for an image must not depend on the batch: eval mode, or no batch norm.
     """
 
     network: nn.Module
@@ -64,12 +64,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Observation:
-    """One batch that the server saw.
+    """One batch seen by the server.
 
     Attributes:
-        indices: (B,) int64, which images were in it, counted from 0.
-        gradients: name of a parameter of the head -> gradient of the MEAN loss of the batch; those of its
-            first layer are looked at.
+        indices: (B,) int64, its images, counted from 0.
+        gradients: maps a parameter of the head to its gradient of the MEAN loss of the batch; those of the
+            first layer are used.
     """
 
     indices: Tensor
@@ -84,9 +84,9 @@ def recover(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Tensor]:
-    """Rebuild the part of every image that each worker holds. -> (N, C, h, w) float32 in [0, 1], of each.
+    """Rebuild every worker's part of every image. -> for each, (N, C, h, w) float32 in [0, 1].
 
-    Nothing is drawn: guesses begin grey, and are followed all at once.
+    Deterministic: all guesses start grey and are optimised together.
 
     Args:
         parts: of each worker, in the order in which the server joins their outputs.
@@ -96,7 +96,7 @@ def recover(
         progress: called after each step with the numbers done and planned, over all workers.
 
     Raises:
-        ConfigError: a head that begins otherwise, or networks whose outputs are not what it takes.
+        ConfigError: the head begins differently, or does not fit the networks' outputs.
         DataError: see `local_outputs`.
     """
     _, first = first_linear(head)
@@ -104,7 +104,7 @@ def recover(
         blank = [part.network(torch.full((1, *part.shape), _GREY)).flatten(1).shape[1] for part in parts]
     if sum(blank) != first.in_features:
         raise ConfigError(
-            f"the networks put out {' + '.join(map(str, blank))} numbers, and the head takes "
+            f"the networks give {' + '.join(map(str, blank))} numbers, and the head takes "
             f"{first.in_features}: give all parts, in the order in which they are joined"
         )
     outputs = local_outputs(head, observed).float().split(blank, dim=1)
@@ -120,9 +120,9 @@ def recover(
 
 
 def local_outputs(head: nn.Module, observed: Sequence[Observation]) -> Tensor:
-    """What the local networks put out for every image, joined: steps I and II. -> (N, D) float64.
+    """Recover the joined outputs of the local networks for every image: steps I and II. -> (N, D) float64.
 
-    Guarantees, up to rounding: where batches are as many as images, and none is a sum of others, it is exact.
+    Guarantees: exact up to rounding, with as many linearly independent batches as images.
 
     Raises:
         ConfigError: the head does not begin with a linear layer with a bias.
@@ -132,7 +132,7 @@ def local_outputs(head: nn.Module, observed: Sequence[Observation]) -> Tensor:
     name, first = first_linear(head)
     if not observed:
         raise DataError("no batch was observed: at least as many are needed as there are images")
-    gradients = [checked(each.gradients, name, first) for each in observed]  # (O, D) and (O,) of each
+    gradients = [check_layer(each.gradients, name, first) for each in observed]  # (O, D) and (O,) of each
     present = _incidence([each.indices for each in observed])  # (T, N)
     rank = int(torch.linalg.matrix_rank(present))
     images = present.shape[1]
@@ -147,7 +147,7 @@ def local_outputs(head: nn.Module, observed: Sequence[Observation]) -> Tensor:
     if bool(lost.any()):
         raise DataError(
             f"image {int(lost.nonzero()[0])} leaves no trace in the gradients of {name}.bias: no unit of it "
-            "passes the image on, which cannot be recovered"
+            "passes the image on, so it cannot be recovered"
         )
     # dW of batch t is the sum over its images of signal times output: rows (t, o), unknowns by image.
     design = torch.einsum("tn,no->ton", present, signals)  # (T, O, N)
@@ -159,7 +159,7 @@ def local_outputs(head: nn.Module, observed: Sequence[Observation]) -> Tensor:
 
 
 def _incidence(batches: Sequence[Tensor]) -> Tensor:
-    """(T, N) float64: the share of each image in the mean over each batch."""
+    """(T, N) float64: return the share of each image in the mean over each batch."""
     everything = torch.cat([indices.flatten() for indices in batches])
     if not all(each.numel() for each in batches) or int(everything.min()) < 0:
         raise DataError("a batch has no indices, or some below 0: images are counted from 0")
@@ -174,7 +174,7 @@ def _incidence(batches: Sequence[Tensor]) -> Tensor:
 
 
 def _invert(part: Part, wanted: Tensor, config: VerticalConfig, count: Callable[[int], None]) -> Tensor:
-    """(N, outputs) -> the parts (N, C, h, w) that a network makes these of."""
+    """Find the parts (N, C, h, w) for which a network gives (N, outputs)."""
     guess = torch.full((len(wanted), *part.shape), _GREY, device=wanted.device).requires_grad_()
     optimiser = torch.optim.Adam([guess], lr=config.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config.steps)
@@ -182,7 +182,7 @@ def _invert(part: Part, wanted: Tensor, config: VerticalConfig, count: Callable[
     for step in range(config.steps):
         apart = (part.network(guess).flatten(1) - wanted).square().mean(1) / variance  # (N,)
         rough = guess.diff(dim=-1).abs().mean((1, 2, 3)) + guess.diff(dim=-2).abs().mean((1, 2, 3))
-        # A sum, not a mean: no image is moved less for being one of many.
+        # A sum, not a mean: the step of an image does not depend on their number.
         (guess.grad,) = torch.autograd.grad((apart + config.total_variation * rough).sum(), [guess])
         optimiser.step()
         schedule.step()

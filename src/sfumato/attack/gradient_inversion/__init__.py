@@ -1,7 +1,7 @@
-"""Gradient inversion: rebuild the images behind a gradient that was shared, as in federated learning.
+"""Gradient inversion: rebuild the images behind a shared gradient, as in federated learning.
 
-The adversary knows the model and the gradient. They look for images whose gradient is the same: a guess is
-moved until it is. One loop of small parts serves all published attacks, which are settings of it:
+The adversary knows the model and the gradient, and moves a guess until its gradient is the same. One loop of
+small parts implements all published attacks, which are settings of it:
 
 - `DLG`, Zhu et al. 2019, Algorithm 1: squared distance, L-BFGS, labels found along with the images;
 - `IDLG`, Zhao et al. 2020, Sec. 3: the same, the label read from the gradient beforehand;
@@ -22,7 +22,7 @@ from sfumato.attack.gradient_inversion.config import (
 from sfumato.attack.gradient_inversion.inversion import Inversion, invert, invert_all
 from sfumato.attack.gradient_inversion.optimise import total_variation
 from sfumato.attack.gradient_inversion.threat import ThreatModel
-from sfumato.attack.gradient_inversion.victim import Gradients, Loss, captured, share
+from sfumato.attack.gradient_inversion.victim import Gradients, Loss, capture, share
 
 __all__ = [
     "DLG",
@@ -37,7 +37,7 @@ __all__ = [
     "InversionConfig",
     "Loss",
     "ThreatModel",
-    "captured",
+    "capture",
     "invert",
     "invert_all",
     "share",

@@ -1,4 +1,4 @@
-"""How an adversary looks for images: settings, and those of published attacks."""
+"""Settings of gradient inversion, and those of published attacks."""
 
 import math
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ OPTIMISERS = ("lbfgs", "adam", "signed-adam")
 
 @dataclass(frozen=True, kw_only=True)
 class InversionConfig:
-    """How an adversary looks for images.
+    """The settings of gradient inversion.
 
     Attributes:
         objective: distance of gradients: "squared", summed over all entries, or "cosine", 1 - cosine over all
             layers at once.
-        layer_weights: what each tensor of the gradient counts, in the order of the model's parameters; None:
-            all 1.
+        layer_weights: weight of each tensor of the gradient, in the order of the model's parameters; None for
+            1 each.
         total_variation: weight of mean |dx| + mean |dy| of the guess.
-        statistics: weight of the distance between batch norm statistics of the guess and those that the
+        statistics: weight of the distance between the batch norm statistics of the guess and those that the
             adversary knows, see ThreatModel.
         labels: "known", "inferred" (see label_inference), or "optimised" with the images.
         optimiser: "lbfgs" with a strong Wolfe line search, "adam", or "signed-adam", on the sign of the
             derivative.
         learning_rate: of the optimiser.
-        steps: of it; iterations of L-BFGS.
-        decay_at: shares of the steps after which the rate of Adam is divided by 10.
+        steps: of the optimiser; for L-BFGS, iterations.
+        decay_at: shares of the steps after which Adam's rate is divided by 10.
         box: whether a guess is clamped to [0, 1] after each step of Adam.
-        restarts: guesses that are followed, from different starts; the one with the least distance of
-            gradients counts, priors left out.
+        restarts: guesses from different starts; the one with the least distance of gradients, without priors,
+            counts.
     """
 
     objective: str = "cosine"

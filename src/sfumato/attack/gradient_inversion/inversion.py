@@ -1,4 +1,4 @@
-"""The attack: from gradients that were shared to images."""
+"""The attack: from shared gradients to images."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,15 +24,15 @@ from sfumato.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class Inversion:
-    """What was rebuilt.
+    """The rebuilt images.
 
     Attributes:
-        images: (B, C, H, W) float32 in [0, 1], in the order of `labels`, which need not be that of the batch:
-            see assess.matching.
-        labels: (B,) int64, those that were given, inferred or found.
-        cost: distance of the gradients of these images from what was shared, priors left out.
-        costs: (R,) of each restart; infinite where it ran off.
-        history: (S,) the cost of the best restart on the way: at each step of Adam, each 20 of L-BFGS.
+        images: (B, C, H, W) float32 in [0, 1], in the order of `labels`, which may differ from that of the
+            batch: see assess.matching.
+        labels: (B,) int64, given, inferred or optimised.
+        cost: distance of the gradients of these images from the shared ones, without priors.
+        costs: (R,) of each restart; infinite if it diverged.
+        history: (S,) the cost of the best restart at each step of Adam, or each 20 of L-BFGS.
     """
 
     images: Tensor
@@ -71,28 +71,26 @@ def invert_all(
     """Rebuild the images behind several gradients of one model, each by itself.
 
     Args:
-        model: float images in [0, 1] -> logits, in the mode the gradients were made in: in training mode its
-            batch norm sees the statistics of the batch. Left as it is.
-        shared: of each problem, name of a parameter -> gradient, of every parameter that is trained.
-        knows: of each problem; alike in all but labels and statistics.
+        model: float images in [0, 1] -> logits, in the mode of the gradients: in training mode its
+            batch norm sees the statistics of the batch. It is not changed.
+        shared: for each problem, maps every trained parameter's name to its gradient.
+        knows: for each problem; they may differ in labels and statistics only.
         config: see InversionConfig; DLG, IDLG, INVERTING_GRADIENTS and GRAD_ATTACK are published ones.
-        loss: of logits and labels, the client's. Labels that are optimised come as probabilities.
-        at_once: how many guesses Adam follows as one batch: several times as fast as one by one where
-            networks are small, at so much more memory. L-BFGS follows one at a time.
-        seed: decides where guesses begin.
+        loss: the client's loss of logits and labels. Optimised labels are probabilities.
+        at_once: guesses that Adam follows as one batch: several times as fast as one by one for small
+            networks, with as many times the memory. L-BFGS follows one at a time.
+        seed: decides the starts of guesses.
         progress: called after each step with the numbers done and planned.
 
     Raises:
-        DataError: gradients that do not fit the model, are not finite, or are all zero.
-        ConfigError: labels are needed and not known, statistics of a model that has none, or a model whose
+        DataError: gradients do not fit the model, are not finite, or are all zero.
+        ConfigError: labels are needed and unknown, statistics of a model without any, or a model whose
             gradient does not change with the image.
     """
     if not shared or len(shared) != len(knows):
         raise DataError(f"{len(shared)} gradients with {len(knows)} threat models: one of each, at least 1")
     if any(in_common(known) != in_common(knows[0]) for known in knows):
-        raise ConfigError(
-            "problems of one call differ in no more than labels and statistics: call once for each"
-        )
+        raise ConfigError("problems of one call may differ in labels and statistics only: call once for each")
     victim = _victim(model, knows[0], config, loss)
     problems = [
         problem_of(victim, gradients, known, config, seed=seed + 1000 * number)
@@ -129,10 +127,10 @@ def _follow_all(
     at_once: int,
     progress: Callable[[int, int], None] | None,
 ) -> list[Candidate]:
-    """What each guess became. Raises ConfigError where no gradient changes with its guess."""
+    """Follow all guesses. Raises ConfigError if no gradient changes with its guess."""
     if not any(gradient_moves(victim, problem, guess) for problem, guess in guesses):
         raise ConfigError(
-            "the gradient of this model does not change with the image, as where ReLUs pass nothing or the "
+            "the gradient of this model does not change with the image, as if ReLUs pass nothing or the "
             "second derivatives of its activations vanish: no guess can be improved"
         )
     many = 1 if config.optimiser == "lbfgs" else max(1, at_once)
@@ -150,11 +148,11 @@ def _follow_all(
 
 
 def _best(number: int, problem: Problem, candidates: Sequence[Candidate]) -> Inversion:
-    """The candidate of the least cost. Raises DataError where none has a finite one."""
+    """Choose the candidate of the least cost. Raises DataError if none has a finite one."""
     best = min(candidates, key=lambda candidate: candidate.cost)
     if best.cost == math.inf:
         raise DataError(
-            f"problem {number}: no start led to finite numbers: take more restarts, or a lower rate"
+            f"problem {number}: no start led to finite numbers: use more restarts, or a lower rate"
         )
     labels = problem.labels if problem.labels is not None else best.labels.argmax(1).cpu()
     costs = torch.tensor([candidate.cost for candidate in candidates])

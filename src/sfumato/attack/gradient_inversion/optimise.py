@@ -1,7 +1,7 @@
-"""Following guesses: they are moved until their gradient is the one that was shared.
+"""Follow guesses: move them until their gradients equal the shared ones.
 
-Guesses are optimised in units of a quarter around 0.5, near what images are normalised to in the papers, so
-that their rates and weights mean the same here.
+Guesses are optimised in units of a quarter around 0.5, close to the normalisation of images in the papers, so
+that the papers' rates and weights mean the same here.
 """
 
 import math
@@ -20,30 +20,30 @@ from sfumato.attack.gradient_inversion.victim import Moments, Victim
 _CENTRE, _UNIT = 0.5, 0.25
 _LOW, _HIGH = (0 - _CENTRE) / _UNIT, (1 - _CENTRE) / _UNIT
 _DECAY = 0.1
-_ATTEMPTS = 5  # of L-BFGS, from new starts, where it runs off
-_STRETCH = 20  # iterations of L-BFGS between looks at it
-_REMEMBERED = 100  # of its steps
+_ATTEMPTS = 5  # of L-BFGS, from new starts, if it diverges
+_STRETCH = 20  # iterations of L-BFGS between checks
+_REMEMBERED = 100  # steps that L-BFGS remembers
 _LEAST = 1e-30
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 
 def total_variation(images: Tensor) -> Tensor:
-    """Mean |dx| + mean |dy| of (..., H, W), over all that is there."""
+    """Return mean |dx| + mean |dy| of (..., H, W), over everything."""
     return images.diff(dim=-1).abs().mean() + images.diff(dim=-2).abs().mean()
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What a guess begins with; labels only where they are optimised."""
+    """The start of a guess; labels only if they are optimised."""
 
     units: Tensor  # (B, C, H, W), see _images
     labels: Tensor | None  # (B, classes) logits
-    generator: torch.Generator  # it was drawn from
+    generator: torch.Generator  # that drew it
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a guess became, and what it cost."""
+    """The end of a guess, and its cost."""
 
     images: Tensor  # (B, C, H, W) in [0, 1]
     labels: Tensor  # (B, classes) logits, or nothing
@@ -54,7 +54,7 @@ class Candidate:
 def start_of(
     victim: Victim, knows: ThreatModel, config: InversionConfig, generator: torch.Generator
 ) -> Guess:
-    """A guess at random."""
+    """Draw a guess."""
     dtype = next(iter(victim.parameters.values())).dtype
     units = torch.randn(knows.batch, *knows.shape, generator=generator, dtype=dtype)
     labels = None
@@ -70,18 +70,18 @@ def _images(units: Tensor) -> Tensor:
 
 
 def gradient_moves(victim: Victim, problem: Problem, guess: Guess) -> bool:
-    """Whether the gradient of a guess changes with the guess, in one direction for all its entries."""
+    """Whether the gradient of a guess changes with the guess, tested in one random direction."""
     images = _images(guess.units).requires_grad_()
     labels = problem.labels if guess.labels is None else guess.labels.softmax(1)
     assert labels is not None
-    gradient, _ = victim.shared(images, labels.to(victim.device), many=False)
+    gradient, _ = victim.shared_by(images, labels.to(victim.device), many=False)
     direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0), dtype=gradient.dtype)
     (slope,) = torch.autograd.grad(gradient @ direction.to(gradient.device), [images], allow_unused=True)
     return slope is not None and bool(slope.any())
 
 
 class Objective:
-    """What is to become least, for some guesses at once, each at its own problem. State: what these know."""
+    """The function to minimise, for some guesses at once, each with its own problem. State: the problems."""
 
     def __init__(self, victim: Victim, config: InversionConfig, problems: Sequence[Problem]) -> None:
         self._victim, self._config = victim, config
@@ -94,7 +94,7 @@ class Objective:
             )
             for problem in problems
         ]
-        self._together = _stacked(self._known)
+        self._together = _stack(self._known)
 
     def __call__(self, units: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """(Q, B, C, H, W) and (Q, B, classes) -> the objective and the distance of gradients, (Q,) each."""
@@ -120,7 +120,7 @@ class Objective:
     ) -> tuple[Tensor, Tensor]:
         labels = known if optimised is None else optimised.softmax(1)
         assert labels is not None
-        gradient, moments = self._victim.shared(_images(units), labels, many=many)
+        gradient, moments = self._victim.shared_by(_images(units), labels, many=many)
         cost = _distance(gradient, target, weights, self._config.objective)
         total = cost
         if self._config.total_variation:
@@ -136,38 +136,38 @@ class Objective:
 
 
 def _distance(gradient: Tensor, target: Tensor, weights: Tensor | None, objective: str) -> Tensor:
-    """Of two gradients, (P,) each."""
+    """Measure the distance of two gradients, (P,) each."""
     if objective == "squared":
         squares = (gradient - target).square()
         return (squares if weights is None else weights * squares).sum()
     ours, theirs = (gradient, target) if weights is None else (weights * gradient, weights * target)
-    # Root by root: of a model that is sure of its label, a product of energies may be too small for a float.
+    # Root by root: for a model certain of its label, a product of energies may underflow.
     norms = [energy.sum().clamp(min=_LEAST).sqrt() for energy in (gradient * ours, target * theirs)]
     return 1 - (gradient * theirs).sum() / (norms[0] * norms[1])
 
 
-def _stacked(known: Sequence[Any]) -> Any:
-    """What is known of all problems, along a new first axis; what is None stays so."""
+def _stack(known: Sequence[Any]) -> Any:
+    """Stack the known values of all problems along a new first axis; None stays None."""
     first = known[0]
     if first is None:
         return None
     if isinstance(first, Tensor):
         return torch.stack(list(known))
     if isinstance(first, dict):
-        return {name: _stacked([tensors[name] for tensors in known]) for name in first}
-    return tuple(_stacked(tensors) for tensors in zip(*known, strict=True))
+        return {name: _stack([tensors[name] for tensors in known]) for name in first}
+    return tuple(_stack(tensors) for tensors in zip(*known, strict=True))
 
 
 def follow(
     objective: Objective, guesses: Sequence[Guess], config: InversionConfig, count: Callable[[int], None]
 ) -> list[Candidate]:
-    """Move guesses until they cost as little as they can; L-BFGS follows one.
+    """Move guesses to the least cost they can reach; L-BFGS follows one.
 
     Args:
-        objective: of as many problems as guesses.
-        guesses: where to begin.
+        objective: for as many problems as guesses.
+        guesses: the starts.
         config: the optimiser and its settings.
-        count: is told how many steps are done.
+        count: called with the number of steps done.
     """
     if config.optimiser == "lbfgs":
         (guess,) = guesses
@@ -207,7 +207,7 @@ def _follow_adam(
 
 
 def _adam(variable: Tensor, slope: Tensor, first: Tensor, second: Tensor, *, rate: float, step: int) -> None:
-    """One step of Adam in place, Kingma & Ba 2015, Algorithm 1; torch.optim takes more than twice as long."""
+    """Step Adam in place, Kingma & Ba 2015, Algorithm 1; torch.optim takes more than twice as long."""
     first.lerp_(slope, 1 - _BETAS[0])
     second.mul_(_BETAS[1]).addcmul_(slope, slope, value=1 - _BETAS[1])
     size = second.sqrt().div_(math.sqrt(1 - _BETAS[1] ** step)).add_(_EPSILON)
@@ -221,12 +221,12 @@ def _follow_lbfgs(
         candidate = _minimise_lbfgs(objective, guess, config, count)
         if candidate.cost < math.inf:
             break
-        labels = None if guess.labels is None else _drawn(guess.labels, guess.generator)
-        guess = Guess(_drawn(guess.units, guess.generator), labels, guess.generator)
+        labels = None if guess.labels is None else _draw(guess.labels, guess.generator)
+        guess = Guess(_draw(guess.units, guess.generator), labels, guess.generator)
     return candidate
 
 
-def _drawn(like: Tensor, generator: torch.Generator) -> Tensor:
+def _draw(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
 
 
@@ -264,7 +264,7 @@ def _minimise_lbfgs(
 
 
 def _ends(objective: Objective, units: Tensor, labels: Tensor | None, history: Tensor) -> list[Candidate]:
-    units = units.detach().clamp(_LOW, _HIGH)  # also without a box: the cost is that of what is shown
+    units = units.detach().clamp(_LOW, _HIGH)  # also without a box: the cost is that of the images returned
     _, cost = objective(units, labels)
     images = _images(units).clamp(0, 1)
     cost = torch.where(cost.isfinite() & images.flatten(1).isfinite().all(1), cost.detach(), math.inf)

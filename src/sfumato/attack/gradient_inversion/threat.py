@@ -1,4 +1,4 @@
-"""What the adversary knows, and what their guesses are compared with."""
+"""The adversary's knowledge, and the target of their guesses."""
 
 import math
 from collections.abc import Mapping
@@ -12,28 +12,28 @@ from sfumato.attack.gradient_inversion.config import InversionConfig
 from sfumato.attack.gradient_inversion.victim import Gradients, Moments, Victim
 from sfumato.errors import ConfigError, DataError
 
-_STAND_INS = 256  # images that label inference looks at
+_STAND_INS = 256  # images for label inference
 _LEAST = 1e-30
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThreatModel:
-    """What the adversary knows beside the model and what was shared.
+    """The adversary's knowledge, in addition to the model and the shared gradient.
 
     Attributes:
         shape: (C, H, W) of the images.
-        batch: B, how many images are behind the gradient.
-        labels: (B,) int64, in any order; None where they do not know them.
-        statistics: name of a batch norm layer -> mean and variance (C,) of its inputs over the batch, for
-            `InversionConfig.statistics`; None: they take the running ones of the model for them.
-        pruned: they know that entries of 0 were pruned away, and do not ask their guess for them.
-        noise: standard deviation of the noise that they know was added: a tensor of the gradient counts by
-            the share of it that is not noise.
-        local_steps: of SGD behind what was shared, which is then the difference of parameters, before less
-            after (FedAvg); they are simulated on the guess (Dimitrov et al. 2022, Algorithm 1).
-        local_batch: b, how many images each of these steps sees; None: all B. Step t takes images t·b to
-            t·b + b of the batch, and begins again at its end. Where the client shuffles anew in each epoch,
-            this order is that of the first alone (the source has a prior for the others).
+        batch: B, the number of images behind the gradient.
+        labels: (B,) int64, in any order; None if unknown.
+        statistics: maps the name of a batch norm layer to mean and variance (C,) of its inputs over the
+            batch, for `InversionConfig.statistics`; None: they use the running ones of the model.
+        pruned: they know that entries of 0 were pruned, and do not compare these.
+        noise: standard deviation of the added noise that they know: a tensor of the gradient is weighted by
+            its share of signal.
+        local_steps: of SGD behind the shared difference of parameters, before minus after (FedAvg); the
+            steps are simulated on the guess (Dimitrov et al. 2022, Algorithm 1).
+        local_batch: b, the images of each of these steps; None: all B. Step t takes images t·b to t·b + b of
+            the batch, and starts again at its end. If the client shuffles in each epoch, this order is right
+            for the first only (the source has a prior for the others).
         local_rate: of these steps; 1 step of rate 1 is the gradient itself.
     """
 
@@ -68,7 +68,7 @@ class ThreatModel:
 
 
 def in_common(knows: ThreatModel) -> tuple[object, ...]:
-    """What problems of one call have in common."""
+    """Return the settings that all problems of one call must share."""
     return (
         tuple(knows.shape), knows.batch, knows.pruned, knows.noise, knows.local_steps, knows.local_rate,
         knows.local_batch, knows.labels is None, knows.statistics is None,
@@ -77,10 +77,10 @@ def in_common(knows: ThreatModel) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a guess is compared with."""
+    """The target of a guess."""
 
     target: Tensor  # (P,), in the order of the victim's parameters
-    weights: Tensor | None  # (P,), what each entry counts; None: 1
+    weights: Tensor | None  # (P,), weights of entries; None: 1
     statistics: Moments
     labels: Tensor | None  # None: optimised
 
@@ -88,24 +88,24 @@ class Problem:
 def problem_of(
     victim: Victim, shared: Gradients, knows: ThreatModel, config: InversionConfig, *, seed: int
 ) -> Problem:
-    """The problem of one gradient; where labels are inferred, by stand-ins for images of that seed.
+    """Set up the problem of one gradient; inferred labels use stand-in images of that seed.
 
     Raises:
         DataError, ConfigError: see invert_all.
     """
-    target = _checked(victim, shared)
+    target = _check(victim, shared)
     statistics = {}
     for name in victim.norms:
         known = victim.running if knows.statistics is None else knows.statistics
         if name not in known:
             raise DataError(
-                f"the statistics known have none of {name}: give those of all {len(victim.norms)} batch norms"
+                f"the known statistics lack {name}: give those of all {len(victim.norms)} batch norms"
             )
         mean, variance = known[name]
         statistics[name] = (mean.to(victim.device), variance.to(victim.device))
     labels = None
     if config.labels == "known" and knows.labels is None:
-        raise ConfigError("labels='known', and the threat model has none: give them, or let them be inferred")
+        raise ConfigError("labels='known', but the threat model has none: give them, or infer labels")
     if config.labels == "known":
         labels = knows.labels
     elif config.labels == "inferred":
@@ -123,8 +123,8 @@ def problem_of(
     return Problem(flat, _weights(target, knows, config), statistics, labels)
 
 
-def _checked(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
-    """The gradient in the order of the parameters, or DataError."""
+def _check(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
+    """Return the gradient in the order of the parameters. Raises DataError."""
     missing = [name for name in victim.names if name not in shared]
     foreign = [name for name in shared if name not in victim.names]
     if missing or foreign:
@@ -133,7 +133,7 @@ def _checked(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
         ]
         raise DataError(
             f"the gradient is of another model: it {' and '.join(problems)} "
-            f"({len(missing)} lacking, {len(foreign)} unknown): it has one of every trained parameter"
+            f"({len(missing)} lacking, {len(foreign)} unknown): give one for every trained parameter"
         )
     for name in victim.names:
         wanted, shape = victim.parameters[name].shape, shared[name].shape
@@ -145,7 +145,7 @@ def _checked(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
         if not bool(shared[name].isfinite().all()):
             raise DataError(f"the gradient of {name} has numbers that are not finite: nothing can be matched")
     if not any(bool(shared[name].any()) for name in victim.names):
-        raise DataError("the gradient is zero everywhere: it tells nothing about the images")
+        raise DataError("the gradient is zero everywhere: it contains nothing about the images")
     return {
         name: shared[name].detach().to(victim.device, weight.dtype)
         for name, weight in victim.parameters.items()
@@ -153,7 +153,7 @@ def _checked(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
 
 
 def _weights(target: Gradients, knows: ThreatModel, config: InversionConfig) -> Tensor | None:
-    """(P,), what each entry of a gradient counts; None where all count the same."""
+    """Return the (P,) weights of a gradient's entries; None if all are equal."""
     counted = config.layer_weights
     if counted is not None and len(counted) != len(target):
         raise ConfigError(
@@ -163,20 +163,20 @@ def _weights(target: Gradients, knows: ThreatModel, config: InversionConfig) -> 
         return None
     weights = torch.cat(
         [
-            (weight * _trusted(gradient, knows)).flatten()
+            (weight * _trust(gradient, knows)).flatten()
             for weight, gradient in zip(counted or (1.0,) * len(target), target.values(), strict=True)
         ]
     )
     if not bool(weights.any()):
         raise ConfigError(
             f"no entry of this gradient counts with noise={knows.noise:g} and layer_weights={counted}: "
-            "nothing can be matched, take less of the one or more of the other"
+            "nothing can be matched: use less noise or larger weights"
         )
     return weights
 
 
-def _trusted(target: Tensor, knows: ThreatModel) -> Tensor:
-    """What entries count: those that were pruned nothing, tensors by their share of signal over noise."""
+def _trust(target: Tensor, knows: ThreatModel) -> Tensor:
+    """Weigh entries: 0 for pruned ones, and tensors by their share of signal."""
     weight = torch.ones((), device=target.device, dtype=target.dtype)
     if knows.noise:
         energy = target.square().sum()

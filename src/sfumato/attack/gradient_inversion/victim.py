@@ -1,4 +1,4 @@
-"""The victim: what a client shares of a batch, so that it can be followed back to the images."""
+"""The victim: a client's shared gradients, differentiable back to the images."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -27,25 +27,25 @@ def share(
     local_rate: float = 1.0,
     local_batch: int | None = None,
 ) -> dict[str, Tensor]:
-    """What a client shares of a batch: name of a parameter -> gradient, or what local steps changed.
+    """Return what a client shares for a batch: by parameter, the gradient, or the change by local steps.
 
     Args:
-        model: in the mode that it trains in; left as it is, its running statistics too.
-        images: (B, C, H, W) float, as the model takes them.
+        model: in its training mode; it is not changed, nor are its running statistics.
+        images: (B, C, H, W) float, the model's input.
         labels: (B,) int64, or (B, classes) probabilities.
         loss: of logits and labels.
         local_steps, local_rate, local_batch: see ThreatModel.
     """
     victim = Victim(model, loss, local_steps, local_rate, (), local_batch)
-    gradients, _ = victim.shared(images, labels, many=False)
-    return victim.named_tensors(gradients.detach())
+    gradients, _ = victim.shared_by(images, labels, many=False)
+    return victim.split_by_name(gradients.detach())
 
 
-def captured(model: nn.Module) -> dict[str, Tensor]:
-    """The gradients that a training loop has left in a model, after `backward` and before `step`.
+def capture(model: nn.Module) -> dict[str, Tensor]:
+    """Copy the gradients of a training loop from a model, after `backward` and before `step`.
 
     Raises:
-        DataError: a parameter that is trained has none.
+        DataError: a trained parameter has none.
     """
     trained = {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
     missing = [name for name, gradient in trained.items() if gradient is None]
@@ -57,12 +57,12 @@ def captured(model: nn.Module) -> dict[str, Tensor]:
 
 
 class Victim:
-    """A copy of the model whose shared gradients can be followed back to the images. State: its copy.
+    """A copy of the model whose shared gradients are differentiable in the images. State: the copy.
 
     Attributes:
-        norms: names of the batch norm layers whose inputs are looked at.
+        norms: names of the batch norm layers whose inputs are recorded.
         running: their running mean and variance.
-        parameters: those that are trained, by name.
+        parameters: the trained ones, by name.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Victim:
         }
         for module in self.model.modules():
             if isinstance(module, _BATCH_NORMS) and module.training:
-                # Statistics of the batch, nothing kept: what is changed in place cannot be followed.
+                # Only statistics of the batch: in-place changes cannot be differentiated.
                 module.running_mean = module.running_var = module.num_batches_tracked = None
                 module.track_running_stats = False
         self._loss, self._steps, self._rate, self._batch = loss, local_steps, local_rate, local_batch
@@ -99,19 +99,19 @@ class Victim:
         for name in norms:
             self.model.get_submodule(name).register_forward_pre_hook(self._keep(name))
 
-    def named_tensors(self, flat: Tensor) -> dict[str, Tensor]:
-        """(P,) -> name of a parameter -> its part."""
+    def split_by_name(self, flat: Tensor) -> dict[str, Tensor]:
+        """Split (P,) by parameter: name -> its part."""
         parts = flat.split([weight.numel() for weight in self.parameters.values()])
         return {
             name: part.reshape(weight.shape)
             for (name, weight), part in zip(self.parameters.items(), parts, strict=True)
         }
 
-    def shared(self, images: Tensor, labels: Tensor, *, many: bool) -> tuple[Tensor, Moments]:
-        """Gradients in the order of `names`, end to end, (P,); mean and variance of the inputs of `norms`.
+    def shared_by(self, images: Tensor, labels: Tensor, *, many: bool) -> tuple[Tensor, Moments]:
+        """Compute gradients in the order of `names`, concatenated, (P,), and moments of inputs of `norms`.
 
-        Both can be followed back to images and labels; with `many` inside vmap, where autograd cannot be
-        called by hand, at some cost.
+        Both are differentiable in images and labels. With `many` they work inside vmap, where autograd.grad
+        cannot be called, at some cost.
         """
 
         def lost(parameters: Gradients, at: slice) -> tuple[Tensor, Moments]:
@@ -147,7 +147,7 @@ class Victim:
         return self._rate * total, moments
 
     def _parts(self, images: int) -> list[slice]:
-        """The mini-batches of an epoch."""
+        """Return the mini-batches of an epoch."""
         size = self._batch or images
         return [slice(begin, begin + size) for begin in range(0, images, size)]
 
@@ -162,7 +162,7 @@ class Victim:
 
 
 def tracking_norms(model: nn.Module) -> list[str]:
-    """The names of the batch norm layers of images that have running statistics."""
+    """List the names of 2-d batch norm layers with running statistics."""
     return [
         name
         for name, module in model.named_modules()

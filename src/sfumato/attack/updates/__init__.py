@@ -1,11 +1,11 @@
-"""What a client of federated learning sends, as people have it, in one form that the attacks take.
+"""Updates of federated learning clients, from their usual forms to the one that the attacks take.
 
-A gradient (`of_gradient`), two states of a model (`of_states`), what a training loop did (`recorded`), what a
-client of Flower returned (`flower.recorded`), and files of these (`save`, `load`).
+A gradient (`of_gradient`), two states of a model (`of_states`), a training loop (`record`), a
+client of Flower (`flower.record`), and files of these (`save`, `load`).
 """
 
 from sfumato.attack.updates.files import load, read, save
-from sfumato.attack.updates.recording import Recording, recorded
+from sfumato.attack.updates.recording import Recording, record
 from sfumato.attack.updates.update import LocalTraining, Noise, Update, of_gradient, of_states
 
 __all__ = [
@@ -17,6 +17,6 @@ __all__ = [
     "of_gradient",
     "of_states",
     "read",
-    "recorded",
+    "record",
     "save",
 ]

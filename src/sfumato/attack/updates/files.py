@@ -1,4 +1,4 @@
-"""Updates as files: safetensors with what is known of the training in its header, or .npz; never a pickle."""
+"""Updates as files: safetensors with the training in its header, or .npz; never a pickle."""
 
 import json
 import os
@@ -44,16 +44,16 @@ def load(
     noise: Noise | None = None,
     before: str | os.PathLike[str] | None = None,
 ) -> Update:
-    """Read an update.
+    """Read an update from a file.
 
     Args:
-        path: .safetensors, or .npz of plain arrays; what `save` wrote, or tensors by the names of a model.
-        training: how it came about; what the file says counts less. Needed where it says nothing.
-        noise: likewise; None: what the file says.
-        before: a file of the parameters before; then `path` has those after, and not their difference.
+        path: .safetensors, or .npz of plain arrays; from `save`, or with tensors by the names of a model.
+        training: the client's training; overrides the file's. Needed if the file has none.
+        noise: likewise; None: the file's.
+        before: a file of the parameters before; then `path` has those after, not the difference.
 
     Raises:
-        DataError: no such file, damaged, of another kind, or it says nothing of its training.
+        DataError: no such file, damaged, of another kind, or its training is unknown.
     """
     path = Path(path)
     tensors, facts = read(path)
@@ -61,7 +61,7 @@ def load(
         training = training or (LocalTraining(**facts["training"]) if facts else None)
         noise = noise or (Noise(**facts["noise"]) if facts and facts["noise"] else None)
     except (KeyError, TypeError, ConfigError) as error:
-        raise DataError(f"{path}: what its header says of the training cannot be read ({error})") from error
+        raise DataError(f"{path}: the training in its header cannot be read ({error})") from error
     if training is None:
         raise DataError(
             f"{path}: does not say how the client trained: give the number of images, and steps, rate and "
@@ -75,7 +75,7 @@ def load(
 
 
 def _in_order(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Arrays without names by their numbers: a file has them by the alphabet."""
+    """Order arrays without names by their numbers: a file orders them alphabetically."""
     numbered = {name: name.removeprefix("arr_") for name in tensors}
     if not all(number.isdecimal() for number in numbered.values()):
         return tensors
@@ -83,7 +83,7 @@ def _in_order(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
-    """Tensors, and what the header says of the training; None where it says nothing. Raises DataError."""
+    """Read tensors, and the training in the header, or None. Raises DataError."""
     if path.suffix not in (".safetensors", ".npz"):
         raise DataError(
             f"{path}: updates are read from .safetensors and .npz, since a pickle could run code: write its "

@@ -1,7 +1,7 @@
 """Updates of Flower's clients, recorded as they are returned; two lines in the client's code.
 
-Nothing of Flower is imported: a client is what has a `fit` like that of `flwr.client.NumPyClient`, and a mod
-is what `flwr.clientapp.ClientApp(mods=[...])` calls.
+This module does not import Flower: a client is an object with a `fit` like that of `flwr.client.NumPyClient`,
+and a mod is a function for `flwr.clientapp.ClientApp(mods=[...])`.
 """
 
 from collections.abc import Callable
@@ -21,19 +21,19 @@ _Client = TypeVar("_Client")
 Mod = Callable[[Any, Any, Callable[[Any, Any], Any]], Any]
 
 
-def recorded(client: _Client, folder: str | Path, *, noise: Noise | None = None) -> _Client:
-    """The same NumPyClient, whose `fit` leaves every update in a folder, as update-1.safetensors and so on.
+def record(client: _Client, folder: str | Path, *, noise: Noise | None = None) -> _Client:
+    """Let a NumPyClient's `fit` save every update in a folder, as update-1.safetensors and so on.
 
         from sfumato.attack.updates import flower
-        client = flower.recorded(client, "updates")
+        client = flower.record(client, "updates")
 
-    Steps, rate and batch are those that the optimisers of PyTorch make meanwhile; the number of images is
-    what `fit` returns. What the client returns is not touched.
+    Steps, rate and batch are those of PyTorch's optimisers meanwhile; the number of images is the one that
+    `fit` returns. The client's return values are not changed.
 
     Args:
         client: has fit(parameters, config) -> (parameters, images, metrics).
-        folder: is made where it is missing; updates of earlier runs stay.
-        noise: of DP-SGD, where the client adds it.
+        folder: created if missing; updates of earlier runs stay.
+        noise: of DP-SGD, if the client adds it.
     """
     fit = client.fit  # type: ignore[attr-defined]
 
@@ -41,7 +41,7 @@ def recorded(client: _Client, folder: str | Path, *, noise: Noise | None = None)
         before = [np.array(each) for each in parameters]  # the client may train in place
         with watching() as watch:
             after, images, metrics = fit(parameters, config)
-        _keep(Path(folder), _numbered(before), _numbered(after), watch, images, noise)
+        _keep(Path(folder), _number(before), _number(after), watch, images, noise)
         return after, images, metrics
 
     client.fit = recording_fit  # type: ignore[attr-defined]
@@ -49,11 +49,11 @@ def recorded(client: _Client, folder: str | Path, *, noise: Noise | None = None)
 
 
 def mod(folder: str | Path, *, images: int | None = None, noise: Noise | None = None) -> Mod:
-    """A mod that leaves every update of a ClientApp in a folder: ClientApp(mods=[flower.mod("updates")]).
+    """Return a mod that saves every update of a ClientApp: ClientApp(mods=[flower.mod("updates")]).
 
     Args:
-        folder, noise: see `recorded`.
-        images: how many images the client has; None: what the reply says, as `num-examples`.
+        folder, noise: see `record`.
+        images: the client's number of images; None: `num-examples` of the reply.
     """
 
     def recording_mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
@@ -78,7 +78,7 @@ def _keep(
 ) -> None:
     if list(before) != list(after):
         raise DataError(
-            "the client returned other arrays than it was given: an update is recorded only if `fit` takes "
+            "the client returned other arrays than it got: an update is recorded only if `fit` takes "
             "and returns the same parameters"
         )
     number = 1 + len(list(folder.glob("update-*.safetensors"))) if folder.exists() else 1
@@ -87,22 +87,22 @@ def _keep(
     )
 
 
-def _numbered(arrays: list[Any]) -> dict[str, Tensor]:
+def _number(arrays: list[Any]) -> dict[str, Tensor]:
     return {f"arr_{number}": torch.from_numpy(np.array(each)) for number, each in enumerate(arrays)}
 
 
 def _arrays(message: Any) -> dict[str, Tensor]:
-    """The arrays of the first record of a message that has some, by their names."""
+    """Return the arrays of a message's first record that has any, by name."""
     for record in message.content.array_records.values():
         arrays = {name: np.array(array.numpy()) for name, array in record.items()}
         if all(map(str.isdecimal, arrays)):
-            return _numbered(list(arrays.values()))
+            return _number(list(arrays.values()))
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
     return {}
 
 
 def _examples(reply: Any) -> int | None:
-    """How many images a reply says that the client has."""
+    """Read the client's number of images from a reply."""
     for record in reply.content.metric_records.values():
         for name, value in record.items():
             if name.replace("_", "-") == "num-examples":

@@ -1,4 +1,4 @@
-"""What a client would send, recorded around its own training loop, with how it trained."""
+"""A client's update, recorded around its own training loop, with its training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from sfumato.errors import DataError
 
 @dataclass
 class Watch:
-    """What the optimisers of this process do while it watches. State: what was seen.
+    """A record of this process's optimisers. State: the observations.
 
     Attributes:
         steps: of any optimiser.
         rates: the learning rates of these.
-        batches: the sizes of the batches that a module in training mode saw first before each step.
+        batches: the size of the first batch of a module in training mode before each step.
         plain: whether all optimisers are SGD without momentum, weight decay or several groups.
     """
 
@@ -31,10 +31,10 @@ class Watch:
     plain: bool = True
 
     def training(self, images: int | None) -> LocalTraining:
-        """What was seen, of so many images; None: those of one epoch, as one step shows them.
+        """Return the observed training; `images` None: those of its one step.
 
         Raises:
-            DataError: nothing was trained, or nobody knows on how many images.
+            DataError: nothing was trained, or the number of images is unknown.
         """
         if not self.steps:
             raise DataError("no optimiser made a step in this block: train in it, with torch.optim")
@@ -42,7 +42,7 @@ class Watch:
         if images is None and self.steps == 1:
             images = together
         if images is None:
-            raise DataError("several steps do not show how many images the client has: pass images=N")
+            raise DataError("the number of images is unknown after several steps: pass images=N")
         return LocalTraining(
             images=images,
             steps=self.steps,
@@ -56,7 +56,7 @@ class Watch:
 def watching() -> Iterator[Watch]:
     """Watch all optimisers of this process, and the batches of modules in training mode, for a block."""
     watch = Watch()
-    since: list[int] = []  # the last step
+    since: list[int] = []  # batches since the last step
 
     def stepped(optimiser: Optimizer, *_: Any) -> None:
         watch.steps += 1
@@ -80,32 +80,32 @@ def watching() -> Iterator[Watch]:
 
 @dataclass
 class Recording:
-    """What `recorded` recorded. State: the update, once the block has ended well."""
+    """The result of `record`. State: the update, after the block has ended well."""
 
     _update: Update | None = None
 
     @property
     def update(self) -> Update:
-        """What the client would send. Raises DataError while it trains."""
+        """The client's update. Raises DataError while it trains."""
         if self._update is None:
-            raise DataError("nothing is recorded yet: read the update after the block of `recorded`")
+            raise DataError("nothing is recorded yet: read the update after the block of `record`")
         return self._update
 
 
 @contextmanager
-def recorded(
+def record(
     model: nn.Module, *, images: int | None = None, optimiser: object | None = None
 ) -> Iterator[Recording]:
-    """Record what a client would send of what is trained in a block, with its steps, rate and batches.
+    """Record the update of a model trained in a block, with its steps, rate and batches.
 
-        with recorded(model, images=len(photographs)) as recording:
+        with record(model, images=len(photographs)) as recording:
             train(model, photographs)
         audit_update(model, recording.update, shape=(3, 32, 32))
 
     Args:
-        model: the one that is trained in the block.
-        images: how many images the client has; None: those of the one step.
-        optimiser: Opacus's DPOptimizer, where it is one: its noise and its clipping norm are recorded.
+        model: the model trained in the block.
+        images: the client's number of images; None: those of the one step.
+        optimiser: if it is Opacus's DPOptimizer, its noise and clipping norm are recorded.
 
     Raises:
         DataError: see Watch.training.
@@ -120,6 +120,6 @@ def recorded(
 
 
 def noise_of(optimiser: object | None) -> Noise | None:
-    """The noise of Opacus's DPOptimizer; None where an optimiser adds none."""
+    """Return the noise of Opacus's DPOptimizer; None if an optimiser adds none."""
     multiplier, norm = (getattr(optimiser, name, 0.0) for name in ("noise_multiplier", "max_grad_norm"))
     return Noise(noise_multiplier=float(multiplier), clipping_norm=float(norm)) if multiplier else None

@@ -1,4 +1,4 @@
-"""An update: what changed of the parameters of a model, and how the client trained."""
+"""An update: the change of a model's parameters, and the client's training."""
 
 import copy
 import math
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from sfumato.errors import ConfigError, DataError
 
-# Of Opacus, DataParallel and DistributedDataParallel, torch.compile, FSDP and activation checkpoints.
+# Prefixes of Opacus, DataParallel and DistributedDataParallel, torch.compile, FSDP and activation
+# checkpoints.
 _WRAPPERS = frozenset(
     {"_module", "module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 )
@@ -18,14 +19,14 @@ _WRAPPERS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """How a client trained before it sent: what a server knows, since it decides most of it.
+    """A client's training before an update: known to the server, which decides most of it.
 
     Attributes:
-        images: N, how many images the client trained on.
+        images: N, the client's number of images.
         steps: of plain SGD. One step of rate 1 is the gradient itself.
         rate: the learning rate.
-        batch: how many images a step saw; None: all N.
-        plain: whether that is all: with momentum, weight decay or Adam a simulation of SGD is inexact.
+        batch: the number of images of a step; None: all N.
+        plain: whether it is plain SGD: with momentum, weight decay or Adam a simulation is inexact.
     """
 
     images: int
@@ -45,13 +46,13 @@ class LocalTraining:
 
     @property
     def together(self) -> int:
-        """How many images a step sees."""
+        """The number of images of a step."""
         return self.batch or self.images
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """What DP-SGD did to each step: gradients of images clipped to a norm of C, noise of deviation σ·C added.
+    """The noise of DP-SGD in each step: gradients of images clipped to a norm of C, plus noise of σ·C.
 
     Attributes:
         noise_multiplier: σ.
@@ -69,15 +70,15 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """What a client sends.
+    """A client's update.
 
     Attributes:
-        change: name of a parameter -> its value before, less its value after; for one step of rate 1, its
-            gradient. Names `arr_0`, `arr_1`, ... stand for the tensors of a state dict in its order, as
-            Flower has them.
-        training: how it came about.
-        noise: what was added on purpose; None: nothing that is known.
-        before: the parameters at which training began, named alike; None: those of the model at hand.
+        change: maps a parameter's name to its value before minus its value after; for one step of rate 1, its
+            gradient. Names `arr_0`, `arr_1`, ... stand for the tensors of a state dict in its order, as in
+            Flower.
+        training: the client's training.
+        noise: the known added noise; None: none.
+        before: the parameters at the start of training, by the same names; None: those of the given model.
     """
 
     change: Mapping[str, Tensor] = field(repr=False)
@@ -85,22 +86,22 @@ class Update:
     noise: Noise | None = None
     before: Mapping[str, Tensor] | None = field(default=None, repr=False)
 
-    def fitted(self, model: nn.Module) -> tuple[nn.Module, "Update"]:
-        """A copy of the model where the training began, and the update by the names of its parameters.
+    def fit(self, model: nn.Module) -> tuple[nn.Module, "Update"]:
+        """Return a copy of the model at the start of training, and the update by its parameter names.
 
-        Names may have in front what wrappers put there, such as `_module.` of Opacus, on either side.
-        Statistics of batch norm and other buffers are set in the model, and left out of the update.
+        Names may have prefixes from wrappers, such as `_module.` of Opacus, on either side. Statistics of
+        batch norm and other buffers are set in the model, and omitted from the update.
 
         Raises:
             DataError: the update is of another model.
         """
         model = copy.deepcopy(model)
         if any(weight.dtype in (torch.float16, torch.bfloat16) for weight in model.parameters()):
-            model = model.float()  # it is read in 32 bits, whatever it was trained in
+            model = model.float()  # read in 32 bits, whatever it was trained in
         state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
         if self.before is not None:
-            model.load_state_dict({**state, **_matched(self.before, state, "the parameters before")})
-        change = _matched(self.change, state, "the update")
+            model.load_state_dict({**state, **_match(self.before, state, "the parameters before")})
+        change = _match(self.change, state, "the update")
         trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
         missing = sorted(trained - change.keys())
         if missing:
@@ -113,14 +114,14 @@ class Update:
 
     @property
     def gradient(self) -> dict[str, Tensor] | None:
-        """The gradient behind one step of plain SGD; None where there were several, or another optimiser."""
+        """The gradient behind one step of plain SGD; None for several steps, or another optimiser."""
         if self.training.steps > 1 or not self.training.plain:
             return None
         return {name: tensor / self.training.rate for name, tensor in self.change.items()}
 
 
 def of_gradient(gradient: Mapping[str, Tensor], *, images: int, noise: Noise | None = None) -> Update:
-    """The update that is a gradient, the mean over so many images."""
+    """Make an update from a gradient, the mean over `images` images."""
     return Update(change=gradient, training=LocalTraining(images=images), noise=noise)
 
 
@@ -131,12 +132,12 @@ def of_states(
     *,
     noise: Noise | None = None,
 ) -> Update:
-    """The update between two state dicts of a model (FedAvg).
+    """Make an update from two state dicts of a model (FedAvg).
 
     Raises:
-        DataError: they have other names or shapes.
+        DataError: their names or shapes differ.
     """
-    after = _matched(after, before, "the state after")
+    after = _match(after, before, "the state after")
     missing = [name for name in before if name not in after]
     if missing:
         raise DataError(f"the state after lacks {missing[0]}: give two states of one model")
@@ -144,8 +145,8 @@ def of_states(
     return Update(change=change, training=training, noise=noise, before=before)
 
 
-def _matched(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
-    """Tensors by the names and on the devices of a state, in 32 bits at least. Raises DataError."""
+def _match(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
+    """Bring tensors to the names and devices of a state, in at least 32 bits. Raises DataError."""
     if tensors and all(name == f"arr_{number}" for number, name in enumerate(tensors)):
         if len(tensors) != len(state):
             raise DataError(
@@ -153,7 +154,7 @@ def _matched(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: s
                 "those of its state_dict(), in its order"
             )
         tensors = dict(zip(state, tensors.values(), strict=True))
-    renamed = _renamed(tensors, state)
+    renamed = _rename(tensors, state)
     for name, tensor in tensors.items():
         own = renamed.get(name)
         if own is None:
@@ -164,17 +165,17 @@ def _matched(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: s
                 f"{tuple(state[own].shape)}: it is of another model"
             )
         if not bool(torch.isfinite(tensor).all()):
-            raise DataError(f"{what} has numbers in {name} that are not finite: nothing can be read")
+            raise DataError(f"{what} has numbers in {name} that are not finite, so nothing can be read")
     return {
         renamed[name]: _at_least_32_bits(tensor.detach(), state[renamed[name]])
         for name, tensor in tensors.items()
     }
 
 
-def _renamed(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, str]:
-    """The name in a state of each tensor that it has, whatever wrapped the model on either side."""
+def _rename(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Map tensor names to names in a state, ignoring wrappers of the model on either side."""
     found: dict[str, str] = {}
-    for bare in (str, _unwrapped):
+    for bare in (str, _unwrap):
         by_bare = {bare(name): name for name in state}
         found = {name: by_bare[bare(name)] for name in tensors if bare(name) in by_bare}
         if len(by_bare) == len(state) and len(set(found.values())) == len(tensors):
@@ -182,8 +183,8 @@ def _renamed(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict
     return {name: name for name in tensors if name in state}
 
 
-def _unwrapped(name: str) -> str:
-    """A name without those that wrappers put in front of it, or of a part of it."""
+def _unwrap(name: str) -> str:
+    """Remove the prefixes of wrappers from a name, or from a part of it."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 

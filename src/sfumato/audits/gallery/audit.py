@@ -6,7 +6,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from sfumato.attack.membership import TABLE, VIEWS, Membership, by_person, judged
+from sfumato.attack.membership import TABLE, VIEWS, Membership, by_person, judge
 from sfumato.audits.findings import Finding, Report, Table
 from sfumato.audits.gallery.measure import Embedded, Estimate, GalleryAuditConfig, Measured, measure
 from sfumato.dp.private_mean import mean_guarantee, sigma_for
@@ -61,7 +61,7 @@ def audit_gallery(
     report(1, parts)
     plain = measure(embedded, config, estimate=estimate, table=table)
     report(2, parts)
-    judgements = {key: judged(*found, at=_RATES) for key, found in plain.found.items()}
+    judgements = {key: judge(*found, at=_RATES) for key, found in plain.found.items()}
     findings = [
         _identified(question, judgements, plain, len(embedded.asked), config) for question in _QUESTIONS
     ]
@@ -194,7 +194,7 @@ def _noise(
         sigma = sigma_for(config.shot, clipping_norm=norm, epsilon=epsilon, delta=config.delta)
         noisy = measure(centred, config, noise=(norm, sigma))
         shares = {
-            view: judged(*noisy.found["photograph", view], at=(_FEW,)).rates[_FEW][0]
+            view: judge(*noisy.found["photograph", view], at=(_FEW,)).rates[_FEW][0]
             for view in ("stored", "full")
         }
         mu = mean_guarantee(config.shot, clipping_norm=norm, sigma=sigma).value

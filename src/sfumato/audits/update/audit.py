@@ -47,7 +47,7 @@ def audit_update(
             f"the truth has {len(images)} images of shape {tuple(images.shape[1:])}, and the update is of "
             f"{update.training.images} of shape {tuple(shape)}: give the images that the client trained on"
         )
-    fitted, update = update.fitted(model)
+    fitted, update = update.fit(model)
     case = Case(fitted, update, shape, truth, config, progress)
     findings = [labels(case), *malicious(case), exact(case)]
     if config.search_steps:

@@ -33,7 +33,7 @@ def first_layer(
 
     check_out(out, force=force)
     sizes = updates.image_shape(shape)
-    fitted, sent = load(update, training=updates.training_of(images, None, rate, None), before=before).fitted(
+    fitted, sent = load(update, training=updates.training_of(images, None, rate, None), before=before).fit(
         updates.opened(model, sizes, weights, classes)
     )
     known = updates.truth_of(truth, None, sizes)

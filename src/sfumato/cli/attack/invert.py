@@ -72,7 +72,7 @@ def invert(
         training=updates.training_of(images, steps, rate, batch),
         noise=updates.noise_of(noise_multiplier, clipping_norm),
         before=before,
-    ).fitted(updates.opened(model, sizes, weights, classes))
+    ).fit(updates.opened(model, sizes, weights, classes))
     known = updates.truth_of(truth, labels, sizes)
     with bars(stderr()) as progress:
         task = progress.add_task("searching")

@@ -30,9 +30,9 @@ def labels(
     from sfumato.audits.update.case import label_counts
 
     sizes = updates.image_shape(shape)
-    fitted, sent = load(
-        update, training=updates.training_of(images, steps, rate, batch), before=before
-    ).fitted(updates.opened(model, sizes, weights, classes))
+    fitted, sent = load(update, training=updates.training_of(images, steps, rate, batch), before=before).fit(
+        updates.opened(model, sizes, weights, classes)
+    )
     known = updates.truth_of(None, labels, sizes)
     counts = label_counts(Case(fitted, sent, sizes, known, UpdateAuditConfig(seed=seed), None))
     read = {str(label): int(count) for label, count in enumerate(counts) if count}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.attack.fusion import standardised
+from sfumato.attack.fusion import standardise
 from sfumato.attack.reidentify import Guesses
 from sfumato.study.cells import Cell
 from sfumato.study.lab.lab import Lab
@@ -39,7 +39,7 @@ class Comparison:
     @classmethod
     def of(cls, result: dict[str, Any], guesses: Sequence[Guesses]) -> "Comparison":
         """Of all classifiers of an attack, one at least, who name the same people."""
-        similarities = torch.stack([standardised(made.similarities).half() for made in guesses])
+        similarities = torch.stack([standardise(made.similarities).half() for made in guesses])
         names = tuple(made.classifier for made in guesses)
         return cls(result, names, guesses[0].identities, similarities)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sfumato.attack.fusion import fused
+from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import Guesses
 from sfumato.study.cells import Cell
 from sfumato.study.parts.attacks.scores import Probes, outcome, score
@@ -40,7 +40,7 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     names, probes = codes[gallery], Probes.dealt(codes[rows], seed=cell.seed)
     identities = names.unique()
     members = [f"{name}: {way}" for name, made in compared.items() for way in made.classifiers]
-    fusion = fused(torch.cat([made.similarities for made in compared.values()]), identities, probes.truth)
+    fusion = fuse(torch.cat([made.similarities for made in compared.values()]), identities, probes.truth)
     guesses = Guesses("fusion", identities, fusion.similarities)
     networks = [network for made in compared.values() for network in made.result.get("trained", ())]
     return {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sfumato.attack.saturation import held_out
+from sfumato.attack.saturation import hold_out
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn import classifier, vectors
@@ -62,7 +62,7 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     label = dict(cell.which)["secret"]
     codes, who = lab.test.label(label).codes, lab.test.label(lab.adversaries.sensitive).codes
     others = lab.adversaries.others
-    held = held_out(others.label(lab.adversaries.sensitive).codes, most=_HELD_OUT, seed=cell.seed)
+    held = hold_out(others.label(lab.adversaries.sensitive).codes, most=_HELD_OUT, seed=cell.seed)
     chosen_by = others.rows(held.nonzero().flatten()) if held.any() else None
     others = others.rows((~held).nonzero().flatten())
     guesses = {"values": _by_values(lab, cell, label, others, chosen_by)}

@@ -34,7 +34,7 @@ class Probes:
     @classmethod
     def dealt(cls, truth: Tensor, *, seed: int) -> "Probes":
         """The probes of (m,) int64 people; the seed decides which are together."""
-        dealt = {size: groups.dealt(truth, size, seed=seed) for size in groups.SIZES}
+        dealt = {size: groups.split_into_groups(truth, size, seed=seed) for size in groups.SIZES}
         return cls(truth, {size: rows for size, rows in dealt.items() if len(truth[rows[:, 0]].unique()) > 1})
 
     @property

@@ -115,7 +115,7 @@ def _paired(
     matches = {f"cosine{words}": groups.by_cosine(first, second)}
     judged = {}
     if model is not None:
-        matches[f"plda{words}"] = plda.matched(model, known[0], asked)
+        matches[f"plda{words}"] = plda.match_by_plda(model, known[0], asked)
         photographs = torch.arange(len(names))
         judged = verified(lambda rows: model.log_ratios(known, photographs, asked[rows])[1], names, truth)
     return {**judged, "linking": linking(matches, names, truth, seed=seed)}
@@ -201,7 +201,7 @@ def _exact(table: Table, probes: Probes) -> dict[str, Any]:
 
     def judge(rows: Tensor) -> tuple[Tensor, Tensor]:
         posteriors = table.of_groups(rows)  # (Q, G, I)
-        return posteriors.mean(0), table.named(posteriors, probes.truth[rows[:, 0]]).mean(0)
+        return posteriors.mean(0), table.success(posteriors, probes.truth[rows[:, 0]]).mean(0)
 
     low, high = wilson(table.right.sum().item(), len(probes.truth))
     return {
