@@ -39,7 +39,7 @@ def world(share: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def loop(train: Tensor, identities: Tensor, test: Tensor) -> Tensor:
     """The log-posteriors, but for a constant, one identity after the other."""
-    train, test, codes, counts = _whitened(train, identities, test)
+    train, test, codes, counts = _whiten(train, identities, test)
     columns = []
     for column in range(len(counts)):
         own = train[codes == column]
@@ -80,7 +80,7 @@ def lines(short: bool, share: float = 0.1) -> Iterator[Line]:
             **{"unit": "MiB", "against": "a loop over identities", "lower": True},
             limit=MOST_MEMORY if full else None,
         )
-    known, asked, _, _ = (each.numpy() for each in _whitened(train, identities, test))
+    known, asked, _, _ = (each.numpy() for each in _whiten(train, identities, test))
     turns = in_turn(
         lambda: nearest_neighbour_error(train, identities, test, truth),
         lambda: NearestNeighbors(n_neighbors=1, algorithm="brute").fit(known).kneighbors(asked),

@@ -28,7 +28,7 @@ from reconstructed.sources import RECORDS, RUNS, SEED, SQUEEZENET
 from rows import RESULTS, Rows
 
 from sfumato import images
-from sfumato.annotate import CampaignConfig, Pair, Store, balanced, create, results
+from sfumato.annotate import CampaignConfig, Pair, Store, create, draw_balanced, results
 from sfumato.annotate.campaign import SAME
 from sfumato.assess import agreement, similarity
 from sfumato.assess.semsim import PerceptualSemSim
@@ -84,7 +84,7 @@ def prepare(names: Sequence[str], out: Path, records: Rows, runs: Path, *, pairs
     out.mkdir(parents=True, exist_ok=True)
     campaign = out / "people.campaign"
     config = CampaignConfig(task=SAME, annotators=ANNOTATORS, decoys=DECOYS, seed=SEED)
-    create(campaign, balanced(available, pairs, seed=SEED), config)
+    create(campaign, draw_balanced(available, pairs, seed=SEED), config)
     words = INSTRUCTIONS.format(pairs=pairs, annotators=ANNOTATORS, campaign=campaign)
     (out / "instructions.md").write_text(words, encoding="utf-8")
     return campaign

@@ -80,7 +80,7 @@ def test_a_data_set_keeps_the_judges_that_are_able_and_is_left_out_by_name_witho
 
 
 def test_what_tests_nobody_is_named():
-    with pytest.raises(DataError, match="2 images with 1 truths: a judge is tested on one image or more"):
+    with pytest.raises(DataError, match="2 images with 1 truths: test a judge on one image or more"):
         ability(answering(["cat", "cat"]), plain(0, 1), ["cat"])
     with pytest.raises(DataError, match="0 images with 0 truths"):
         ability(answering([]), plain(0)[:0], [])
@@ -136,5 +136,5 @@ def test_the_nearest_class_mean_names_images_like_those_it_was_shown(weights: Pa
 
 
 def test_a_single_class_cannot_be_told_apart(weights: Path):
-    with pytest.raises(ConfigError, match="margin=0 and 1 classes: a margin of at least 0, and two classes"):
+    with pytest.raises(ConfigError, match="margin=0 and 1 classes: the margin must be at least 0"):
         judges.by_centroids(weights / "squeezenet.safetensors", plain(1, 2), ["a", "a"], size=32)

@@ -145,13 +145,13 @@ def test_a_question_shows_the_reconstruction_and_not_the_original_where_its_clas
     begin: Begin, pairs: list[Pair]
 ):
     store = begin()
-    (shown,) = store.shown(1)
+    (shown,) = store.read_pngs(1)
     assert images.read(shown).equal(images.read(pairs[0].reconstruction))
     assert [len(question.images) for question in store.upcoming(1, count=12)] == [1] * 12
 
 
 def test_side_by_side_the_original_comes_first(begin: Begin, pairs: list[Pair]):
-    shown = [images.read(png) for png in begin("same").shown(1)]
+    shown = [images.read(png) for png in begin("same").read_pngs(1)]
     assert shown[0].equal(images.read(pairs[0].original))
     assert shown[1].equal(images.read(pairs[0].reconstruction))
 
@@ -244,7 +244,7 @@ def test_a_campaign_that_cannot_be_made_leaves_nothing(tmp_path: Path, pairs: li
 
 
 def test_a_campaign_that_is_not_there_is_not_begun_by_opening_it(tmp_path: Path):
-    with pytest.raises(ArtefactError, match="no such file: begin one with `sfumato annotate new`"):
+    with pytest.raises(ArtefactError, match="no such file: create one with `sfumato annotate new`"):
         Store(tmp_path / "none.db")
     assert not (tmp_path / "none.db").exists()
 

@@ -240,7 +240,7 @@ def test_judgements_that_are_all_alike_are_fully_reliable_and_noise_is_not():
         (torch.zeros(5), r"judgements of shape \(5,\): give \(models, judgements\)"),
         (torch.zeros(2, 5), "of 3 models or more"),
         (torch.zeros(5, 1), "2 judgements or more of each"),
-        (torch.full((5, 4), math.nan), "that are not finite: leave out columns"),
+        (torch.full((5, 4), math.nan), "are not finite: leave out incomplete columns"),
         (torch.ones(5, 4), "is the same for all 5 models"),
     ],
 )

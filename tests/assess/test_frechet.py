@@ -146,7 +146,7 @@ def test_features_in_parts_have_the_distance_of_all_together(sizes, dimension):
 
 def test_the_moments_in_parts_are_mean_and_unbiased_covariance():
     features = drawn(300, 6, 2, shift=5.0)
-    mean, root = in_parts(features, 11).summed_up()
+    mean, root = in_parts(features, 11).sum_up()
     expected = moments(features)
     assert torch.allclose(mean, expected[0])
     assert torch.allclose(root.T @ root, expected[1])
@@ -164,7 +164,7 @@ def test_moments_far_from_0_lose_no_digits():
     """A sum of squares less the square of the sum would: 10^16 and 1 do not fit a float64 together."""
     features = drawn(200, 3, 0).double()
     near, far = in_parts(features, 10), in_parts(features + 1e8, 10)
-    roots = [each.summed_up()[1] for each in (near, far)]
+    roots = [each.sum_up()[1] for each in (near, far)]
     assert torch.allclose(*(root.T @ root for root in roots), rtol=1e-6)
 
 

@@ -386,7 +386,7 @@ def test_curves_that_cannot_be_compared_are_refused():
         superior([(0.9, 0.1), (0.8, 0.2)], [(0.5, 0.2), (0.6, 0.1)])
     with pytest.raises(DataError, match="at least one"):
         superior([], [(0.5, 0.2)])
-    with pytest.raises(DataError, match="all numbers"):
+    with pytest.raises(DataError, match="all of them finite"):
         superior([(math.nan, 0.1)], [(0.5, 0.2)])
 
 

@@ -246,7 +246,9 @@ def test_images_at_rest_are_refused(alex):
     ids=["-1 to 1", "to 255", "nan"],
 )
 def test_images_scaled_already_are_refused(alex, scale):
-    with pytest.raises(ConfigError, match=r"floats in \[0, 1\], got .* leave the scaling to \[-1, 1\] to it"):
+    with pytest.raises(
+        ConfigError, match=r"floats in \[0, 1\], got .* the scaling to \[-1, 1\] is done here"
+    ):
         alex.distance(drawn(1, 3, 32, 32), scale(drawn(1, 3, 32, 32)))
 
 

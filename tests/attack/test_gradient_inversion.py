@@ -615,7 +615,7 @@ def test_what_cannot_be_asked_of_a_model_is_refused(
 def test_statistics_of_some_layers_alone_are_refused():
     model = densenet()
     some = dict(list(inputs_of_batch_norms(model, photographs()).items())[1:])
-    with pytest.raises(DataError, match=r"have none of body\.1\.new\.0: give those of all"):
+    with pytest.raises(DataError, match=r"lack body\.1\.new\.0: give those of all"):
         invert(
             model,
             share(model, photographs(), ONE),

@@ -162,9 +162,7 @@ def test_a_setting_that_cannot_work_is_named(settings: dict, message: str):
 
 
 def test_parts_that_do_not_make_up_what_the_head_takes_are_refused():
-    with pytest.raises(
-        ConfigError, match=r"put out 256 \+ 256 \+ 256 numbers, and the head takes 1024: give"
-    ):
+    with pytest.raises(ConfigError, match=r"give 256 \+ 256 \+ 256 numbers, and the head takes 1024: give"):
         recover(PARTS[:3], HEAD, observations(), FEW)
     with pytest.raises(ConfigError, match="the first layer with parameters is Conv2d"):
         recover(PARTS, NETWORKS[0], observations(), FEW)

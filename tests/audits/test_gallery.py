@@ -116,7 +116,7 @@ def test_json_has_every_view_with_its_interval():
 
 def test_people_with_too_few_photographs_are_left_out():
     images, codes = photographs(people=5)
-    with pytest.raises(DataError, match="3 people have 4 photographs; a gallery of at least 4"):
+    with pytest.raises(DataError, match="3 people have 4 photographs; an audit needs a gallery"):
         audit_gallery(pixels, images[:-5], codes[:-5], config=QUICK)
 
 

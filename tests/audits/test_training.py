@@ -76,7 +76,7 @@ def test_canaries_take_the_rules_of_the_training_and_not_its_size():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (MetaConfig(), "nothing is promised of this training"),
+        (MetaConfig(), "this training has no guarantee"),
         (config(pool_tasks=500), "pool_tasks=500: canaries are for tasks that share no class"),
     ],
 )
@@ -90,7 +90,7 @@ def test_only_a_promise_to_separate_tasks_is_audited(asked, message):
     [
         ({"canaries": 19}, "canaries=19: from 20 to 2,000"),
         ({"runs": 0}, "runs=0: at least 1"),
-        ({"confidence": 1.0}, "confidence=1: it lies between 0 and 1"),
+        ({"confidence": 1.0}, "confidence=1: must be between 0 and 1"),
     ],
 )
 def test_settings_out_of_range_are_refused(setting, message):

@@ -72,7 +72,7 @@ def test_a_campaign_of_fewer_pairs_is_drawn_from_the_table(command: Command, tab
     asked = ("annotate", "new", table, "--task", "choose", "--store", "s.db", "--most")
     said = command(*asked, "4")
     assert said.out.splitlines()[0] == "campaign: s.db (4 items, 0 of them decoys; 5 annotators)"
-    check_mistake(command(*asked, "7"), "7 pairs are to be drawn, and there are 6: ask about fewer")
+    check_mistake(command(*asked, "7"), "7 pairs are to be drawn from 6: ask about fewer")
 
 
 def test_serving_prints_a_link_for_each_annotator_and_one_for_the_status(

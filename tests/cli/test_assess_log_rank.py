@@ -115,7 +115,7 @@ def test_no_adversary_is_below_what_is_proved_of_a_code_and_the_worst_person_is_
     ("more", "message"),
     [
         (("--least", "1"), "least=1: at least 2"),
-        (("--known", "4", "--least", "5"), "0 people have 5 photographs that the adversary may know: add"),
+        (("--known", "4", "--least", "5"), "0 people have 5 photographs for the adversary: add"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(

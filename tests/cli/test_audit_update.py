@@ -79,7 +79,7 @@ def test_noise_is_said_by_two_options(command, client):
 
 def test_a_network_of_sfumato_needs_its_number_of_classes(command, client):
     named = ("audit", "update", "--model", "lenet", *QUICK, "--update", "gradient.npz", "--images", "2")
-    check_mistake(command(*named), "lenet needs the number of classes that it tells apart: --classes 10")
+    check_mistake(command(*named), "lenet needs its number of classes: --classes 10")
     check_mistake(command(*named, "--classes", "4"), "the update has 1.weight, which the model does not have")
 
 

@@ -453,7 +453,7 @@ def test_an_artefact_that_is_missing_damaged_or_foreign_is_refused(tmp_path: Pat
         "gone": "gone: no such file",
         "text": "text: damaged or not a .safetensors file",
         "cut": "cut: damaged or not a .safetensors file",
-        "other": "other: is a 'few-shot', and what can be exported is a 'mask', a 'private feature' or a 'co",
+        "other": "other: is a 'few-shot', and only a 'mask', a 'private feature' or a 'co",
         "no-weights": "no-weights: damaged: the weights do not fit the networks of its card: it lacks down",
         "half": "half: damaged, or of another version: config.widths in its card: Field required",
         "whole": "keep=0.0001 of 18x20 pixels is less than one",

@@ -1,6 +1,6 @@
-"""The page on which people say what they recognise in reconstructions, and what their answers say."""
+"""The annotation page, where people say what they recognise in reconstructions; and its results."""
 
-from sfumato.annotate.campaign import CampaignConfig, Pair, balanced, read_pairs
+from sfumato.annotate.campaign import CampaignConfig, Pair, draw_balanced, read_pairs
 from sfumato.annotate.store import Store, create
 
-__all__ = ["CampaignConfig", "Pair", "Store", "balanced", "create", "read_pairs"]
+__all__ = ["CampaignConfig", "Pair", "Store", "create", "draw_balanced", "read_pairs"]

@@ -1,6 +1,6 @@
-"""The page: one link for each annotator, one for whoever runs the campaign, and nothing without a link.
+"""The page: one link for each annotator, one for the operator of the campaign, and nothing without a link.
 
-A link is the whole secret: there are no names, passwords or cookies. Nothing is asked of another host.
+A link is the whole secret: there are no names, passwords or cookies. No other host is contacted.
 """
 
 import os
@@ -36,8 +36,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
-_AHEAD = 6  # questions that a page holds, so that it goes on through a short break of the network
-_MOST_BYTES = 10_000  # of a request
+_AHEAD = 6  # questions loaded in advance, for short interruptions of the network
+_MOST_BYTES = 10_000  # the most of a request
 
 _Ticket = Annotated[str, Field(min_length=8, max_length=64)]
 
@@ -52,7 +52,7 @@ class _Answer(_Undo):
 
 
 def create(path: str | os.PathLike[str]) -> FastAPI:
-    """The application that serves a campaign.
+    """Create the application that serves a campaign.
 
     Raises:
         ArtefactError: see `Store`.
@@ -67,14 +67,14 @@ def create(path: str | os.PathLike[str]) -> FastAPI:
     )
 
     @asynccontextmanager
-    async def closed_at_the_end(app: FastAPI) -> AsyncIterator[None]:
+    async def close_at_the_end(app: FastAPI) -> AsyncIterator[None]:
         yield
         store.close()
 
     app = FastAPI(
-        redirect_slashes=False,  # whose redirects would lead to http behind a proxy that ends TLS
-        lifespan=closed_at_the_end,
-        # Its pages of documentation ask other hosts for scripts; its traces would carry the links away.
+        redirect_slashes=False,  # redirects would lead to http behind a proxy that ends TLS
+        lifespan=close_at_the_end,
+        # FastAPI's documentation loads scripts from other hosts; its traces would contain links.
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -92,20 +92,20 @@ def create(path: str | os.PathLike[str]) -> FastAPI:
         return response
 
     @app.exception_handler(HTTPException)
-    def missing(request: Request, error: HTTPException) -> Response:
+    def answer_missing(request: Request, error: HTTPException) -> Response:
         if error.status_code != 404:
             return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
         return HTMLResponse(pages.get_template("unknown.html").render(), 404)
 
     @app.exception_handler(RequestValidationError)
-    def malformed(request: Request, error: RequestValidationError) -> Response:
-        problem = error.errors()[0]  # without what was sent, which may be no text
+    def answer_malformed(request: Request, error: RequestValidationError) -> Response:
+        problem = error.errors()[0]  # without the input, which may not be text
         where = ".".join(map(str, problem["loc"]))
         return JSONResponse({"detail": f"{where}: {problem['msg']}"}, 422)
 
     @app.exception_handler(SfumatoError)
-    def failed(request: Request, error: SfumatoError) -> Response:
-        # What was asked wrongly is 422; a file that cannot be read or written is nobody's question.
+    def answer_error(request: Request, error: SfumatoError) -> Response:
+        # A wrong request is 422; a file error is the server's.
         return JSONResponse({"detail": str(error)}, 422 if isinstance(error, DataError) else 500)
 
     def who(token: str) -> Annotator:

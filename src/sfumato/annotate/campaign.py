@@ -1,8 +1,8 @@
-"""What a campaign asks: items made from originals and their reconstructions, each with its answers.
+"""The items of a campaign, made from originals and their reconstructions, with their answers.
 
-Source: the SemSim paper (docs/papers.md, "SemSim"), Sec. 4.1. Of objects, people see a reconstruction and
-choose among 20 classes; of faces and fine-grained classes, they see original and reconstruction side by side
-and say whether both show the same, and some of these pairs, the decoys, do not belong together.
+Source: the SemSim paper (docs/papers.md, "SemSim"), Sec. 4.1. For objects, people see a reconstruction and
+choose among 20 classes; for faces and fine-grained classes, they see original and reconstruction side by side
+and say whether both show the same; some of these pairs, the decoys, do not belong together.
 """
 
 import os
@@ -26,7 +26,7 @@ THE_SAME, DIFFERENT = "same", "different"
 
 COLUMNS = ("original", "reconstruction", "class", "model", "source")
 
-# Each class has a key: the digits, then letters up to the one that undoes.
+# Each class has a key: the digits, then letters up to the key for undo.
 MOST_OPTIONS = len("1234567890abcdefghijklmnopqrst")
 
 _OPTIONS_STREAM, _DECOYS_STREAM, _ORDER_STREAM, _BALANCE_STREAM = range(4)
@@ -34,16 +34,16 @@ _OPTIONS_STREAM, _DECOYS_STREAM, _ORDER_STREAM, _BALANCE_STREAM = range(4)
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignConfig:
-    """What is asked, and of how many.
+    """The questions, and the number of annotators.
 
     Attributes:
         task: "choose", the class of a reconstruction among several, or "same", whether original and
             reconstruction show the same.
-        annotators: how many answer every item; 5 in the paper.
-        options: of "choose": how many classes an item offers, the true one among them; 20 in the paper.
-        decoys: of "same": the share of items whose reconstruction is of another original. The paper has some
-            and does not say how many.
-        seed: of options, decoys and orders.
+        annotators: the number who answer every item; 5 in the paper.
+        options: for "choose": classes that an item offers, including the true one; 20 in the paper.
+        decoys: for "same": the share of items whose reconstruction is of another original. The paper has
+            some, without a number.
+        seed: for options, decoys and orders.
     """
 
     task: str
@@ -69,13 +69,13 @@ class CampaignConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A reconstruction and what it was made from.
+    """A reconstruction and its original.
 
     Attributes:
         original: image file.
         reconstruction: image file.
-        true_class: what the original shows: a class, or who it is.
-        model: the attacked model, or whatever results are to be compared by.
+        true_class: the content of the original: a class, or a person.
+        model: the attacked model, or another group for comparing results.
         source: the data set. Options and decoys are drawn within one source.
     """
 
@@ -88,7 +88,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Item:
-    """One question: what is shown, and which answers are offered beside "cannot tell"."""
+    """One question: the images shown, and the answers offered in addition to "cannot tell"."""
 
     pair: Pair
     options: tuple[str, ...]
@@ -96,17 +96,17 @@ class Item:
 
     @property
     def right(self) -> str:
-        """The answer of one who recognises what there is to recognise."""
-        if self.options != (THE_SAME, DIFFERENT):  # no classes of these names: those are sorted
+        """The answer of an annotator who recognises everything."""
+        if self.options != (THE_SAME, DIFFERENT):  # not classes with these names, which would be sorted
             return self.pair.true_class
         return DIFFERENT if self.decoy else THE_SAME
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """Read a CSV with a header of COLUMNS; image files lie below its folder, see sfumato.base.files.below.
+    """Read a CSV with a header of COLUMNS; image files are below its folder, see sfumato.base.files.below.
 
     Raises:
-        DataError: no such file, a column that is missing, no rows, or a row with an empty value or a file
+        DataError: no such file, a missing column, no rows, or a row with an empty value or a file
             that does not exist, named by its line.
     """
     path = Path(path)
@@ -130,26 +130,26 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
     return pairs
 
 
-def balanced(pairs: Sequence[Pair], count: int, *, seed: int) -> list[Pair]:
-    """So many pairs, of every source and model about equally many, and of many originals.
+def draw_balanced(pairs: Sequence[Pair], count: int, *, seed: int) -> list[Pair]:
+    """Draw pairs, balanced over sources and models, and over many originals.
 
-    What people can be asked in an hour is less than what attacks rebuild. Sources and models take turns, each
-    with the pair whose original has been drawn least so far, ties by chance; so counts of two models of one
-    source differ by one at most as long as both have pairs left.
+    People cannot answer as many questions in an hour as attacks rebuild images. Sources and models take
+    turns, each with the pair whose original was drawn least so far, ties by chance; so the counts of two
+    models of one source differ by at most one while both have pairs left.
 
     Args:
-        pairs: all there are.
-        count: how many are asked about.
-        seed: of the draw.
+        pairs: all pairs.
+        count: the number to draw.
+        seed: for the draw.
 
     Raises:
-        ConfigError: fewer than one is asked for.
-        DataError: there are fewer pairs than that.
+        ConfigError: count is below 1.
+        DataError: there are fewer pairs than count.
     """
     if count < 1:
         raise ConfigError(f"a campaign of {count} pairs: ask about at least 1 (such as 200)")
     if len(pairs) < count:
-        raise DataError(f"{count} pairs are to be drawn, and there are {len(pairs)}: ask about fewer")
+        raise DataError(f"{count} pairs are to be drawn from {len(pairs)}: ask about fewer")
     order = torch.randperm(len(pairs), generator=_generator(seed, _BALANCE_STREAM)).tolist()
     left: dict[str, dict[str, list[Pair]]] = defaultdict(lambda: defaultdict(list))  # source -> model
     for place in order:
@@ -167,7 +167,7 @@ def balanced(pairs: Sequence[Pair], count: int, *, seed: int) -> list[Pair]:
 
 
 def _in_turn(models: dict[str, list[Pair]]) -> Iterator[Pair]:
-    """A pair of each model in turn, of the original that was drawn least."""
+    """Yield a pair of each model in turn, of the original drawn least."""
     times: Counter[Path] = Counter()
     while models:
         for model in sorted(models):
@@ -182,16 +182,16 @@ def _in_turn(models: dict[str, list[Pair]]) -> Iterator[Pair]:
 def items(pairs: Sequence[Pair], config: CampaignConfig) -> list[Item]:
     """Make the questions of a campaign; the same seed makes the same ones.
 
-    "choose": one item a pair. Its options are the true class and others of the same source, drawn for the
-    item and sorted; all classes of the source where these are no more than `options`.
+    "choose": one item for each pair. Its options are the true class and others of the same source, drawn for
+    the item and sorted; all classes of the source if there are no more than `options`.
 
-    "same": one item a pair, and decoys behind them until these are the share `decoys` of all, one at least. A
-    decoy shows the reconstruction of another original of the same source AND of another class: whichever of
-    "the same picture", "person" or "category" an annotator has in mind, it is not the same.
+    "same": one item for each pair, followed by decoys up to the share `decoys` of all, at least one. A decoy
+    shows the reconstruction of another original of the same source AND of another class: whether an annotator
+    thinks of "the same picture", "person" or "category", it is not the same.
 
     Raises:
-        DataError: no pairs, a source of one class where options or decoys are drawn, or a class with the
-            name of an answer.
+        DataError: no pairs, a source with one class if options or decoys are drawn, or a class named like an
+            answer.
     """
     if not pairs:
         raise DataError("a campaign has no pairs: list at least one reconstruction")
@@ -206,7 +206,7 @@ def items(pairs: Sequence[Pair], config: CampaignConfig) -> list[Item]:
 
 
 def order(count: int, annotator: int, *, seed: int) -> list[int]:
-    """The places of all items in the random order of one annotator."""
+    """Return the random order of all items for one annotator."""
     generator = _generator(seed, _ORDER_STREAM, annotator)
     places: list[int] = torch.randperm(count, generator=generator).tolist()
     return places
@@ -216,14 +216,11 @@ def _choices(pairs: Sequence[Pair], classes: dict[str, list[str]], config: Campa
     for source, names in classes.items():
         if len(names) < 2:
             raise DataError(
-                f"source {source!r} has only one class, {names[0]!r}, so that every choice is right: add "
+                f"source {source!r} has only one class, {names[0]!r}, so every choice is right: add "
                 "pairs of other classes, or ask with the task 'same'"
             )
         if CANNOT_TELL in names:
-            raise DataError(
-                f"source {source!r}: a class is called {CANNOT_TELL!r}, which is one of the answers: rename "
-                "it"
-            )
+            raise DataError(f"source {source!r}: a class is called {CANNOT_TELL!r} like an answer: rename it")
     generator = _generator(config.seed, _OPTIONS_STREAM)
     made = []
     for pair in pairs:
@@ -242,7 +239,7 @@ def _decoys(pairs: Sequence[Pair], config: CampaignConfig) -> list[Pair]:
         others = [one for one in pairs if one.source == mine.source and one.true_class != mine.true_class]
         if not others:
             raise DataError(
-                f"source {mine.source!r} has only one class, {mine.true_class!r}, so that no decoy can be "
+                f"source {mine.source!r} has only one class, {mine.true_class!r}, so no decoy can be "
                 "made: add pairs of other classes, or set decoys=0"
             )
         other = others[int(torch.randint(len(others), (), generator=generator))]

@@ -1,9 +1,9 @@
-"""Judges: proxies made of public weights, and the rule by which any proxy is worth asking.
+"""Judges: proxies from public weights, and the rule for admitting a proxy.
 
-Whoever cannot name a clean photograph cannot say whether a reconstruction still shows it. The SemSim paper
-(docs/papers.md, "SemSim", Sec. 4.4) loses most of the agreement with people between a stand-in of 82% and
-one of 65%. So a judge has to be right on at least LEAST_RIGHT of clean test images, and a data set without
-enough of such judges is left out, by name, and not judged by what there is.
+A judge who cannot name a clean photograph cannot say whether a reconstruction still shows it. In the SemSim
+paper (docs/papers.md, "SemSim", Sec. 4.4) most of the agreement with people is lost between a stand-in of 82%
+and one of 65%. So a judge must be right on at least LEAST_RIGHT of clean test images. A data set without
+enough such judges is left out and named, rather than judged by weaker ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,18 +24,18 @@ from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrain
 from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 
 LEAST_RIGHT: Final = 0.85
-LEAST_JUDGES: Final = 2  # of a data set: one alone agrees with itself
+LEAST_JUDGES: Final = 2  # for a data set: a single one agrees with itself
 
 _BATCH = 128
 
 
 @dataclass(frozen=True)
 class Ability:
-    """How often a proxy is right on clean images that it has not learned from; "cannot tell" is not right.
+    """A proxy's success on clean images outside of its training; "cannot tell" counts as wrong.
 
     Attributes:
         name: of the proxy.
-        right, trials: how many answers.
+        right, trials: numbers of answers.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Ability:
 
     @property
     def share(self) -> float:
-        """Of answers that are right."""
+        """The share of right answers."""
         return self.right / self.trials
 
     @property
@@ -59,7 +59,7 @@ class Ability:
 
 
 def ability(proxy: Proxy, images: Tensor, classes: Sequence[str]) -> Ability:
-    """Ask a proxy that chooses about (N, C, H, W) uint8 clean images of known classes."""
+    """Test a choosing proxy on (N, C, H, W) uint8 clean images of known classes."""
     _check_asked(len(images), len(classes))
     said = [answer for part in images.split(_BATCH) for answer in proxy.classify(part)]
     right = sum(answer == truth for answer, truth in zip(said, classes, strict=True))
@@ -67,7 +67,7 @@ def ability(proxy: Proxy, images: Tensor, classes: Sequence[str]) -> Ability:
 
 
 def ability_on_pairs(proxy: PairProxy, first: Tensor, second: Tensor, same: Tensor) -> Ability:
-    """Ask a proxy that compares about clean pairs, (N, C, H, W) uint8 each; `same`: (N,) bool, the truth."""
+    """Test a comparing proxy on clean pairs, (N, C, H, W) uint8 each; `same`: (N,) bool, the truth."""
     _check_asked(len(first), len(same))
     parts = zip(first.split(_BATCH), second.split(_BATCH), strict=True)
     said = [answer for part in parts for answer in proxy.compare(*part)]
@@ -80,17 +80,17 @@ def ability_on_pairs(proxy: PairProxy, first: Tensor, second: Tensor, same: Tens
 def _check_asked(images: int, truths: int) -> None:
     if images != truths or not images:
         raise DataError(
-            f"{images} images with {truths} truths: a judge is tested on one image or more, a truth each"
+            f"{images} images with {truths} truths: test a judge on one image or more, with a truth each"
         )
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """Who judges what.
+    """The judges of data sets.
 
     Attributes:
-        judges: data set -> the names of its judges, for those that have enough.
-        left_out: a sentence for each other data set: which, and by how much its judges fail.
+        judges: maps each data set with enough judges to their names.
+        left_out: a sentence for each other data set: its name, and the shortfall of its judges.
     """
 
     judges: dict[str, tuple[str, ...]]
@@ -98,11 +98,11 @@ class Admitted:
 
 
 def admit(tests: Mapping[str, Sequence[Ability]], *, least: int = LEAST_JUDGES) -> Admitted:
-    """Admit the proxies that are right often enough; data sets with fewer than `least` are left out by name.
+    """Admit the proxies that are right often enough; data sets with fewer than `least` are left out.
 
     Args:
-        tests: data set -> its proxies, as they were tested.
-        least: judges of a data set.
+        tests: maps a data set to the test results of its proxies.
+        least: the least number of judges of a data set.
     """
     if least < 1:
         raise ConfigError(f"least={least}: a data set needs one judge or more")
@@ -121,20 +121,20 @@ def admit(tests: Mapping[str, Sequence[Ability]], *, least: int = LEAST_JUDGES) 
 
 
 def face_embedding(path: Path, *, landmarks: Tensor) -> Callable[[Tensor], Tensor]:
-    """MobileFaceNet on faces of one frame, for `proxies.by_embedding`: whether two show one person.
+    """Return MobileFaceNet on faces of one frame, for `proxies.by_embedding`: whether two show one person.
 
-    No detector is asked: on a reconstruction it would find nothing, and that is not an answer to who it is.
+    No detector is used: it would fail on a reconstruction, which does not answer who it is.
 
     Args:
         path: the weights, see networks.MobileFaceNet.
-        landmarks: (5, 2) x and y of eyes, nose and corners of the mouth, as shares of width and height, where
-            every image of the data set has them, as aligned photographs do.
+        landmarks: (5, 2) x and y of eyes, nose and corners of the mouth, as shares of width and height, the
+            same for every image of the data set, as in aligned photographs.
 
     Returns:
         (N, 1 or 3, H, W) uint8 -> (N, 128) float32.
 
     Raises:
-        ArtefactError: the file is missing, or another.
+        ArtefactError: the file is missing, or is not the right one.
     """
     network = MobileFaceNet.load(path)
 
@@ -147,17 +147,17 @@ def face_embedding(path: Path, *, landmarks: Tensor) -> Callable[[Tensor], Tenso
 
 
 def by_emotion(path: Path, *, threshold: float, names: Callable[[str], str | None] = str) -> Proxy:
-    """A proxy that names the emotion of a face, by mini-Xception; named as the file.
+    """Make a proxy that names the emotion of a face by mini-Xception; named like the file.
 
     Args:
         path: the weights, see networks.mini_xception.
-        threshold: it cannot tell where the probability of its best answer is below this, 0 to 1.
-        names: what an answer is called in the campaign, as "smile" for "happy"; probabilities of emotions
-            with one name are added up. None for what it does not offer.
+        threshold: it cannot tell if the probability of its best answer is below this, 0 to 1.
+        names: maps an emotion to its name in the campaign, such as "happy" to "smile"; probabilities of
+            emotions with one name are added. None for emotions that are not offered.
 
     Raises:
-        ConfigError: a threshold outside.
-        ArtefactError: the file is missing, or another.
+        ConfigError: the threshold is out of range.
+        ArtefactError: the file is missing, or is not the right one.
     """
     _check_probability(threshold)
     network = MiniXception.load(path)
@@ -178,28 +178,29 @@ def by_emotion(path: Path, *, threshold: float, names: Callable[[str], str | Non
 def by_centroids(
     path: Path, images: Tensor, classes: Sequence[str], *, size: int, margin: float = 0.0
 ) -> Proxy:
-    """A proxy that names the class whose training images SqueezeNet's features are nearest to, on average.
+    """Make a proxy that names the class with the nearest mean of SqueezeNet features.
 
-    Features are the last stage, averaged over places, less their mean over the training images (Mensink et
-    al. 2013, nearest class mean; centred as in SimpleShot, Wang et al. 2019), and compared by their cosine.
+    Features are the last stage, averaged over positions, minus their mean over the training images (Mensink
+    et al. 2013, nearest class mean; centred as in SimpleShot, Wang et al. 2019), and compared by their
+    cosine.
 
     Args:
-        path: the weights of SqueezeNet 1.0; the proxy is named as the file.
-        images: (N, C, H, W) uint8 training images, which are not those to judge.
-        classes: of each.
-        size: side in pixels at which SqueezeNet looks.
-        margin: it cannot tell where the best class is nearer than the next by less than this cosine, at
+        path: the weights of SqueezeNet 1.0; the proxy is named like the file.
+        images: (N, C, H, W) uint8 training images, not those to judge.
+        classes: the class of each.
+        size: side of SqueezeNet's input in pixels.
+        margin: it cannot tell if the cosine of the best class exceeds that of the next by less than this, at
             least 0.
 
     Raises:
         ConfigError: a margin below 0, or fewer than two classes.
-        ArtefactError: the file is missing, or another.
+        ArtefactError: the file is missing, or is not the right one.
     """
     known = sorted(set(classes))
     if margin < 0 or len(known) < 2:
         raise ConfigError(
-            f"margin={margin:g} and {len(known)} classes: a margin of at least 0, and two classes or more "
-            "to tell apart"
+            f"margin={margin:g} and {len(known)} classes: the margin must be at least 0, with two classes or "
+            "more"
         )
     encoder = open_pretrained(parse_pretrained(f"squeeze-net:{path},size={size}"))
 

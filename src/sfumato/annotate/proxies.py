@@ -1,8 +1,8 @@
-"""Proxy annotators: recognisers that stand in for people where there are none.
+"""Proxy annotators: recognisers that stand in for people.
 
-Source: the SemSim paper (docs/papers.md, "SemSim"), Sec. 4.4: ranking models by what classifiers of 82% and
-65% accuracy recognise agrees with people by a Kendall correlation of 0.70 and 0.50. Proxies are not people:
-campaign, page and tables say which of the two answered, and no campaign holds both.
+Source: the SemSim paper (docs/papers.md, "SemSim"), Sec. 4.4: ranking models by the recognition of
+classifiers with 82% and 65% accuracy agrees with people by a Kendall correlation of 0.70 and 0.50. Proxies
+are not people: campaign, page and tables say which of the two answered, and no campaign has both.
 """
 
 from collections import defaultdict
@@ -27,9 +27,9 @@ class Proxy:
     """Answers "choose".
 
     Attributes:
-        name: under which its answers are kept.
-        classify: (N, C, H, W) uint8 -> N class names, None where it cannot tell. A class that an item does
-            not offer counts as "cannot tell" there, as for people who do not find in the list what they see.
+        name: the name of its answers.
+        classify: (N, C, H, W) uint8 -> N class names, None if it cannot tell. A class that an item does
+            not offer counts as "cannot tell" there, as for people who miss their class in the list.
     """
 
     name: str
@@ -41,8 +41,8 @@ class PairProxy:
     """Answers "same".
 
     Attributes:
-        name: under which its answers are kept.
-        compare: (N, C, H, W) uint8 originals and as many reconstructions -> N bools, None where it cannot
+        name: the name of its answers.
+        compare: (N, C, H, W) uint8 originals and as many reconstructions -> N bools, None if it cannot
             tell.
     """
 
@@ -51,15 +51,15 @@ class PairProxy:
 
 
 def by_classifier(path: Path, *, threshold: float) -> Proxy:
-    """A proxy from an artefact of `sfumato.learn.classifier`, named as the file.
+    """Make a proxy from an artefact of `sfumato.learn.classifier`, named like the file.
 
     Args:
-        path: of the artefact.
-        threshold: it cannot tell where the softmax of its best class is below this, 0 to 1.
+        path: the artefact.
+        threshold: it cannot tell if the softmax of its best class is below this, 0 to 1.
 
     Raises:
-        ConfigError: a threshold outside.
-        ArtefactError: damaged, foreign, or no classifier.
+        ConfigError: the threshold is out of range.
+        ArtefactError: damaged, foreign, or not a classifier.
     """
     from sfumato.learn import classifier
 
@@ -86,15 +86,15 @@ def by_classifier(path: Path, *, threshold: float) -> Proxy:
 
 
 def by_embedding(name: str, embed: Callable[[Tensor], Tensor], *, threshold: float) -> PairProxy:
-    """A proxy for which two images are the same where the cosine of their embeddings is high enough.
+    """Make a proxy that calls two images the same if the cosine of their embeddings is high enough.
 
     Args:
         name: of the proxy.
-        embed: (N, C, H, W) uint8 -> (N, D) float, of any length.
-        threshold: from this cosine on, -1 to 1. It always has an opinion.
+        embed: (N, C, H, W) uint8 -> (N, D) float, of any norm.
+        threshold: the least cosine, -1 to 1. This proxy always decides.
 
     Raises:
-        ConfigError: a threshold outside.
+        ConfigError: the threshold is out of range.
     """
     if not -1 <= threshold <= 1:
         raise ConfigError(f"threshold={threshold:g}: a cosine, -1 to 1 (such as 0.5)")
@@ -107,7 +107,7 @@ def by_embedding(name: str, embed: Callable[[Tensor], Tensor], *, threshold: flo
 
 
 def by_encoder(path: Path, *, threshold: float) -> PairProxy:
-    """A proxy from an artefact of `sfumato.learn.few_shot`, named as the file; see `by_embedding`.
+    """Make a proxy from an artefact of `sfumato.learn.few_shot`, named like the file; see `by_embedding`.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
@@ -131,8 +131,8 @@ def fill(store: Store, proxies: Sequence[Proxy] | Sequence[PairProxy]) -> None:
     """Let proxies answer every item of a campaign, all of them or none.
 
     Raises:
-        ConfigError: no proxies, two of one name, or of the other task.
-        DataError: people have answered, or one of these proxies; a proxy whose images have another size.
+        ConfigError: no proxies, two with one name, or one for the other task.
+        DataError: people or one of these proxies answered before; or a proxy needs images of another size.
     """
     kind = Proxy if store.config.task == CHOOSE else PairProxy
     if not proxies:
@@ -153,7 +153,7 @@ def fill(store: Store, proxies: Sequence[Proxy] | Sequence[PairProxy]) -> None:
         # Images of one shape make a batch.
         alike: dict[tuple[torch.Size, ...], list[tuple[int, list[Tensor]]]] = defaultdict(list)
         for number in numbers[start : start + _BATCH]:
-            shown = [images.read(png, channels=None) for png in store.shown(number)]
+            shown = [images.read(png, channels=None) for png in store.read_pngs(number)]
             alike[tuple(image.shape for image in shown)].append((number, shown))
         for group in alike.values():
             batches = [torch.stack(each) for each in zip(*(shown for _, shown in group), strict=True)]

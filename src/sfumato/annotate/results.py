@@ -1,9 +1,9 @@
-"""What the answers of a campaign say: what was recognised, by which model's leak, and who agrees.
+"""The results of a campaign: recognised reconstructions, by attacked model, and the agreement of annotators.
 
 Source: the SemSim paper (docs/papers.md, "SemSim"), Sec. 4.1: "binary labels, i.e., whether a reconstructed
-image is recognizable, are obtained via majority voting". The paper does not say what a tie gives. Here a
-reconstruction is recognised where MORE THAN HALF of those who answered gave the right answer: a tie, mostly
-"cannot tell", and votes that scatter over classes are not recognised.
+image is recognizable, are obtained via majority voting". The paper does not define ties. Here a
+reconstruction is recognised if MORE THAN HALF of the answers are right: a tie, mostly "cannot tell", or votes
+scattered over classes do not count as recognised.
 """
 
 import io
@@ -29,21 +29,21 @@ TABLES = ("results", "semsim", "answers")
 
 @dataclass(frozen=True)
 class Result:
-    """What people, or proxies, made of one item. The fields are the columns of the table of results.
+    """The result of one item, by people or proxies. The fields are the columns of the table of results.
 
     Attributes:
         item: its number.
         original: image file.
-        reconstruction: image file; of a decoy, that of another original.
-        true_class: what the original shows.
+        reconstruction: image file; for a decoy, that of another original.
+        true_class: the content of the original.
         model: the attacked model.
         source: the data set.
         decoy: whether original and reconstruction do not belong together.
-        answers: how many answers count.
-        right: how many of them are the right one; of a decoy, "different".
-        majority: the answer of more than half, or "no majority"; empty where nobody answered.
-        recognised: whether the majority is the right answer; None of a decoy, which is not a leak whatever is
-            said of it, and where nobody answered.
+        answers: the number of answers that count.
+        right: the number of right ones; for a decoy, "different".
+        majority: the answer of more than half, or "no majority"; empty without answers.
+        recognised: whether the majority is the right answer; None without answers, and for a decoy, which is
+            never a leak.
         annotators: "people" or "proxy".
     """
 
@@ -63,7 +63,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Share:
-    """How much of one model's reconstructions was recognised, with the 95% interval (Wilson 1927)."""
+    """The share of one model's reconstructions that was recognised, with its 95% interval (Wilson 1927)."""
 
     model: str
     recognised: int
@@ -78,7 +78,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Reliability:
-    """What one annotator said of the decoys, which nobody can recognise.
+    """One annotator's answers to the decoys, which nobody can recognise.
 
     Attributes:
         annotator: their name.
@@ -96,17 +96,17 @@ class Reliability:
 
     @property
     def share(self) -> float | None:
-        """Right ones among those with an opinion: "cannot tell" is honest. None where there is no opinion."""
+        """The share of right answers other than "cannot tell", which is honest; None without any."""
         return self.right / (self.right + self.wrong) if self.right + self.wrong else None
 
     @property
     def doubtful(self) -> bool:
-        """Whether no more decoys were told than by tossing a coin: then their other answers say little."""
+        """Whether their decoys are no better than a coin toss: then their other answers mean little."""
         return self.share is not None and self.share <= _COIN
 
 
 def results(store: Store) -> list[Result]:
-    """One result an item. An item with fewer answers than annotators is judged by those it has."""
+    """Compute the result of each item, from the answers that it has."""
     kind = store.kind
     given: dict[int, list[str]] = defaultdict(list)
     for mine in store.answers().values():
@@ -136,7 +136,7 @@ def results(store: Store) -> list[Result]:
 
 
 def shares(found: Sequence[Result]) -> list[Share]:
-    """The share of recognised reconstructions of each model, sorted by name; decoys are none of them."""
+    """Compute each model's share of recognised reconstructions, sorted by name, without decoys."""
     recognised: dict[str, list[bool]] = defaultdict(list)
     for one in found:
         if one.recognised is not None:
@@ -148,7 +148,7 @@ def shares(found: Sequence[Result]) -> list[Share]:
 
 
 def reliability(store: Store) -> list[Reliability]:
-    """What each annotator said of the decoys."""
+    """Count each annotator's answers to the decoys."""
     asked = store.items()
     found = []
     answers = store.answers()
@@ -160,19 +160,19 @@ def reliability(store: Store) -> list[Reliability]:
 
 
 def doubts(store: Store) -> list[str]:
-    """A sentence for each annotator whose answers count although they fail the decoys."""
+    """Write a sentence for each annotator who fails the decoys and whose answers still count."""
     return [
         f"{one.annotator} calls {one.wrong} of {one.right + one.wrong} decoys the same, which show something "
-        "else: their answers count in every table all the same. The table of answers has them by name"
+        "else: their answers still count in every table. The table of answers lists them by name"
         for one in reliability(store)
         if one.doubtful
     ]
 
 
 def agreement(store: Store) -> float | None:
-    """Krippendorff's alpha of the answers, see `krippendorff_alpha`; None where it says nothing.
+    """Compute Krippendorff's alpha of the answers, see `krippendorff_alpha`; None if undefined.
 
-    "Cannot tell" is an answer like others; decoys are left out, as of all that is counted.
+    "Cannot tell" is an answer like others; decoys do not count.
     """
     columns = list(store.answers().values())
     return krippendorff_alpha(
@@ -185,17 +185,17 @@ def agreement(store: Store) -> float | None:
 
 
 def export(store: Store, table: str, path: str | os.PathLike[str]) -> int:
-    """Write a table as CSV, or as Parquet where the suffix is .parquet. -> how many rows.
+    """Write a table as CSV, or as Parquet for the suffix .parquet. Returns the number of rows.
 
     Args:
         store: the campaign.
-        table: "results", one row per item; "semsim", what `sfumato.learn.semsim` reads; "answers", every
-            answer and undo that was ever given.
+        table: "results", one row for each item; "semsim", the input of `sfumato.learn.semsim`; "answers",
+            every answer and undo ever given.
         path: the file; it appears whole or not at all.
 
     Raises:
         ConfigError: no such table, or no such format.
-        MissingExtraError: Parquet, and pyarrow is not installed.
+        MissingExtraError: pyarrow is not installed, for Parquet.
     """
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
@@ -217,10 +217,10 @@ def export(store: Store, table: str, path: str | os.PathLike[str]) -> int:
 def columns_of(
     store: Store, table: str, *, folder: str | os.PathLike[str] | None = None
 ) -> tuple[list[str], list[list[object]]]:
-    """The header and the rows of a table, see `export`.
+    """Return the header and the rows of a table, see `export`.
 
-    Files are named from `folder`, where the table is to lie, so that beside its images it has none of the
-    folders above; None for the folder that all images share.
+    File names are relative to `folder`, the table's own, so that they contain none of the folders above the
+    images; None for the common folder of all images.
     """
     match table:
         case "results":
@@ -233,7 +233,7 @@ def columns_of(
 
 
 def to_csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table as text; bools are true and false, and None is empty."""
+    """Format a table as CSV text; bools are true and false, and None is empty."""
     text = io.StringIO()
     plain = [[str(value).lower() if isinstance(value, bool) else value for value in row] for row in rows]
     write_rows(text, [header, *plain], end="\n")
@@ -246,7 +246,7 @@ def _results(store: Store, folder: str | os.PathLike[str] | None) -> tuple[list[
 
 
 def _semsim(store: Store, folder: str | os.PathLike[str] | None) -> tuple[list[str], list[list[object]]]:
-    """The items that are not decoys and have an answer."""
+    """Select the items that are not decoys and have an answer."""
     header = ["original", "reconstruction", "recognised", "source", "annotators"]
     return header, [
         [getattr(one, name) for name in header]
@@ -256,7 +256,7 @@ def _semsim(store: Store, folder: str | os.PathLike[str] | None) -> tuple[list[s
 
 
 def _from(found: list[Result], folder: str | os.PathLike[str] | None) -> list[Result]:
-    """Results whose files are named from a folder; None for the one that all images share."""
+    """Make the files of results relative to a folder; None for their common folder."""
     if not found:
         return []
     files = [file for result in found for file in (result.original, result.reconstruction)]

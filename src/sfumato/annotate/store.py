@@ -1,12 +1,12 @@
-"""A campaign in one SQLite file: what is asked, who is asked, and every answer that was ever given.
+"""A campaign in one SQLite file: the questions, the annotators, and every answer ever given.
 
-Answers are rows that are added and never changed: an undo is a row, too. What was acknowledged is on the
-disk. Images lie in the file as pixels and nothing else, so that it can be copied, and what was asked cannot
-change later. While it is open, the last answers lie in a file beside it, whose name ends in -wal: to copy a
-campaign that is served, stop it first or copy both.
+Answers are rows that are added and never changed: an undo is a row, too. Acknowledged answers are on the
+disk. The file contains images as pixels only, so that it can be copied, and questions cannot change later.
+While it is open, the last answers are in a file next to it, whose name ends in -wal: to copy a campaign that
+is served, stop it first or copy both.
 
-Links lie in it as they are, not hashed: they must be shown again whenever the page is served, and who reads
-the file needs no link to read or forge an answer. It is readable by its owner alone.
+Links are stored unhashed: they must be shown again whenever the page is served, and people who can read the
+file need no link to read or forge an answer. Only its owner can read it.
 """
 
 import functools
@@ -77,7 +77,7 @@ create trigger held before delete on answers begin select raise(abort, 'answers 
 create trigger unmixed before insert on annotators when new.kind <> (select kind from campaign)
 begin select raise(abort, 'people and proxies never share a campaign'); end;
 """
-# Of (annotator, item) in `orders`: the answer that counts, or null.
+# For (annotator, item) in `orders`: the answer that counts, or null.
 _COUNTS = (
     "(select answer from answers where answers.annotator = orders.annotator and answers.item = orders.item "
     "order by id desc limit 1)"
@@ -86,7 +86,7 @@ _COUNTS = (
 
 @dataclass(frozen=True)
 class Annotator:
-    """Who answers. `token` is the end of the link; None for a proxy."""
+    """An annotator. `token` is the end of the link; None for a proxy."""
 
     id: int
     name: str
@@ -96,7 +96,7 @@ class Annotator:
 
 @dataclass(frozen=True)
 class Question:
-    """An item as the page may know it: nothing here tells what is right."""
+    """An item for the page, without the right answer."""
 
     key: str
     images: tuple[str, ...]
@@ -117,8 +117,8 @@ def create(path: str | os.PathLike[str], pairs: Sequence[Pair], config: Campaign
     """Write a new campaign, with a link for each annotator; the file appears whole or not at all.
 
     Raises:
-        DataError: there is a file already, or as `campaign.items` does.
-        ImageError: a file that is not an image.
+        DataError: the file exists, or an error of `campaign.items`.
+        ImageError: a file is not an image.
     """
     path = Path(path)
     if path.exists():
@@ -150,7 +150,7 @@ def _fill(database: sqlite3.Connection, asked: Sequence[Item], config: CampaignC
                 item.decoy,
             ),
         )
-        # Who chooses a class must not see the original.
+        # Annotators who choose a class must not see the original.
         shown = [pair.reconstruction] if config.task == "choose" else [pair.original, pair.reconstruction]
         for place, file in enumerate(shown):
             if file not in known:
@@ -166,7 +166,7 @@ def _fill(database: sqlite3.Connection, asked: Sequence[Item], config: CampaignC
 def _keep(database: sqlite3.Connection, file: Path) -> int:
     image = images.read(file, channels=None)
     row = database.execute(
-        # Setting something makes a row that was there come back, too.
+        # The update makes the statement return an existing row, too.
         "insert into images (digest, png) values (?, ?) on conflict do update set digest = excluded.digest "
         "returning id",
         (images.digest(image), images.encode(image)),
@@ -182,29 +182,30 @@ def _order(database: sqlite3.Connection, annotator: int, count: int, config: Cam
 
 
 def _secret() -> str:
-    return secrets.token_urlsafe(24)  # 192 bits: nobody finds one by trying
+    return secrets.token_urlsafe(24)  # 192 bits: too many to guess
 
 
 class Store:
-    """A campaign that was created before. State: a connection to its file, which threads take turns at.
+    """An existing campaign. State: a connection to its file, which threads use in turn.
 
-    Several processes may hold the same campaign: each answer is whole or not there, also when a process is
-    killed or the power fails in the middle.
+    Several processes may open the same campaign: each answer is complete or absent, even if a process is
+    killed or the power fails.
 
     Attributes:
-        config: what is asked.
-        token: the end of the link of whoever runs the campaign.
+        config: the questions.
+        token: the end of the operator's link.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open a campaign.
 
         Raises:
-            ArtefactError: no such file, damaged, no campaign, or of a later version. Nothing is changed then.
+            ArtefactError: no such file, damaged, not a campaign, or of a later version. Nothing is changed
+                then.
         """
         self.path = Path(path).absolute()
         if not self.path.is_file():
-            raise ArtefactError(f"{path}: no such file: begin one with `sfumato annotate new`")
+            raise ArtefactError(f"{path}: no such file: create one with `sfumato annotate new`")
         self._lock = threading.RLock()
         with self._errors():
             self._database = databases.connect(self.path, any_thread=True)
@@ -257,18 +258,18 @@ class Store:
 
     @property
     def kind(self) -> str:
-        """Who answers: "people" or "proxy", never both."""
+        """The kind of annotators: "people" or "proxy", never both."""
         ((kind,),) = self._rows("select kind from campaign")
         return str(kind)
 
     def annotators(self) -> list[Annotator]:
-        """Everyone who answers, and how much they have answered."""
+        """List all annotators, with their numbers of answers."""
         counted = f"(select count(*) from orders where annotator = annotators.id and {_COUNTS} is not null)"
         rows = self._rows(f"select id, name, token, {counted} from annotators order by id")
         return [Annotator(*row) for row in rows]
 
     def annotator(self, token: str) -> Annotator | None:
-        """Who has this link; None where nobody has it."""
+        """Find the annotator of a link; None if there is none."""
         rows = self._rows(
             f"select id, name, token, (select count(*) from orders where annotator = annotators.id and "
             f"{_COUNTS} is not null) from annotators where token = ?",
@@ -277,7 +278,7 @@ class Store:
         return Annotator(*rows[0]) if rows else None
 
     def upcoming(self, annotator: int, *, count: int) -> list[Question]:
-        """The first questions, in the annotator's own order, that they have not answered or have undone."""
+        """List the annotator's next questions, in their own order: unanswered or undone ones."""
         rows = self._rows(
             "select items.key, options, (select json_group_array(key) from (select key from views "
             "where views.item = items.id order by place)) from orders join items on items.id = item "
@@ -291,16 +292,16 @@ class Store:
         ]
 
     def answer(self, annotator: int, key: str, answer: str, *, ticket: str) -> str | None:
-        """Keep an answer; when it returns, it is on the disk.
+        """Store an answer; when this returns, it is on the disk.
 
         Args:
-            annotator: who answers.
+            annotator: their number.
             key: of the question.
             answer: one of its options, or "cannot tell".
-            ticket: the sender's own name for this answer: sent again under the same one, it is kept once.
+            ticket: the sender's own name for this answer: the same one is stored once.
 
         Returns:
-            The answer that counted before and that this one replaces, as from another window; else None.
+            the earlier answer that this one replaces, for example from another window; or None.
 
         Raises:
             DataError: no such question, or an answer that it does not offer.
@@ -321,7 +322,7 @@ class Store:
         return None if before is None else before[0]
 
     def undo(self, annotator: int, *, ticket: str) -> None:
-        """Take back the annotator's last answer, whichever window it came from; where there is none, nothing.
+        """Undo the annotator's last answer, from any window; without one, do nothing.
 
         `ticket`: see `answer`.
         """
@@ -344,16 +345,16 @@ class Store:
         return int(row[0])
 
     def image(self, key: str) -> bytes | None:
-        """The PNG behind an image's name; None where there is none."""
+        """Read the PNG of an image's name; None if there is none."""
         rows = self._rows("select png from images join views on image = images.id where key = ?", key)
         return rows[0][0] if rows else None
 
     def items(self) -> dict[int, Item]:
-        """Every item, by its number."""
+        """Return every item, by its number."""
         return self._items
 
     @functools.cached_property
-    def _items(self) -> dict[int, Item]:  # which never change
+    def _items(self) -> dict[int, Item]:  # items never change
         rows = self._rows(
             "select id, options, decoy, original, reconstruction, class, model, source from items order by id"
         )
@@ -372,15 +373,15 @@ class Store:
             for number, options, decoy, original, reconstruction, true_class, model, source in rows
         }
 
-    def shown(self, item: int) -> list[bytes]:
-        """The PNG files that an item shows: the reconstruction, with the original before it in "same"."""
+    def read_pngs(self, item: int) -> list[bytes]:
+        """Read the PNG files of an item: the reconstruction, after the original for "same"."""
         rows = self._rows(
             "select png from images join views on image = images.id where item = ? order by place", item
         )
         return [png for (png,) in rows]
 
     def answers(self) -> dict[int, dict[int, str]]:
-        """Annotator -> item -> the answer that counts: the last one that is not undone."""
+        """Map annotator and item to the answer that counts: the last one that was not undone."""
         found: dict[int, dict[int, str]] = {one: {} for (one,) in self._rows("select id from annotators")}
         for annotator, item, answer in self._rows(
             f"select annotator, item, {_COUNTS} as answer from orders where answer is not null"
@@ -389,7 +390,7 @@ class Store:
         return found
 
     def history(self) -> list[Given]:
-        """Every row of answers, in the order in which they came."""
+        """List every row of answers, in order of arrival."""
         rows = self._rows(
             "select name, item, answer, time from answers join annotators on annotators.id = annotator "
             "order by answers.id"
@@ -397,13 +398,13 @@ class Store:
         return [Given(*row) for row in rows]
 
     def add_proxies(self, answers: Mapping[str, Mapping[int, str]]) -> None:
-        """Let recognisers answer instead of people, all of them or none; the links of people end.
+        """Store the answers of recognisers instead of people's, all or none; people's links end.
 
         Args:
-            answers: the proxy's name -> item -> answer.
+            answers: maps a proxy's name and an item to its answer.
 
         Raises:
-            DataError: people have answered here, or a proxy of this name.
+            DataError: people, or a proxy of this name, have answered here.
         """
         with self._errors(), transaction(self._database):
             (kind,) = self._row("select kind from campaign")
@@ -411,7 +412,7 @@ class Store:
             if kind == PEOPLE and rows:
                 raise DataError(
                     f"{self.path}: people have answered here ({rows} times), and proxies never share a "
-                    "campaign with people: begin another one with `sfumato annotate new`"
+                    "campaign with people: create another with `sfumato annotate new`"
                 )
             if kind == PEOPLE:
                 self._database.execute("delete from orders")

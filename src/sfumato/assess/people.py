@@ -23,8 +23,7 @@ SIDE = 224  # of the photographs, in pixels
 CONTRAST = 0.3  # of the photographs with noise
 
 # Numbers of right answers, by the filter's standard deviation in pixels and by the noise's half width. With
-# them
-# a report can compare with people without the file of all answers.
+# them a report can compare with people without the file of all answers.
 _LOW_PASS = {0.0: 825, 1.0: 776, 3.0: 689, 5.0: 560, 7.0: 466, 10.0: 300, 15.0: 178, 40.0: 74}
 _LOW_PASS_TRIALS = 960
 _NOISE = {0.0: 644, 0.03: 637, 0.05: 625, 0.1: 601, 0.2: 487, 0.35: 365, 0.6: 134, 0.9: 48}

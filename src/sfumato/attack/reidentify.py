@@ -29,8 +29,7 @@ from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
 from sfumato.networks.weights import initial_weights
 
 # Public face recognisers, and the (height, width) of their input. Both get upright faces; InceptionResnetV1
-# was
-# trained on unaligned faces with a margin, and may recognise fewer here.
+# was trained on unaligned faces with a margin, and may recognise fewer here.
 FACE_NETWORKS: dict[str, tuple[type[MobileFaceNet] | type[InceptionResnetV1], tuple[int, int]]] = {
     "mobile-face-net": (MobileFaceNet, (112, 96)),
     "inception-resnet-v1": (InceptionResnetV1, (160, 160)),

@@ -1,4 +1,4 @@
-"""What an audit found, as typed values; the terminal and JSON show them here, a page in `page`."""
+"""The findings of an audit, as typed values, with their text and JSON; `page` makes the page."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 Verdict = Literal["leaks", "bounded", "not shown"]
-"""What was shown: that something leaks; that a proof bounds it; or neither, and it may leak all the same."""
+"""Something leaks; a proof bounds it; or neither was shown, and it may still leak."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Table:
 
     Attributes:
         columns: the headings.
-        rows: as many cells each.
-        caption: one sentence of what is in it.
+        rows: each with as many cells.
+        caption: one sentence on its content.
     """
 
     columns: tuple[str, ...]
@@ -31,7 +31,7 @@ class Picture:
 
     Attributes:
         image: (C, H, W) uint8 with C of 1 or 3.
-        words: what it is, as "came back" or "original".
+        words: its description, such as "came back" or "original".
     """
 
     image: Tensor
@@ -43,12 +43,12 @@ class Finding:
     """One answer of an audit.
 
     Attributes:
-        name: a short name that JSON and links use, as "labels".
+        name: a short name for JSON and links, such as "labels".
         title: the heading.
         verdict: see Verdict.
-        sentence: what a person responsible reads, and can act on.
+        sentence: a sentence that a responsible person can act on.
         table: figures behind the sentence.
-        pictures: rows of pictures, such as originals above what came back.
+        pictures: rows of pictures, such as originals above reconstructions.
         figures: for JSON: numbers, texts, lists and mappings of them.
     """
 
@@ -63,15 +63,15 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What an audit found.
+    """The report of an audit.
 
     Attributes:
-        audit: the kind of audit, as "update".
-        subject: what was audited, in words: a file, a spec, a model.
-        sentence: the one sentence that everybody reads, and can act on.
-        findings: in the order in which they are shown.
-        changes: what to change, a sentence each, the most useful first.
-        limits: what the audit does not say, a sentence each.
+        audit: the kind of audit, such as "update".
+        subject: the audited object, in words: a file, a spec, a model.
+        sentence: the one sentence that everybody can act on.
+        findings: in the order of display.
+        changes: recommended changes, a sentence each, the most useful first.
+        limits: the limits of the audit, a sentence each.
     """
 
     audit: str
@@ -83,19 +83,19 @@ class Report:
 
 
 def as_text(report: Report) -> str:
-    """The report for a terminal: its sentence, its findings with tables, what to change, what is not said."""
+    """Format the report for a terminal: its sentence, findings with tables, changes and limits."""
     parts = [f"{report.sentence}\n"]
     for finding in report.findings:
         parts.append(f"{finding.title} ({finding.verdict}): {finding.sentence}")
         if finding.table is not None:
-            parts.append(_aligned(finding.table))
+            parts.append(_align(finding.table))
     for heading, sentences in (("What to change", report.changes), ("What this does not say", report.limits)):
         if sentences:
             parts.append("\n".join([f"\n{heading}:", *(f"- {sentence}" for sentence in sentences)]))
     return "\n".join(parts)
 
 
-def _aligned(table: Table) -> str:
+def _align(table: Table) -> str:
     lines = (table.columns, *table.rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = [
@@ -105,7 +105,7 @@ def _aligned(table: Table) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The report without its pictures, for `print_json`."""
+    """Convert the report to JSON for `print_json`, without pictures."""
     findings = [
         {
             "name": finding.name,

@@ -1,6 +1,6 @@
-"""The model that an audit looks at, from what a command names.
+"""Open the model of an audit, by its name in a command.
 
-No file of weights can run code. An architecture of one's own is code, and is run: see `open_model`.
+A file of weights cannot run code. Your own architecture is code, and runs: see `open_model`.
 """
 
 import importlib.util
@@ -23,47 +23,47 @@ def runs_code(name: str) -> bool:
 def open_model(
     name: str, shape: tuple[int, int, int], *, weights: str | Path | None = None, classes: int | None = None
 ) -> nn.Module:
-    """A model in training mode without dropout, as clients train it, and as an adversary can follow it.
+    """Open a model in training mode without dropout, as clients train it and an adversary simulates it.
 
     Args:
-        name: one of three. A file that `sfumato train classifier` wrote; a network of `networks.CLASSIFIERS`,
+        name: one of three. A file of `sfumato train classifier`; a network of `networks.CLASSIFIERS`,
             which needs `classes`; or `FILE.py:FUNCTION` or `MODULE:FUNCTION`, a function of yours without
-            arguments that returns an nn.Module: importing it RUNS that file, so name none that you did not
-            read.
+            arguments that returns an nn.Module: importing it RUNS that file, so do not name a file that you
+            have not read.
         shape: (C, H, W) of its images.
-        weights: .safetensors or .npz by the names of its state dict; None: those of the update, or, for an
-            update that has none, what the function or seed 0 gives.
-        classes: how many it tells apart, of a network of sfumato.
+        weights: .safetensors or .npz by the names of its state dict; None: those of the update, or, without
+            any, those of the function or of seed 0.
+        classes: number of classes, for a network of sfumato.
 
     Raises:
-        ArtefactError: weights that are damaged, or of another model.
+        ArtefactError: the weights are damaged, or of another model.
         ConfigError: no such model, or the number of classes is missing.
-        DataError: a function that fails, or returns no module.
+        DataError: the function fails, or does not return a module.
     """
     if name.endswith(".safetensors"):
         from sfumato.learn.classifier import load
 
         return _as_trained(load(name).network)
-    make = _own(name) if runs_code(name) else _known(name, shape, classes)
+    make = _own_network(name) if runs_code(name) else _named_network(name, shape, classes)
     if weights is not None:
         return _as_trained(load_weights(make, weights, source="--weights has the state dict of --model"))
     with initial_weights(0):
         return _as_trained(make())
 
 
-def _known(name: str, shape: tuple[int, int, int], classes: int | None) -> Callable[[], nn.Module]:
+def _named_network(name: str, shape: tuple[int, int, int], classes: int | None) -> Callable[[], nn.Module]:
     if name not in CLASSIFIERS:
         raise ConfigError(
             f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
             "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
         )
     if classes is None:
-        raise ConfigError(f"{name} needs the number of classes that it tells apart: --classes 10")
+        raise ConfigError(f"{name} needs its number of classes: --classes 10")
     return lambda: make_classifier(name, shape, classes)
 
 
-def _own(name: str) -> Callable[[], nn.Module]:
-    """A function of the user's own that makes the network."""
+def _own_network(name: str) -> Callable[[], nn.Module]:
+    """Import the user's own function that makes the network."""
     source, _, function = name.rpartition(":")
     try:
         if source.endswith(".py"):
@@ -80,7 +80,7 @@ def _own(name: str) -> Callable[[], nn.Module]:
     except Exception as error:
         raise DataError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
 
-    def made() -> nn.Module:
+    def build() -> nn.Module:
         try:
             network = make()
         except Exception as error:
@@ -89,7 +89,7 @@ def _own(name: str) -> Callable[[], nn.Module]:
             raise DataError(f"{name}: returned {type(network).__name__}: return an nn.Module")
         return network
 
-    return made
+    return build
 
 
 def _as_trained(model: nn.Module) -> nn.Module:

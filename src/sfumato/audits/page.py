@@ -1,4 +1,4 @@
-"""The report of an audit as one HTML file that needs nothing else, in the style of the report of a study."""
+"""The report of an audit as one self-contained HTML file, in the style of a study's report."""
 
 import base64
 import os
@@ -11,7 +11,7 @@ from sfumato.errors import needs_extra
 
 
 def render(report: Report) -> str:
-    """The page as text: a pure function of the report, so that the same report gives the same bytes.
+    """Render the page as text: a pure function of the report; the same report gives the same bytes.
 
     Raises:
         MissingExtraError: Jinja2 is not installed.
@@ -19,7 +19,7 @@ def render(report: Report) -> str:
     with needs_extra("a page", "study"):
         import jinja2
 
-    # The style sheet of the report of a study is the one style of the house.
+    # The style sheet of a study's report is shared.
     styles = Path(study.__file__).parent / "report" / "templates"
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([Path(__file__).parent / "templates", styles]),
@@ -33,7 +33,7 @@ def render(report: Report) -> str:
 
 
 def write(report: Report, path: str | os.PathLike[str]) -> Path:
-    """Write the page, whole or not at all. Raises as `render` does."""
+    """Write the page, whole or not at all. Raises as `render`."""
     path = Path(path)
     page = render(report)
     with whole(path) as temporary:
@@ -42,5 +42,5 @@ def write(report: Report, path: str | os.PathLike[str]) -> Path:
 
 
 def _source(picture: Picture) -> str:
-    """A picture as a data: URI."""
+    """Encode a picture as a data: URI."""
     return "data:image/png;base64," + base64.b64encode(images.encode(picture.image)).decode()

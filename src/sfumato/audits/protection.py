@@ -1,4 +1,4 @@
-"""What the audit of a protection found, as a report."""
+"""The report of the audit of a protection."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from sfumato.dp.audit import AuditResult, OneRunAudit
 
 @dataclass(frozen=True)
 class Audited:
-    """A protection, what its audit proved, and what is proved of naming the people on its releases."""
+    """A protection, the result of its audit, and its guarantee against naming people."""
 
     spec: str
     result: AuditResult | OneRunAudit
@@ -17,7 +17,7 @@ class Audited:
 
 
 def report(subject: str, audited: Sequence[Audited]) -> Report:
-    """One report of all protections of a spec."""
+    """Report on all protections of a spec."""
     convicted = [each.spec for each in audited if each.result.convicted]
     unstated = [each.spec for each in audited if each.result.stated is None]
     if convicted:

@@ -1,7 +1,7 @@
-"""How private released numbers are by the ranks of DPFE: log-rank privacy, and the nearest neighbour.
+"""The privacy of released numbers by the ranks of DPFE: log-rank privacy, and nearest neighbour.
 
-Source: Osia et al. 2018, Sec. 5, 6.1 and 6.2. The paper has one adversary, a kernel density; here two that
-are trained look as well (attack.feature_identity), and the one who leaves least counts.
+Source: Osia et al. 2018, Sec. 5, 6.1 and 6.2. The paper has one adversary, a kernel density; two trained ones
+are added here (attack.feature_identity), and the strongest counts.
 """
 
 import math
@@ -24,20 +24,20 @@ from sfumato.protect.naming import chances_by_class
 from sfumato.protect.naming import log_rank as log_rank_proved
 
 DENSITY = "density"
-TENTH = 0.1  # of the identities, the share that the paper's statement has
+TENTH = 0.1  # of the identities, the share in the paper's statement
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankConfig:
-    """What the adversary has.
+    """The adversary's knowledge.
 
     Attributes:
-        known, asked: photographs of each person that they have, and that they are to name; with fewer than
-            both, each side gets its share.
+        known, asked: numbers of photographs of each person that they have, and that they have to name; with
+            fewer photographs, each side gets its share.
         least: people with fewer known photographs are left out; a density needs 2.
-        copies: how often each known photograph is released to train on, where releases have noise.
-        releases: of one person, of which it is said what they prove as well.
-        seed: of the deal, the noise and the network.
+        copies: releases of each known photograph for training, if releases have noise.
+        releases: number of releases of a person for the statement on many releases.
+        seed: for the split, the noise and the network.
     """
 
     known: int = 10
@@ -59,11 +59,11 @@ class Ranked:
 
     Attributes:
         spec: of the protection.
-        adversaries: name -> what they find; the nearest neighbour stands with the density.
-        chance: how often a known photograph that is drawn by lot is of another person.
-        proved: the log-rank privacy that no adversary brings one release below; 0 for nothing.
-        proved_of_many: the same of config.releases, by what is assumed of them: a key of naming.ASSUMED.
-        named: of codes of few bits, how often one release names its person to the best adversary, who has all
+        adversaries: maps a name to its result; the density's includes the nearest neighbour.
+        chance: how often a random known photograph is of another person.
+        proved: the proved lower bound of log-rank privacy for one release; 0 without a proof.
+        proved_of_many: the same for config.releases, by assumption: a key of naming.ASSUMED.
+        named: for codes of few bits, how often one release names its person, to the best adversary with all
             these photographs: on average over equally likely people, and for the worst person.
     """
 
@@ -76,12 +76,12 @@ class Ranked:
 
     @property
     def strongest(self) -> str:
-        """Who leaves the least log-rank privacy."""
+        """The adversary with the least log-rank privacy."""
         return min(self.adversaries, key=lambda name: self.adversaries[name].lrp)
 
     @property
     def if_normal(self) -> float:
-        """The paper's statement, see log_rank.normal_anonymity, of the strongest."""
+        """The paper's statement for the strongest adversary, see log_rank.normal_anonymity."""
         worst = self.adversaries[self.strongest]
         return log_rank.normal_anonymity(worst.mean, worst.deviation, TENTH)
 
@@ -89,12 +89,12 @@ class Ranked:
 def rank_privacy(
     protection: Feature | Code, images: Tensor, identities: Tensor, config: RankConfig
 ) -> Ranked:
-    """The ranks of the right people among those known, from what a protection releases.
+    """Judge a protection by the ranks of the right people among known people.
 
     Args:
-        protection: of numbers or bits.
-        images: (N, C, H, W) uint8, of people that the protection was not trained on.
-        identities: (N,) int64, who is on each.
+        protection: a protection that releases numbers or bits.
+        images: (N, C, H, W) uint8, of people who are not in its training.
+        identities: (N,) int64, the person on each.
         config: see RankConfig.
 
     Raises:
@@ -106,7 +106,7 @@ def rank_privacy(
     people = identities[known].unique()
     if len(people) < 2:
         raise DataError(
-            f"{len(people)} people have {config.least} photographs that the adversary may know: "
+            f"{len(people)} people have {config.least} photographs for the adversary: "
             "add photographs, or lower least"
         )
     copies = config.copies if protection.draws_noise else 1
@@ -127,7 +127,7 @@ def rank_privacy(
         protection,
         (channels, height, width),
         people=len(people),
-        largest=float(shares[1].max()),  # of who is asked about most often
+        largest=float(shares[1].max()),  # the largest share of queries of one person
     )
 
     named = None

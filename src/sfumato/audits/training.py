@@ -1,7 +1,7 @@
-"""What private meta-training gives away of a task, by canaries in a training or two; and what a card states.
+"""The audit of private meta-training: what it reveals about a task, by canaries; and its card.
 
-The training that is audited is the one that is shipped, from the draw of tasks to the noised update, with
-the settings that are asked for. Canaries take the place of the tasks, so that nothing private is looked at.
+The audited training is the shipped one, from the draw of tasks to the noised update, with the given settings.
+Canaries replace the tasks, so that nothing private is used.
 """
 
 import math
@@ -24,22 +24,22 @@ CANARY_SETTINGS: Mapping[str, Mapping[str, float]] = {
     "adaclip": {"largest": 1e-6},
     "meta-clip": {"start": 1e-3, "bound": 0.1},
 }
-"""Settings of each policy under which a canary, whose contribution has a norm of some 0.02, counts fully."""
+"""Settings of each policy under which a canary's contribution, of norm about 0.02, is clipped."""
 
 _LEAST, _MOST = 20, 2_000  # canaries
-_SPARE = 1.25  # values of an image for each canary: the noise is measured where none is
+_SPARE = 1.25  # values of an image for each canary: the spare ones measure the noise
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingAuditConfig:
-    """How hard is looked.
+    """The effort of the audit.
 
     Attributes:
-        canaries: m of each training, each in or out by a fair coin.
-        runs: trainings, whose canaries count together.
+        canaries: m in each training, each in or out by a fair coin.
+        runs: number of trainings; their canaries count together.
         steps: of each training; the noise is calibrated for these.
-        confidence: a bound holds with this probability.
-        seed: of weights and coins. The noise is always fresh.
+        confidence: the probability that a bound holds.
+        seed: for weights and coins. The noise is always fresh.
     """
 
     canaries: int = 200
@@ -55,7 +55,7 @@ class TrainingAuditConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
         if not 0 < self.confidence < 1:
-            raise ConfigError(f"confidence={self.confidence:g}: it lies between 0 and 1, as 0.99")
+            raise ConfigError(f"confidence={self.confidence:g}: must be between 0 and 1, such as 0.99")
 
 
 _USUAL = TrainingAuditConfig()
@@ -64,19 +64,19 @@ _USUAL = TrainingAuditConfig()
 def with_canaries(
     config: MetaConfig, audit: TrainingAuditConfig, settings: Mapping[str, float] | None = None
 ) -> MetaConfig:
-    """The same training for canaries: one linear layer, from a public norm that clips each of them.
+    """Adapt a training to canaries: one linear layer, and a public norm that clips each of them.
 
     Args:
         config: with `private`.
         audit: see TrainingAuditConfig.
-        settings: of the clipping policy; None for those of CANARY_SETTINGS.
+        settings: for the clipping policy; None for CANARY_SETTINGS.
 
     Raises:
-        ConfigError: nothing is promised, or it is promised to overlapping tasks.
+        ConfigError: the training has no guarantee, or one for overlapping tasks.
     """
     private = config.private
     if private is None:
-        raise ConfigError("nothing is promised of this training: audit one with an epsilon")
+        raise ConfigError("this training has no guarantee: audit one with an epsilon")
     if private.pool_tasks is not None:
         raise ConfigError(
             f"pool_tasks={private.pool_tasks}: canaries are for tasks that share no class; leave it out"
@@ -107,15 +107,15 @@ def audit_training(
     audit: TrainingAuditConfig = _USUAL,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Say what a private meta-training gives away of one task, at least, and whether that is stated.
+    """Report a lower bound of what a private meta-training reveals about one task, against its statement.
 
     Args:
-        config: of the training, with `private`.
-        card: of a trained model: what it states is computed anew from the noise that it names.
+        config: the training, with `private`.
+        card: of a trained model: its epsilon is recomputed from its noise.
         settings: see with_canaries.
-        subject: what is audited, in words.
-        audit: how hard is looked.
-        progress: called with the numbers of audits that are done and planned.
+        subject: the audited object, in words.
+        audit: the effort.
+        progress: called with the numbers of audits done and planned.
 
     Raises:
         ConfigError: see with_canaries, and learn.canaries.audit_canaries.
@@ -125,7 +125,7 @@ def audit_training(
     canaries = with_canaries(config, audit, settings)
     side = math.ceil(math.sqrt(_SPARE * audit.canaries))
 
-    def proved(config: MetaConfig, *, of_mu: bool) -> OneRunAudit:
+    def audit_once(config: MetaConfig, *, of_mu: bool) -> OneRunAudit:
         return audit_canaries(
             config,
             places=audit.canaries,
@@ -136,9 +136,9 @@ def audit_training(
             seed=audit.seed,
         )
 
-    sampled = proved(canaries, of_mu=False)
+    sampled = audit_once(canaries, of_mu=False)
     report(1, 2)
-    everyone = proved(replace(canaries, tasks=audit.canaries), of_mu=True)
+    everyone = audit_once(replace(canaries, tasks=audit.canaries), of_mu=True)
     report(2, 2)
     findings = [
         _of_canaries("sampled", "With half of the tasks in each step", sampled),
@@ -179,7 +179,7 @@ def _of_canaries(name: str, title: str, result: OneRunAudit) -> Finding:
 
 
 def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
-    """Whether what a card states follows from the noise that it names."""
+    """Check whether a card's epsilon follows from its noise."""
     stated, private = card["privacy"], config.private
     assert private is not None
     stretches = [accounting.Stretch(stated["noise_multiplier"], stated["rate"], card["steps"])]
@@ -211,7 +211,7 @@ def _sentence(findings: list[Finding], sampled: OneRunAudit) -> str:
         )
     return (
         "No fault was seen in the training: rely on the eps = "
-        f"{round_up(sampled.stated or 0)} that it states, and on no less. An adversary proved "
+        f"{round_up(sampled.stated or 0)} that it states, and on no less. An adversary audit_once "
         f"{round_down(sampled.lower)} of it."
     )
 

@@ -38,11 +38,11 @@ def new(
     ] = None,
 ) -> None:
     """Begin a campaign: read the images, draw the questions, make a link for each annotator."""
-    from sfumato.annotate import CampaignConfig, Store, balanced, create, read_pairs
+    from sfumato.annotate import CampaignConfig, Store, create, draw_balanced, read_pairs
 
     config = CampaignConfig(task=task, annotators=annotators, options=options, decoys=decoys, seed=seed)
     asked = read_pairs(pairs)
-    create(store, asked if most is None else balanced(asked, most, seed=seed), config)
+    create(store, asked if most is None else draw_balanced(asked, most, seed=seed), config)
     with Store(store) as campaign:
         items = campaign.items().values()
     decoyed = sum(item.decoy for item in items)

@@ -1,1 +1,1 @@
-"""The device side of an artefact on other runtimes, and what it costs there."""
+"""The device side of an artefact on other runtimes, and its cost there."""

@@ -1,4 +1,4 @@
-"""An artefact's side as one ONNX file, which is written only where it computes what PyTorch does."""
+"""Export an artefact's side as one ONNX file, written only if it computes what PyTorch does."""
 
 import json
 import math
@@ -14,7 +14,7 @@ import sfumato
 from sfumato.base.files import whole
 from sfumato.edge import graphs, sides
 from sfumato.edge.graphs import NUMBERS, SCORES
-from sfumato.edge.quantize import quantized
+from sfumato.edge.quantize import quantize
 from sfumato.edge.sides import Written
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.images import check_batch
@@ -29,19 +29,18 @@ CARD = "sfumato"  # the key of the file's metadata
 
 @dataclass(frozen=True)
 class Exported:
-    """An ONNX file, and how far it is from PyTorch.
+    """An ONNX file, and its difference from PyTorch.
 
     Attributes:
         path: the file.
         bytes: its size.
-        card: what its metadata say, see export.
-        images: how many it was checked on.
-        difference: the largest, of a score of a mask, of a number of a feature or a code, or of a logit.
-        pixels: of a mask, the share of all pixels that one shows and the other hides; None for others.
-        bits: of a code of bits, the share of all bits that are 1 here and 0 there; None for others.
-        decisions: the share of class decisions, over images and targets, that are the same: of a cloud side,
-            of answers of a table, and of an int8 feature that the artefact's own cloud side reads; None for
-            others.
+        card: its metadata, see export.
+        images: number of check images.
+        difference: the largest, of a mask's scores, a feature's or code's numbers, or logits.
+        pixels: for a mask, the share of all pixels that one shows and the other hides; None for others.
+        bits: for a code of bits, the share of all bits that differ; None for others.
+        decisions: the share of equal class decisions, over images and targets: for a cloud side, for answers
+            of a table, and for an int8 feature read by the artefact's own cloud side; None for others.
     """
 
     path: Path
@@ -64,54 +63,52 @@ def export(
     calibration: Tensor | None = None,
     table: Table | None = None,
 ) -> Exported:
-    """Write one side of an artefact as an ONNX file that needs nothing else, and check it number by number.
+    """Write one side of an artefact as a self-contained ONNX file, and check its numbers.
 
-    Of a mask: `images` (1, C, H, W) uint8 -> `values` (1, C, H, W) uint8, 0 where hidden, and `shown`
-    (1, 1, H, W) bool, with exactly ⌊keep·H·W⌋ pixels, of equal scores the earlier pixel. That is the release
-    of `protect.mask.Mask` with the share that the masker was trained with.
+    A mask: `images` (1, C, H, W) uint8 -> `values` (1, C, H, W) uint8, 0 if hidden, and `shown` (1, 1, H, W)
+    bool, with exactly ⌊keep·H·W⌋ pixels; of equal scores the earlier pixel is shown. It is the release of
+    `protect.mask.Mask` with the share of the masker's training.
 
-    Of a private feature: `images` (1, C, H, W) uint8 -> `feature` (1, d) float32 WITHOUT noise. An exported
-    graph draws none: whoever runs it draws noise on the device, from fresh entropy, before the feature leaves
-    (protect.feature.noisy, whose covariance is on the card, or protect.vectors.clip_and_noise), or releases
-    what this library calls noise=0. The cloud side: `feature` (N, d) float32, noisy or not -> for each target
+    A private feature: `images` (1, C, H, W) uint8 -> `feature` (1, d) float32 WITHOUT noise. An exported
+    graph draws none: its user draws noise on the device, from fresh entropy, before the feature leaves
+    (protect.feature.noisy, whose covariance is on the card, or protect.vectors.clip_and_noise), or makes a
+    release with noise=0. The cloud side: `feature` (N, d) float32, noisy or not -> for each target
     `logits.TARGET`, (N, classes) float32.
 
-    Of a code: `images` (1, C, H, W) uint8 -> `numbers` (1, d) float32 from -1 to 1, WITHOUT noise. Of a code
-    of bits the signs leave, and not the numbers: whoever runs the graph takes which are above 0
-    (protect.code.signs), and draws the noise, on the device. What is proved is proved of any bits, and of any
-    numbers that are clipped: however a runtime rounds them.
+    A code: `images` (1, C, H, W) uint8 -> `numbers` (1, d) float32 from -1 to 1, WITHOUT noise. For a code of
+    bits, the signs leave, not the numbers: the user of the graph takes those above 0 (protect.code.signs) and
+    draws the noise, on the device. The guarantee holds for any bits, and for any clipped numbers: however a
+    runtime rounds.
 
-    Of a code with an answer table: `images` -> `class` (1,) int64, a row of the card's classes, and
-    `none_of_these` (1,) bool, as sfumato.device.client.look_up finds them. Nothing else leaves the graph.
+    A code with an answer table: `images` -> `class` (1,) int64, a row of the card's classes, and
+    `none_of_these` (1,) bool, as in sfumato.device.client.look_up. Nothing else leaves the graph.
 
     A device side takes exactly one image, on purpose: a release must not depend on other images.
 
     The file's metadata hold a card, a JSON text under the key "sfumato": kind, side, shape, keep and pixels,
-    or dimension, covariance and classes, or bits or numbers and what leaves; the SHA-256 of the artefact,
-    precision, library version, and where the noise is.
+    or dimension, covariance and classes, or bits or numbers and the release; the SHA-256 of the artefact,
+    precision, library version, and the place of the noise.
 
-    Promises: the file appears whole, and only where onnxruntime, on one thread, computes on `check` what
+    Guarantees: the file appears whole, and only if onnxruntime, on one thread, computes on `check` what
     PyTorch does: features and logits to MOST_NUMBERS, scores to MOST_SCORES, codes to MOST_CODES, so that a
-    bit differs only where its number is as near to 0; and a mask that shows exactly as many pixels, with
-    their values. In int8 differences are reported and not bounded. Otherwise what was at `destination` is
-    untouched.
+    bit differs only if its number is that near to 0; and a mask shows exactly as many pixels, with their
+    values. In int8 differences are reported and not bounded. Otherwise `destination` is not changed.
 
     Args:
         artefact: of kind "mask", "private feature" or "code".
-        destination: the file; its folder is made where it is missing.
-        check: (N, C, H, W) uint8, at least one, of the artefact's shape. What is not a photograph proves
-            little about photographs: pass some that training has not seen.
-        side: "device", or "cloud" of a private feature.
-        int8: convolutions of the device side in 8 bits, see quantize.quantized.
-        calibration: (M, C, H, W) uint8, for int8: like those that the device will see, and not those of
-            `check`.
-        table: the answers of a classifier of this code, to have them in the graph.
+        destination: the file; its folder is created if missing.
+        check: (N, C, H, W) uint8, at least one, of the artefact's shape. Other images prove little about
+            photographs: use photographs outside of its training.
+        side: "device", or "cloud" for a private feature.
+        int8: convolutions of the device side in 8 bits, see quantize.quantize.
+        calibration: (M, C, H, W) uint8, for int8: like those on the device, and not those of `check`.
+        table: the answers of a classifier for this code, to include them in the graph.
 
     Raises:
         ArtefactError: damaged, foreign, of another kind, or its graph computes something else.
-        ConfigError: an unknown side, or one that is not there, int8 without calibration or the reverse, or a
+        ConfigError: an unknown or missing side, int8 without calibration or the reverse, or a
             destination that is the artefact.
-        DataError: no images, or of another shape than the artefact takes.
+        DataError: no images, or of another shape.
         MissingExtraError: the extra `edge` is not installed.
     """
     artefact, destination = os.fspath(artefact), Path(destination)
@@ -132,7 +129,7 @@ def export(
     model = source.graph()
     if calibration is not None:
         _check_images(calibration, source.shape, "calibration")
-        model = quantized(model, calibration)
+        model = quantize(model, calibration)
     written = _bytes(model, card, NUMBERS if table is not None else SCORES)
     difference = source.compare(Written(written, model, int8), check)
     bound = math.inf if int8 else source.most
@@ -161,11 +158,11 @@ def _check_int8(side: str, *, int8: bool, calibration: Tensor | None) -> None:
         raise ConfigError("int8 is for the device side: a cloud computes in float32")
     if int8 and calibration is None:
         raise ConfigError(
-            "int8 needs calibration images, which say how large the numbers between layers become: give some "
-            "like those that the device will see (--calibrate DATA)"
+            "int8 needs calibration images, which show the range of numbers between layers: give some like "
+            "those on the device (--calibrate DATA)"
         )
     if calibration is not None and not int8:
-        raise ConfigError("calibration images are for int8: ask for it (--int8), or leave them out")
+        raise ConfigError("calibration images are for int8: add --int8, or omit them")
 
 
 def _check_images(images: Tensor, shape: tuple[int, int, int], name: str) -> None:
@@ -178,7 +175,7 @@ def _check_images(images: Tensor, shape: tuple[int, int, int], name: str) -> Non
 
 
 def _bytes(model: "ModelProto", card: Mapping[str, Any], checked: str) -> bytes:
-    """The file: without the output that only checks read, with the card."""
+    """Serialise the file, without the output for checks, with the card."""
     written = graphs.without(model, checked)
     written.metadata_props.add(key=CARD, value=json.dumps(card))
     return bytes(written.SerializeToString(deterministic=True))

@@ -1,7 +1,7 @@
 """Artefacts as ONNX graphs, which run without PyTorch.
 
-A graph of a device takes one uint8 image, and exactly one: in a larger batch numbers are rounded otherwise,
-and the release of an image would depend on the others (protect.mask.pixel_scores).
+A device's graph takes exactly one uint8 image: in a larger batch numbers round differently, and the release
+of an image would depend on the others (protect.mask.pixel_scores).
 """
 
 import logging
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 EXTRA = ("exporting", "edge")
 
-SCORES = "scores"  # the output of a mask's graph that only checks read
-NUMBERS = "numbers"  # of a code, likewise where the answer is in the graph
+SCORES = "scores"  # the output of a mask's graph for checks only
+NUMBERS = "numbers"  # likewise for a code with the answer in the graph
 
-_OPSET = 18  # in which torch.onnx writes graphs, without a conversion
+_OPSET = 18  # in which torch.onnx writes graphs without conversion
 
 
 def mask_graph(masker: Masker) -> "ModelProto":
-    """`images` (1, C, H, W) uint8 -> `values` (1, C, H, W) uint8, `shown` (1, 1, H, W) bool, and the scores.
+    """Export `images` (1, C, H, W) uint8 -> `values`, alike, `shown` (1, 1, H, W) bool, and the scores.
 
-    Exactly ⌊keep·H·W⌋ pixels are shown, whatever the scores: ONNX promises of TopK that of equal values those
-    of the lower index come first. Values of the others are 0. The output SCORES, (1, 1, H, W) float32, tells
-    of hidden pixels: `without` removes it from what leaves for a device.
+    Exactly ⌊keep·H·W⌋ pixels are shown, for any scores: by the definition of TopK in ONNX, of equal values
+    the lower index comes first. Values of the others are 0. The output SCORES, (1, 1, H, W) float32, reveals
+    hidden pixels: `without` removes it from files for devices.
 
     Raises:
-        ArtefactError: the share that the masker was trained to show is less than a pixel.
+        ArtefactError: the masker's share is less than a pixel.
         MissingExtraError: see to_onnx.
     """
     _, height, width = masker.shape
@@ -56,17 +56,17 @@ def mask_graph(masker: Masker) -> "ModelProto":
 
 
 def device_graph(extractor: Extractor) -> "ModelProto":
-    """`images` (1, C, H, W) uint8 -> `feature` (1, d) float32, without noise. Raises: see to_onnx."""
+    """Export `images` (1, C, H, W) uint8 -> `feature` (1, d) float32, without noise. Raises: see to_onnx."""
     return to_onnx(_Extracting(extractor.network), _image(extractor.shape), "images", ["feature"])
 
 
 def code_graph(encoder: Encoder) -> "ModelProto":
-    """`images` (1, C, H, W) uint8 -> `numbers` (1, d) float32, of a code.
+    """Export `images` (1, C, H, W) uint8 -> `numbers` (1, d) float32, for a code.
 
-    An encoder that is itself a graph of ONNX stands in it as it is, in operations of our version of ONNX.
+    An encoder that is itself an ONNX graph is included, converted to our version of ONNX.
 
     Raises:
-        ArtefactError: that graph cannot be brought to our version.
+        ArtefactError: that graph cannot be converted.
         MissingExtraError: see to_onnx.
     """
     network = encoder.network
@@ -77,7 +77,7 @@ def code_graph(encoder: Encoder) -> "ModelProto":
     before, after = _Before(network), _After(network)
     with torch.no_grad():
         raw = pretrained.network(before(image))
-    return _joined(
+    return _join(
         to_onnx(before, image, "images", ["seen"]),
         pretrained.network.content,
         to_onnx(after, raw, "raw", ["numbers"]),
@@ -85,12 +85,12 @@ def code_graph(encoder: Encoder) -> "ModelProto":
 
 
 def answer_graph(encoder: Encoder, table: AnswerTable) -> "ModelProto":
-    """`images` (1, C, H, W) uint8 -> `class` (1,) int64, `none_of_these` (1,) bool, and the code's numbers.
+    """Export `images` (1, C, H, W) uint8 -> `class` (1,) int64, `none_of_these` (1,) bool, and numbers.
 
-    `class` is the row of the nearest class in the table's labels. The output NUMBERS is for checks alone:
-    `without` removes it from what leaves for a device.
+    `class` is the row of the nearest class in the table's labels. The output NUMBERS is for checks only:
+    `without` removes it from files for devices.
 
-    Raises: as code_graph does.
+    Raises: as code_graph.
     """
     model = code_graph(encoder)
     import numpy as np
@@ -125,8 +125,8 @@ def answer_graph(encoder: Encoder, table: AnswerTable) -> "ModelProto":
     return model
 
 
-def _joined(before: "ModelProto", within: bytes, after: "ModelProto") -> "ModelProto":
-    """Three graphs of one input and one output each, of which the second may have further outputs, as one."""
+def _join(before: "ModelProto", within: bytes, after: "ModelProto") -> "ModelProto":
+    """Join three graphs, each by its one input and first output."""
     import onnx
 
     middle = onnx.load_from_string(within)
@@ -149,7 +149,7 @@ def _joined(before: "ModelProto", within: bytes, after: "ModelProto") -> "ModelP
 
 
 def cloud_graph(model: FeatureModel) -> "ModelProto":
-    """`feature` (N, d) float32, N at least 1 -> for each target `logits.TARGET`, (N, classes) float32.
+    """Export `feature` (N, d) float32, N at least 1 -> for each target `logits.TARGET`, (N, classes) float32.
 
     Raises: see to_onnx.
     """
@@ -158,37 +158,37 @@ def cloud_graph(model: FeatureModel) -> "ModelProto":
 
 
 def whole_graph(model: FeatureModel) -> "ModelProto":
-    """Both sides in one: `images` (1, C, H, W) uint8 -> the outputs of cloud_graph. Raises: see to_onnx."""
+    """Export both sides as one: `images` (1, C, H, W) uint8 -> cloud_graph's outputs. Raises: see to_onnx."""
     channels, height, width = model.card["shape"]
     return to_onnx(_Whole(model), _image((channels, height, width)), "images", logit_names(model))
 
 
 def logit_names(model: FeatureModel) -> list[str]:
-    """The outputs of a cloud side, in the order of the targets."""
+    """List the outputs of a cloud side, in the order of the targets."""
     return [f"logits.{target}" for target in model.classes]
 
 
 def to_onnx(
     network: nn.Module, example: Tensor, name: str, outputs: Sequence[str], *, any_batch: bool = False
 ) -> "ModelProto":
-    """A network in evaluation mode as an onnx.ModelProto, checked to be well formed.
+    """Export a network in evaluation mode as an onnx.ModelProto, checked to be well formed.
 
-    Nothing is in it but the graph and its weights: torch.onnx also writes down the source lines that every
-    node comes from, with the paths of this machine.
+    It contains only the graph and its weights: torch.onnx also records the source lines of every node, with
+    the paths of this machine.
 
     Args:
-        network: of one tensor.
-        example: an input; the graph takes those of its shape.
+        network: a function of one tensor.
+        example: an input; the graph takes its shape.
         name: of the input.
         outputs: their names.
-        any_batch: take inputs of other lengths too, along the first axis.
+        any_batch: accept inputs of any length along the first axis.
 
     Raises:
         MissingExtraError: onnx or onnxscript is not installed.
     """
     with needs_extra(*EXTRA):
         import onnx
-        import onnxscript  # noqa: F401, which torch.onnx needs, and would say so at length
+        import onnxscript  # noqa: F401, torch.onnx needs it, with a long error
     shapes = ({0: torch.export.Dim("N")},) if any_batch else None
     with torch.no_grad(), _quiet():
         program = torch.onnx.export(
@@ -201,7 +201,7 @@ def to_onnx(
             output_names=list(outputs),
             dynamic_shapes=shapes,
         )
-    assert program is not None  # it is where no file is asked for
+    assert program is not None  # set when no file is written
     model = program.model_proto
     graph = model.graph
     for each in (
@@ -220,7 +220,7 @@ def to_onnx(
 
 
 def without(model: "ModelProto", output: str) -> "ModelProto":
-    """A copy of a graph that does not put out one of its outputs."""
+    """Copy a graph without one of its outputs."""
     copied = type(model)()
     copied.CopyFrom(model)
     kept = [each for each in model.graph.output if each.name != output]
@@ -230,7 +230,7 @@ def without(model: "ModelProto", output: str) -> "ModelProto":
 
 
 class _Masking(nn.Module):
-    """(1, C, H, W) uint8 -> values, shown and scores: protect.mask.reveal, with an order that ONNX has."""
+    """(1, C, H, W) uint8 -> values, shown and scores: protect.mask.reveal, in operations of ONNX."""
 
     def __init__(self, network: nn.Module, count: int) -> None:
         super().__init__()
@@ -240,7 +240,7 @@ class _Masking(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         scores = self.network(to_float(images)).sigmoid()
         flat = scores.flatten(1)
-        top = flat.topk(self.count, dim=1).indices  # of equal scores, PyTorch itself promises no order
+        top = flat.topk(self.count, dim=1).indices  # PyTorch itself does not order equal scores
         shown = torch.zeros_like(flat, dtype=torch.bool).scatter(1, top, True).view_as(scores)
         # Not a product: onnxruntime multiplies no uint8.
         return torch.where(shown, images, torch.zeros_like(images)), shown, scores
@@ -258,7 +258,7 @@ class _Extracting(nn.Module):
 
 
 class _Before(nn.Module):
-    """(1, C, H, W) uint8 -> what an encoder of ONNX is given."""
+    """(1, C, H, W) uint8 -> the input of an ONNX encoder."""
 
     def __init__(self, network: CodeNetwork) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ class _Before(nn.Module):
 
 
 class _After(nn.Module):
-    """What an encoder of ONNX gives -> (1, d) float32."""
+    """The output of an ONNX encoder -> (1, d) float32."""
 
     def __init__(self, network: CodeNetwork) -> None:
         super().__init__()
@@ -308,7 +308,7 @@ def _image(shape: tuple[int, int, int]) -> Tensor:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch.onnx says of itself, to users who can do nothing about it."""
+    """Silence messages of torch.onnx that users cannot act on."""
     # One line for each function of torchvision, which is not needed here.
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level

@@ -1,8 +1,8 @@
-"""What a graph costs in a process of its own: `python -m sfumato.edge.measure MODEL IMAGES`.
+"""The cost of a graph in its own process: `python -m sfumato.edge.measure MODEL IMAGES`.
 
-Prints one line of JSON, {"milliseconds": [each image's], "memory": bytes}. Imports nothing large but
-onnxruntime, whose own memory is not counted: of the peak resident set, what it grew by since before the file
-was read.
+Prints one line of JSON, {"milliseconds": [one for each image], "memory": bytes}. It imports nothing large but
+onnxruntime, whose own memory does not count: memory is the growth of the peak resident set since before the
+file was read.
 """
 
 import json
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from sfumato.edge.runtime import session
 
-_WARM_UP = 10  # runs that are not timed: the first ones allocate
+_WARM_UP = 10  # untimed runs: the first ones allocate
 
 
 def peak() -> int:
-    """The most bytes of memory that this process ever had resident.
+    """Return the most bytes of memory that this process ever had resident.
 
-    Of Linux's /proc, since what getrusage says begins, after a fork, with what the parent had.
+    From Linux's /proc: after a fork, getrusage starts with the parent's peak.
     """
     status = Path("/proc/self/status").read_text()
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
@@ -30,7 +30,7 @@ def peak() -> int:
 def main(path: str, count: int) -> None:
     """Time a graph on images of noise, one by one."""
     import numpy as np
-    import onnxruntime  # noqa: F401, so that it is there before the first peak is read
+    import onnxruntime  # noqa: F401, imported before the first peak is read
 
     draw = np.random.default_rng(0)
     before = peak()

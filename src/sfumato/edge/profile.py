@@ -1,7 +1,7 @@
-"""What the device side of an artefact costs: time, memory, and what it sends.
+"""The cost of the device side of an artefact: time, memory, and bytes sent.
 
-Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Fig. 11: inference time and memory of the layers that the
-network may be cut at, against the whole of it on the device, which sends nothing.
+Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Fig. 11: inference time and memory of the layers up to each
+possible cut, against the whole network on the device, which sends nothing.
 """
 
 import json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a graph costs on one core.
+    """The cost of a graph on one core.
 
     Attributes:
         artefact: its path.
@@ -39,10 +39,10 @@ class Cost:
         milliseconds: the median over images.
         low: the 10th percentile of these.
         high: the 90th.
-        memory: MiB, by which the peak resident set of a fresh process grew since before the file was read:
-            the graph, its weights, and what lies between layers, but not the library that runs it.
-        parameters: how many numbers training set; statistics of batch norms do not count.
-        bytes: what travels for one image, before any compression: of the whole model nothing.
+        memory: MiB, the growth of a fresh process's peak resident set since before the file was read: the
+            graph, its weights, and values between layers, but not the library that runs it.
+        parameters: number of trained numbers, without statistics of batch norms.
+        bytes: sent for one image, before any compression; 0 for the whole model.
     """
 
     artefact: str
@@ -56,15 +56,15 @@ class Cost:
 
 
 def profile(artefacts: Sequence[str | os.PathLike[str]], *, images: int = 200) -> list[Cost]:
-    """What each artefact costs on one core in onnxruntime, in float32.
+    """Measure the cost of each artefact on one core in onnxruntime, in float32.
 
-    A mask and a code have one line. A private feature has two: its device side, and the whole model, as it
-    would be without a cloud. Each is measured in a fresh child process, which imports onnxruntime and not
-    PyTorch, on seeded noise: no network does other work for other images.
+    A mask and a code have one line. A private feature has two: its device side, and the whole model, as
+    without a cloud. Each is measured in a fresh child process, which imports onnxruntime and not PyTorch, on
+    seeded noise: the work of a network does not depend on the image.
 
     Args:
         artefacts: of kind "mask", "private feature" or "code", of any cuts.
-        images: to time, at least 2, after ten that are not timed.
+        images: number of timed images, at least 2, after ten untimed ones.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
@@ -75,11 +75,11 @@ def profile(artefacts: Sequence[str | os.PathLike[str]], *, images: int = 200) -
     if images < 2:
         raise ConfigError(f"images={images}: at least 2, to have percentiles")
     if not Path("/proc/self/status").exists():
-        raise ConfigError("no /proc/self/status, where the peak of the memory is read: profile on Linux")
+        raise ConfigError("no /proc/self/status with the peak of memory: profile on Linux")
     if not artefacts:
         raise DataError("no artefacts: name at least one")
     with needs_extra(*EXTRA):
-        import onnxruntime  # noqa: F401, which the child needs, and could not say so in a line
+        import onnxruntime  # noqa: F401, the child needs it, without a short error
     costs = []
     for artefact in [os.fspath(each) for each in artefacts]:
         side = sides.read(artefact)
@@ -94,13 +94,13 @@ def profile(artefacts: Sequence[str | os.PathLike[str]], *, images: int = 200) -
 def cost_of(
     artefact: str, part: str, graph: "ModelProto", network: nn.Module, *, sent: int, images: int
 ) -> Cost:
-    """What one graph costs, in a fresh child process; see profile.
+    """Measure the cost of one graph in a fresh child process; see profile.
 
     Args:
-        artefact, part, sent: what Cost says of it.
-        graph: of one input, uint8 images.
-        network: that it was made of, whose parameters are counted.
-        images: to time.
+        artefact, part, sent: see Cost.
+        graph: has one input, uint8 images.
+        network: its source, for the count of parameters.
+        images: number of timed images.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.onnx"

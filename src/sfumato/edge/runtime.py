@@ -1,6 +1,6 @@
-"""How graphs are run here: by onnxruntime, on one core.
+"""Runs graphs by onnxruntime, on one core.
 
-Knows nothing of PyTorch, which would be most of the memory of the process that `measure` runs in.
+Does not import PyTorch, which would be most of the memory of `measure`'s process.
 """
 
 from os import PathLike
@@ -12,13 +12,13 @@ EXTRA = ("running an exported graph", "edge")
 
 
 def session(model: str | PathLike[str] | bytes) -> Graph:
-    """A graph on one thread of the CPU.
+    """Open a graph on one thread of the CPU.
 
     Args:
         model: a path, or the bytes of a file.
 
     Raises:
-        MissingExtraError, ArtefactError: as Graph does.
+        MissingExtraError, ArtefactError: as Graph.
     """
     content = model if isinstance(model, bytes) else Path(model).read_bytes()
     return Graph(content, extra=EXTRA, threads=1)

@@ -1,4 +1,4 @@
-"""What can be exported of an artefact: a graph, what a card says of it, how far a file is from PyTorch."""
+"""The sides of an artefact for export: their graphs, cards, and comparison with PyTorch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 SIDES = ("device", "cloud")
 
-MOST_NUMBERS = 1e-3  # of a feature, whose variance is 1 over training images, and of a logit
-MOST_SCORES = 1e-4  # of scores between 0 and 1
-MOST_CODES = 1e-4  # of the numbers of a code, from -1 to 1
+MOST_NUMBERS = 1e-3  # for a feature, whose variance is 1 over training images, and for a logit
+MOST_SCORES = 1e-4  # for scores between 0 and 1
+MOST_CODES = 1e-4  # for the numbers of a code, from -1 to 1
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a file is from PyTorch: see export.Exported, whose `difference` is `largest`."""
+    """The difference of a file from PyTorch: see export.Exported, whose `difference` is `largest`."""
 
     largest: float
     pixels: float | None = None
@@ -45,11 +45,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Written:
-    """A file that is to be compared with PyTorch.
+    """A file to compare with PyTorch.
 
     Attributes:
         file: its bytes.
-        model: its graph, with the outputs that only checks read.
+        model: its graph, with the outputs for checks.
         int8: whether it computes in 8 bits.
     """
 
@@ -64,15 +64,15 @@ class Side:
 
     Attributes:
         kind: of the artefact.
-        part: what it is, in a table.
+        part: its description in a table.
         shape: (C, H, W) of the images.
-        network: whose parameters are counted.
-        bytes: what travels of an image.
-        card: what a file's card says of this side alone.
+        network: for the count of parameters.
+        bytes: sent for an image.
+        card: the part of a file's card for this side.
         graph: makes its graph, see sfumato.edge.graphs.
-        compare: a file and (N, C, H, W) uint8 images -> how far it is from PyTorch. Raises ArtefactError
-            where outputs contradict each other.
-        most: the largest difference that is allowed in float32.
+        compare: maps a file and (N, C, H, W) uint8 images to its difference from PyTorch. Raises
+            ArtefactError if outputs contradict each other.
+        most: the largest allowed difference in float32.
     """
 
     kind: str
@@ -87,16 +87,16 @@ class Side:
 
 
 def read(artefact: str, side: str = "device", table: Table | None = None) -> Side:
-    """A side of an artefact.
+    """Read a side of an artefact.
 
     Args:
         artefact: of kind "mask", "private feature" or "code".
-        side: "device", or "cloud" of a private feature.
-        table: of a code: what is answered, which is then in the graph.
+        side: "device", or "cloud" for a private feature.
+        table: for a code: its answers, to include in the graph.
 
     Raises:
-        ArtefactError: damaged, not written by sfumato, or of a kind that has no device side.
-        ConfigError: an unknown side, or one that the artefact does not have; or the table of another code.
+        ArtefactError: damaged, not written by sfumato, or of a kind without a device side.
+        ConfigError: an unknown or missing side; or the table of another code.
     """
     if side not in SIDES:
         raise ConfigError(f"no side {side!r}: {did_you_mean(side, SIDES)}")
@@ -104,7 +104,7 @@ def read(artefact: str, side: str = "device", table: Table | None = None) -> Sid
     if kind not in _DEVICES:
         first, second, third = _DEVICES
         raise ArtefactError(
-            f"{artefact}: is a {kind!r}, and what can be exported is a {first!r}, a {second!r} or a {third!r}"
+            f"{artefact}: is a {kind!r}, and only a {first!r}, a {second!r} or a {third!r} can be exported"
         )
     if table is not None:
         if kind != codes.KIND or not isinstance(table, AnswerTable):
@@ -129,7 +129,7 @@ def _mask(artefact: str) -> Side:
         part="mask",
         shape=masker.shape,
         network=masker.network,
-        bytes=-(-height * width // 8) + channels * count,  # as Release.packed has it
+        bytes=-(-height * width // 8) + channels * count,  # as in Release.packed
         card={"keep": masker.keep, "pixels": count, "noise": "none: a mask has none"},
         graph=lambda: graphs.mask_graph(masker),
         compare=lambda written, check: _compare_masks(masker, count, written, check),
@@ -143,7 +143,7 @@ def _feature(artefact: str) -> Side:
     dimension = network.encoder.out_features
 
     def compare(written: Written, check: Tensor) -> Difference:
-        """In 8 bits, also by the decisions of the artefact's own cloud side."""
+        """Compare numbers; in 8 bits, also the decisions of the artefact's own cloud side."""
         numbers, expected = _run(written.file, check)["feature"], _numbers(network, check)
         if not written.int8:
             return Difference(_largest(numbers, expected))
@@ -193,10 +193,10 @@ def _code(artefact: str) -> Side:
     bits, dimension = encoder.bits, encoder.dimension
 
     def compare(written: Written, check: Tensor) -> Difference:
-        """Of bits, also by the share of them that turn.
+        """Compare numbers; for bits, also the share of them that flip.
 
-        Where two numbers have other signs, 0 lies between them: both are as near to 0 as they are to each
-        other. So a bit turns only of a number that is within the difference, which is bounded, of 0.
+        Two numbers with different signs are as near to 0 as they are to each other. So a bit flips only if
+        its number is within the bounded difference of 0.
         """
         numbers, expected = _run(written.file, check)["numbers"], _numbers(encoder.network, check)
         turned = (signs(numbers) != signs(expected)).double().mean()
@@ -207,7 +207,7 @@ def _code(artefact: str) -> Side:
         part=f"code of {dimension} {'numbers' if bits is None else 'bits'}",
         shape=encoder.shape,
         network=encoder.network,
-        bytes=4 * dimension if bits is None else -(-bits // 8),  # as packed has them
+        bytes=4 * dimension if bits is None else -(-bits // 8),  # as packed
         card={
             "numbers" if bits is None else "bits": dimension,
             "release": "the numbers" if bits is None else "which numbers are above 0, and not the numbers",
@@ -220,7 +220,7 @@ def _code(artefact: str) -> Side:
 
 
 def _answers(artefact: str, table: AnswerTable) -> Side:
-    """A code with the answers to it: nothing of the image leaves the graph but its class."""
+    """Read a code with its answers: only the class of the image leaves the graph."""
     encoder, said = codes.load_encoder(artefact), table.header
     if said.made_of != artefact_digest(artefact) or said.bits != encoder.bits:
         raise ConfigError(
@@ -228,7 +228,7 @@ def _answers(artefact: str, table: AnswerTable) -> Side:
         )
 
     def compare(written: Written, check: Tensor) -> Difference:
-        """Of numbers, and the share of equal answers.
+        """Compare numbers, and the share of equal answers.
 
         Raises ArtefactError if an answer is not that of its code.
         """
@@ -240,7 +240,7 @@ def _answers(artefact: str, table: AnswerTable) -> Side:
             for row, none in zip(outputs["class"].tolist(), outputs["none_of_these"].tolist(), strict=True)
         ]
         if made != answers[0]:
-            raise ArtefactError(f"{artefact}: onnxruntime looks up other answers than are in the table")
+            raise ArtefactError(f"{artefact}: onnxruntime gives other answers than the table")
         same = sum(one == other for one, other in zip(*answers, strict=True)) / len(made)
         return Difference(_largest(numbers, expected), decisions=same)
 
@@ -272,9 +272,9 @@ _DEVICES: Mapping[str, Callable[[str], Side]] = {
 
 
 def _compare_masks(masker: Masker, count: int, written: Written, check: Tensor) -> Difference:
-    """Of scores; and the share of pixels that are chosen otherwise.
+    """Compare scores, and the share of pixels chosen differently.
 
-    Raises ArtefactError where the file shows another number of pixels, or other values.
+    Raises ArtefactError if the file shows another number of pixels, or other values.
     """
     expected = pixel_scores(masker.network, check)
     scores = _run(written.model.SerializeToString(), check)[SCORES]
@@ -282,21 +282,21 @@ def _compare_masks(masker: Masker, count: int, written: Written, check: Tensor) 
     values, shown = release["values"], release["shown"]
     if (shown.sum((1, 2, 3)) != count).any() or not torch.equal(values, check * shown):
         raise ArtefactError(
-            f"onnxruntime does not show exactly {count} pixels as they are: nothing was written"
+            f"onnxruntime does not show exactly {count} unchanged pixels: nothing was written"
         )
     _, chosen = reveal(check, expected, count=count)
     return Difference(_largest(scores, expected), pixels=float((shown != chosen).double().mean()))
 
 
 def _compare_logits(model: FeatureModel, written: Written, numbers: Tensor) -> Difference:
-    """Of logits; and the share of equal class decisions."""
+    """Compare logits, and the share of equal class decisions."""
     logits = session(written.file).run(graphs.logit_names(model), {"feature": numbers.numpy()})
     ours, theirs = list(map(torch.from_numpy, logits)), list(model.attributes(numbers).values())
     return Difference(_largest(torch.cat(ours, 1), torch.cat(theirs, 1)), decisions=_agreement(ours, theirs))
 
 
 def _run(model: bytes, images: Tensor) -> dict[str, Tensor]:
-    """Each output of a device's graph, for (N, C, H, W) images that go through it one by one."""
+    """Run a device's graph on (N, C, H, W) images one by one; return each output."""
     opened = session(model)
     outputs = [output.name for output in opened.get_outputs()]
     rows = [opened.run(outputs, {"images": image.numpy()}) for image in images.split(1)]
@@ -309,16 +309,16 @@ def _run(model: bytes, images: Tensor) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _numbers(network: nn.Module, images: Tensor) -> Tensor:
-    """(N, d), as a release has them without noise: each image by itself."""
+    """Compute the (N, d) numbers of a release without noise, each image by itself."""
     return torch.cat([network(to_float(image)) for image in images.split(1)])
 
 
 def _largest(ours: Tensor, theirs: Tensor) -> float:
-    """The largest difference; NaN where there is one."""
+    """Return the largest difference; NaN if there is a NaN."""
     return float((ours.double() - theirs.double()).abs().max())
 
 
 def _agreement(ours: list[Tensor], theirs: list[Tensor]) -> float:
-    """The share of class decisions, over images and targets, that two sets of logits lead to alike."""
+    """Return the share of equal class decisions of two sets of logits, over images and targets."""
     same = [a.argmax(1) == b.argmax(1) for a, b in zip(ours, theirs, strict=True)]
     return float(torch.stack(same).double().mean())

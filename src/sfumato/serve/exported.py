@@ -98,8 +98,7 @@ def export(served: Served, destination: str | os.PathLike[str], *, check: "Image
         served: from models.load.
         destination: the file, whose name ends with ".onnx".
         check: (N, C, H, W) uint8, at least one, of the model's shape. They are released with seeded noise,
-            and
-            stay here.
+            and stay here.
 
     Raises:
         ArtefactError: the model cannot be exported: see obstacle; or the graph computes something else.

@@ -1,4 +1,4 @@
-"""What a gallery of enrolled classes gives away of who and which photographs are in it."""
+"""The leaks of a gallery of enrolled classes: its people and its photographs."""
 
 from sfumato.audits.gallery.audit import audit_gallery
 from sfumato.audits.gallery.measure import Embedded, GalleryAuditConfig, Measured, measure

@@ -1,4 +1,4 @@
-"""The audit of a gallery: which photographs are chosen, and what the findings say."""
+"""The audit of a gallery: the choice of photographs, and the findings."""
 
 from collections.abc import Callable
 from statistics import NormalDist
@@ -13,14 +13,14 @@ from sfumato.dp.private_mean import mean_guarantee, sigma_for
 from sfumato.errors import DataError
 
 Embed = Callable[[Tensor], Tensor]
-"""(N, C, H, W) uint8 originals -> (N, D) embeddings of releases of them, with fresh noise at each call."""
+"""Maps (N, C, H, W) uint8 originals to (N, D) embeddings of releases, with fresh noise at each call."""
 
 _NORMAL = NormalDist()
 _USUAL = GalleryAuditConfig()
 _RATES = (0.001, 0.01)
-_FEW = 0.01  # of false alarms, of which sentences speak
-_CLEARLY = 2  # times as many as false alarms: less may be luck, since photographs of a person are alike
-_RELEASES = 8  # of each photograph, where releases differ
+_FEW = 0.01  # the share of false alarms in sentences
+_CLEARLY = 2  # times the share of false alarms: less may be luck, since photographs of a person are alike
+_RELEASES = 8  # of each photograph, if releases differ
 _QUESTIONS = {"photograph": "Which photographs were enrolled", "person": "Who is enrolled at all"}
 
 
@@ -36,37 +36,37 @@ def audit_gallery(
     config: GalleryAuditConfig = _USUAL,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Say which photographs, and which people, are identified from prototypes and from answers.
+    """Report the photographs and people that can be identified from prototypes and from answers.
 
     Args:
-        embed: what the device and the service make of images; see Embed.
-        images: (N, C, H, W) uint8, of people on whom the model was not trained.
-        codes: (N,) int64, who is on each.
-        public: (M, C, H, W) uint8 of other people, whom nobody protects: with these it is measured what
-            noise on prototypes takes off. Embeddings are clipped to the median norm of the public ones,
-            about their mean.
-        estimate: what makes prototypes of means of K shots, for codes; None: they are means.
-        table: whether devices look up in a table of all answers, as they may of at most 16 bits.
-        subject: what is audited, in words.
-        config: what is enrolled, and how hard is looked.
-        progress: called with the numbers of parts that are done and planned.
+        embed: embeds images like the device and the service; see Embed.
+        images: (N, C, H, W) uint8, of people who are not in the model's training.
+        codes: (N,) int64, the person on each.
+        public: (M, C, H, W) uint8 of other people, who need no protection: used to measure the effect of
+            noise on prototypes. Embeddings are clipped to the median norm of the public ones, about their
+            mean.
+        estimate: turns means of K shots into prototypes, for codes; None: prototypes are means.
+        table: whether devices have a table of all answers, possible for at most 16 bits.
+        subject: the audited object, in words.
+        config: the enrolment, and the effort of the audit.
+        progress: called with the numbers of parts done and planned.
 
     Raises:
-        DataError: fewer than four people have so many photographs.
+        DataError: fewer than four people have enough photographs.
     """
     parts = 2 + (len(config.epsilons) if public is not None else 0)
     report = progress or (lambda done, planned: None)
     report(0, parts)
-    embedded = _embedded(embed, images, codes, config)
+    embedded = _embed_people(embed, images, codes, config)
     report(1, parts)
     plain = measure(embedded, config, estimate=estimate, table=table)
     report(2, parts)
     judgements = {key: judge(*found, at=_RATES) for key, found in plain.found.items()}
     findings = [
-        _identified(question, judgements, plain, len(embedded.asked), config) for question in _QUESTIONS
+        _identify(question, judgements, plain, len(embedded.asked), config) for question in _QUESTIONS
     ]
     if public is not None:
-        findings.append(_noise(embedded, _embedded_all(embed, public), plain, config, report, parts))
+        findings.append(_noise(embedded, _embed_all(embed, public), plain, config, report, parts))
     return Report(
         audit="gallery",
         subject=f"{subject}, {len(embedded.asked)} classes of {config.shot} shots",
@@ -85,33 +85,33 @@ _LIMITS = (
 )
 
 
-def _embedded(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig) -> Embedded:
-    """Of people who have enough photographs; of several releases, where they differ."""
+def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig) -> Embedded:
+    """Embed people with enough photographs; in several releases, if they differ."""
     rows = by_person(torch.arange(len(codes))[:, None], codes, photographs=config.photographs)[..., 0]
     if len(rows) < 4:
         raise DataError(
-            f"{len(rows)} people have {config.photographs} photographs; a gallery of at least 4 is audited: "
-            "ask for fewer of each"
+            f"{len(rows)} people have {config.photographs} photographs; an audit needs a gallery of at least "
+            "4: ask for fewer photographs"
         )
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(config.seed))
     rows = rows[order[: config.people]]
     flat = images[rows.flatten()]
-    asked = _embedded_all(embed, flat)
-    again = _embedded_all(embed, flat)
+    asked = _embed_all(embed, flat)
+    again = _embed_all(embed, flat)
     if torch.allclose(asked, again, rtol=1e-4, atol=1e-6):
         releases = asked[None]
     else:
-        others = [_embedded_all(embed, flat) for _ in range(min(_RELEASES, config.galleries) - 1)]
+        others = [_embed_all(embed, flat) for _ in range(min(_RELEASES, config.galleries) - 1)]
         releases = torch.stack([again, *others])
     return Embedded(asked.unflatten(0, rows.shape), releases.unflatten(1, rows.shape))
 
 
-def _embedded_all(embed: Embed, images: Tensor, batch: int = 256) -> Tensor:
+def _embed_all(embed: Embed, images: Tensor, batch: int = 256) -> Tensor:
     return torch.cat([embed(part).flatten(1) for part in images.split(batch)]).double()
 
 
-def _seen(config: GalleryAuditConfig) -> dict[str, str]:
-    """View -> what the adversary sees, in words."""
+def _describe_views(config: GalleryAuditConfig) -> dict[str, str]:
+    """Map each view to its description."""
     words = (
         "the prototypes, stored or on devices",
         "answers with probability and distance",
@@ -126,7 +126,7 @@ def _leaks(judgement: Membership) -> bool:
     return judgement.rates[_FEW][1] > _CLEARLY * _FEW
 
 
-def _identified(
+def _identify(
     question: str,
     judgements: dict[tuple[str, str], Membership],
     plain: Measured,
@@ -134,7 +134,7 @@ def _identified(
     config: GalleryAuditConfig,
 ) -> Finding:
     of_question = {
-        view: judgements[question, view] for view in _seen(config) if (question, view) in judgements
+        view: judgements[question, view] for view in _describe_views(config) if (question, view) in judgements
     }
     stored, answers, label = (of_question[view].rates[_FEW][0] for view in ("stored", "full", "label"))
     what = "photographs" if question == "photograph" else "people"
@@ -156,7 +156,7 @@ def _identified(
                     f"{of_question[view].rates[_RATES[0]][0]:.1%}",
                     f"{of_question[view].auc:.3f}",
                 )
-                for view, words in _seen(config).items()
+                for view, words in _describe_views(config).items()
                 if view in of_question
             ),
             f"The gallery itself names {plain.accuracy:.1%} of other photographs correctly (chance "
@@ -185,7 +185,7 @@ def _noise(
     report: Callable[[int, int], None],
     parts: int,
 ) -> Finding:
-    """What noise on prototypes would prove, take off and cost."""
+    """Report what noise on prototypes would prove, reduce and cost."""
     middle = public.mean(0)
     norm = (public - middle).norm(dim=1).median().item()
     centred = Embedded(embedded.asked - middle, embedded.enrolled - middle)

@@ -1,4 +1,4 @@
-"""Galleries drawn from photographs that are at hand, each attacked by all the others."""
+"""Galleries drawn from available photographs, each attacked with all others as shadows."""
 
 import math
 from collections.abc import Callable
@@ -22,25 +22,25 @@ from sfumato.dp.private_mean import noisy_means
 from sfumato.errors import ConfigError
 
 Estimate = Callable[[Tensor], Tensor]
-"""(P, D) means of the shots of each class -> the prototypes that answers are made of."""
+"""Maps (P, D) means of the shots of each class to the prototypes used for answers."""
 
-_HALF = 0.5  # of the people are enrolled, where that is the question
+_HALF = 0.5  # of the people are enrolled, for the question of enrolment
 
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryAuditConfig:
-    """What is enrolled, and how hard is looked.
+    """The enrolment, and the effort of the audit.
 
     Attributes:
-        shot: K, photographs that are enrolled of each class.
-        photographs: n, of each class at hand; who has fewer is left out.
-        known: q of these are never enrolled where it is asked who is in the gallery at all.
-        people: at most so many classes.
-        galleries: G, how many are drawn; each is attacked with the others as its shadows.
-        attacked: how many of them are attacked.
-        step: to which the probabilities of a service with `--confidence rounded` are rounded.
+        shot: K, enrolled photographs of each class.
+        photographs: n, available photographs of each class; people with fewer are left out.
+        known: q, of these never enrolled, for the question of who is in the gallery.
+        people: the most classes.
+        galleries: G, the number drawn; each is attacked with the others as its shadows.
+        attacked: the number of them attacked.
+        step: the rounding of probabilities in a service with `--confidence rounded`.
         epsilons, delta: of noise on prototypes, for the replacement of one shot.
-        seed: of the people, of what is enrolled, and of the noise.
+        seed: for the people, the enrolment and the noise.
     """
 
     shot: int = 5
@@ -77,9 +77,9 @@ class Embedded:
     """Embeddings of n photographs of P people.
 
     Attributes:
-        asked: (P, n, D), as they are asked about.
-        enrolled: (R, P, n, D), as they were enrolled, in R releases of each: the noise of a protection is
-            not that of the question. Equal to `asked`, with R = 1, where a protection has none.
+        asked: (P, n, D), for queries.
+        enrolled: (R, P, n, D), for enrolment, in R releases of each: a protection's noise in enrolment
+            differs from that in queries. Equal to `asked`, with R = 1, if a protection has no noise.
     """
 
     asked: Tensor
@@ -88,12 +88,12 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one draw of galleries gave.
+    """The results of one draw of galleries.
 
     Attributes:
         accuracy: of the gallery, on photographs that are not enrolled.
-        found: (question, view) -> the log-likelihood ratios of what was asked, and who was a member; the
-            questions are "photograph" (was it a shot?) and "person" (are they enrolled at all?).
+        found: maps (question, view) to the log-likelihood ratios and the members; the questions are
+            "photograph" (was it a shot?) and "person" (are they enrolled at all?).
     """
 
     accuracy: float
@@ -114,9 +114,9 @@ def measure(
         embedded: the photographs.
         config: see GalleryAuditConfig; `people` and `photographs` are those of `embedded` here.
         noise: the clipping norm and the standard deviation of noise on prototypes. With it the views are
-            "stored" and "full", which noise is against.
+            "stored" and "full", the targets of noise.
         estimate: for codes; None: the prototypes are means.
-        table: whether devices are given the answers to all codes.
+        table: whether devices get the answers to all codes.
     """
     people, photographs = embedded.asked.shape[:2]
     views = (*VIEWS, *([TABLE] if table else [])) if noise is None else ("stored", "full")
@@ -153,7 +153,7 @@ def measure(
 
 
 def _means(enrolled: Tensor, drawn: Galleries, noise: tuple[float, float] | None, seed: int) -> Tensor:
-    """(G, P, D), each gallery of its own release."""
+    """Compute prototypes (G, P, D), each gallery from its own release."""
     people = torch.arange(enrolled.shape[1])[None, :, None]
     if noise is not None:
         releases = (torch.arange(len(drawn.shots)) % len(enrolled))[:, None, None]
@@ -170,7 +170,7 @@ def _means(enrolled: Tensor, drawn: Galleries, noise: tuple[float, float] | None
 
 
 def _answering(means: Tensor, drawn: Galleries, estimate: Estimate | None) -> Tensor:
-    """The prototypes of answers: of each gallery by itself, of those who are enrolled in it."""
+    """Compute the prototypes for answers: in each gallery, of the people enrolled in it."""
     if estimate is None:
         return means
     prototypes = means.clone()

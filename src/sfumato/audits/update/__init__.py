@@ -1,4 +1,4 @@
-"""What the update of a federated client gives away, to a server that does no more than read it."""
+"""The leaks of a federated client's update to a server that only reads it."""
 
 from sfumato.audits.update.audit import audit_update
 from sfumato.audits.update.case import Case, Truth, UpdateAuditConfig

@@ -1,4 +1,4 @@
-"""The audit of an update: its parts in their order, and the sentence at its head."""
+"""The audit of an update: its parts, and its first sentence."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,9 +8,9 @@ from sfumato.attack.updates import Update
 from sfumato.attack.updates.precision import significant_bits
 from sfumato.audits.findings import Finding, Report
 from sfumato.audits.update.case import Case, Truth, UpdateAuditConfig
-from sfumato.audits.update.proof import bounded
-from sfumato.audits.update.reading import exact, labels, malicious
-from sfumato.audits.update.search import searched
+from sfumato.audits.update.proof import report_bound
+from sfumato.audits.update.reading import report_exact, report_labels, report_malicious
+from sfumato.audits.update.search import report_search
 from sfumato.errors import DataError
 
 _NOTHING_KNOWN, _USUAL = Truth(), UpdateAuditConfig()
@@ -26,20 +26,20 @@ def audit_update(
     config: UpdateAuditConfig = _USUAL,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Say what a server reads from one update: labels, images, and what bounds it.
+    """Report what a server can read from one update: labels, images, and their bounds.
 
     Args:
-        model: (N, C, H, W) float images -> logits, in the mode in which the client trains, trained with
-            cross-entropy. Left as it is. Where the update has parameters before it, these count.
+        model: (N, C, H, W) float images -> logits, in the client's training mode, trained with cross-entropy.
+            It is not changed. Parameters before the update, if it has them, replace its own.
         update: see attack.updates.
         shape: (C, H, W) of an image.
-        subject: what is audited, in words.
-        truth: the images and labels behind the update, where they are at hand.
-        config: how hard is looked.
+        subject: the audited object, in words.
+        truth: the images and labels behind the update, if available.
+        config: the effort.
         progress: called after each step of the search with the numbers done and planned.
 
     Raises:
-        DataError: an update of another model, or a truth of other images.
+        DataError: the update is of another model, or the truth has other images.
     """
     images = truth.images
     if images is not None and (images.shape[1:] != shape or len(images) != update.training.images):
@@ -49,10 +49,10 @@ def audit_update(
         )
     fitted, update = update.fit(model)
     case = Case(fitted, update, shape, truth, config, progress)
-    findings = [labels(case), *malicious(case), exact(case)]
+    findings = [report_labels(case), *report_malicious(case), report_exact(case)]
     if config.search_steps:
-        findings.append(searched(case))
-    findings.append(bounded(case))
+        findings.append(report_search(case))
+    findings.append(report_bound(case))
     return Report(
         audit="update",
         subject=subject,

@@ -1,4 +1,4 @@
-"""What is audited: an update, what the auditor knows of it, and how hard is looked."""
+"""The subject of the audit: an update, the auditor's knowledge, and the effort."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from sfumato.attack import label_inference
 from sfumato.attack.updates import Update
 from sfumato.errors import ConfigError
 
-_STAND_INS = 256  # images that label inference looks at
+_STAND_INS = 256  # images for label inference
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateAuditConfig:
-    """How hard is looked.
+    """The effort of the audit.
 
     Attributes:
         search_steps: of the search for images; 0: no search.
-        restarts: of it, from different starts.
-        total_variation: how smooth it wants images to be; of images of 32x32 pixels 1e-2 does well.
+        restarts: of the search, from different starts.
+        total_variation: the weight of smooth images; 1e-2 works for images of 32x32 pixels.
         draws: of SPEAR.
         seed: of the search and the draws.
     """
@@ -39,11 +39,11 @@ class UpdateAuditConfig:
 
 @dataclass(frozen=True)
 class Truth:
-    """What the auditor knows and the adversary does not: by it the report is judged, and by nothing else.
+    """The auditor's knowledge, which the adversary lacks; it only judges the report.
 
     Attributes:
-        images: (N, C, H, W) float in [0, 1]; None: not at hand.
-        labels: (N,) int64; None: not at hand.
+        images: (N, C, H, W) float in [0, 1]; None: unknown.
+        labels: (N,) int64; None: unknown.
     """
 
     images: Tensor | None = None
@@ -52,7 +52,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Case:
-    """All that the parts of the audit look at."""
+    """The shared input of the audit's parts."""
 
     model: nn.Module
     update: Update
@@ -63,7 +63,7 @@ class Case:
 
 
 def label_counts(case: Case) -> Tensor:
-    """(classes,) int64, how many images of each class are read. Raises as label_inference.counts does."""
+    """Infer the (classes,) int64 numbers of images by class. Raises as label_inference.counts."""
     training = case.update.training
     return label_inference.counts(
         case.model,

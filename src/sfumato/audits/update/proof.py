@@ -1,4 +1,4 @@
-"""What noise proves of an update, for every adversary."""
+"""The guarantee of an update's noise, against every adversary."""
 
 import math
 
@@ -9,12 +9,12 @@ from sfumato.dp.naming import gaussian
 _PRIORS = (10, 100, 1_000, 1_000_000)
 
 
-def bounded(case: Case) -> Finding:
-    """What noise proves, for every adversary.
+def report_bound(case: Case) -> Finding:
+    """Report the guarantee of noise against every adversary.
 
-    Reconstruction robustness, Hayes, Mahloujifar & Balle 2023, Theorem 2: whoever comes near enough to an
-    image with a chance of κ before they see the update, does so with at most Φ(Φ⁻¹(κ) + √T/σ) after it, for
-    T steps of DP-SGD of which each may see the image. Sampling of batches would make it smaller.
+    Reconstruction robustness, Hayes, Mahloujifar & Balle 2023, Theorem 2: an adversary who comes near enough
+    to an image with chance κ before they see the update, does so with at most Φ(Φ⁻¹(κ) + √T/σ) after it, for
+    T steps of DP-SGD that may each see the image. Sampling of batches would reduce it.
     """
     noise, title = case.update.noise, "What noise bounds"
     if noise is None:

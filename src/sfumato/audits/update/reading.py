@@ -1,4 +1,4 @@
-"""What is read from an update without a search: labels, and images exactly."""
+"""Reading an update without a search: labels, and exact images."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from sfumato.attack.first_layer import first_linear
 from sfumato.attack.updates.precision import rounding
 from sfumato.audits.findings import Finding, Table
 from sfumato.audits.update.case import Case, label_counts
-from sfumato.audits.update.search import pictured
+from sfumato.audits.update.search import report_images
 from sfumato.errors import DataError, SfumatoError
 
 
-def labels(case: Case) -> Finding:
-    """Which classes were in the batch."""
+def report_labels(case: Case) -> Finding:
+    """Report the classes of the batch."""
     training, known = case.update.training, case.truth.labels
     title = "Labels"
     try:
@@ -32,7 +32,7 @@ def labels(case: Case) -> Finding:
         figures["right"] = agreeing
         mostly = 2 * agreeing > training.images
     negative = int((label_inference.slopes(case.model, case.update.change) < 0).sum())
-    # Of one image, unmixed labels and cross-entropy make one negative slope, and so do most other losses.
+    # One image with an unmixed label gives one negative slope by cross-entropy and most other losses.
     certain = training.images == training.steps == negative == 1 and case.update.noise is None
     return Finding(
         name="labels",
@@ -48,8 +48,8 @@ def labels(case: Case) -> Finding:
     )
 
 
-def malicious(case: Case) -> list[Finding]:
-    """A server that does more than read: it made the model so that images come back."""
+def report_malicious(case: Case) -> list[Finding]:
+    """Report a server that does more than read: its model was made to reveal images."""
     suspect = imprint.detect(case.model)
     if suspect is None:
         return []
@@ -67,8 +67,8 @@ def malicious(case: Case) -> list[Finding]:
     ]
 
 
-def exact(case: Case) -> Finding:
-    """Images that come back by algebra: from an imprint layer, or by SPEAR."""
+def report_exact(case: Case) -> Finding:
+    """Report images recovered by algebra: from an imprint layer, or by SPEAR."""
     title = "Images that come back exactly"
     try:
         found, how = read_exactly(case)
@@ -77,15 +77,15 @@ def exact(case: Case) -> Finding:
     sentence = f"{len(found)} images are read from {how}, pixel by pixel and without a search."
     if len(found) != (stated := case.update.training.images):
         sentence += f" {stated} were stated: the client trained on others as well, or some left no trace."
-    return pictured("exact", title, sentence, found, case.truth.images, leaks=True)
+    return report_images("exact", title, sentence, found, case.truth.images, leaks=True)
 
 
 def read_exactly(case: Case) -> tuple[Tensor, str]:
-    """The images behind a gradient by algebra, (N, C, H, W) float, and from what they were read.
+    """Recover images by algebra, (N, C, H, W) float, and name their source.
 
     Raises:
-        DataError: the update is not a gradient, or images that match it were not found.
-        ConfigError: the model begins with no layer that can be read.
+        DataError: the update is not a gradient, or no matching images were found.
+        ConfigError: the first layer of the model cannot be read.
     """
     gradient = case.update.gradient
     if gradient is None:

@@ -1,4 +1,4 @@
-"""Images that a search finds behind an update, and how images that came back are judged."""
+"""The search for images behind an update, and the judgement of recovered images."""
 
 import math
 from dataclasses import replace
@@ -19,14 +19,14 @@ from sfumato.audits.update.case import Case, label_counts
 from sfumato.errors import SfumatoError
 from sfumato.images import to_uint8
 
-CAME_BACK = 20.0  # dB of PSNR, from which an image counts as having come back
+CAME_BACK = 20.0  # dB of PSNR from which an image counts as recovered
 _SHOWN = 6  # pictures a row
-_MOST_DECIBELS = 200.0  # of images that are equal: JSON has no infinity
-_SMALLEST = 11  # pixels a side, of SSIM
+_MOST_DECIBELS = 200.0  # for equal images: JSON has no infinity
+_SMALLEST = 11  # pixels a side, for SSIM
 
 
-def searched(case: Case) -> Finding:
-    """Images that come back by optimisation."""
+def report_search(case: Case) -> Finding:
+    """Report images recovered by optimisation."""
     title = "Images that come back by a search"
     config = replace(
         INVERTING_GRADIENTS,
@@ -35,26 +35,26 @@ def searched(case: Case) -> Finding:
         total_variation=case.config.total_variation,
     )
     try:
-        found = rebuilt(case, config)
+        found = rebuild(case, config)
     except SfumatoError as error:
         return Finding(name="search", title=title, verdict="not shown", sentence=f"None came back: {error}.")
     sentence = (
         f"A search of {config.steps:,} steps found images whose update differs from the client's by "
         f"{found.cost:.3g} (1 less the cosine; 0 is the same update)."
     )
-    finding = pictured("search", title, sentence, found.images, case.truth.images, leaks=False)
+    finding = report_images("search", title, sentence, found.images, case.truth.images, leaks=False)
     return replace(finding, figures={**finding.figures, "cost": found.cost, "steps": config.steps})
 
 
-def rebuilt(case: Case, config: InversionConfig) -> Inversion:
-    """What one attack rebuilds of an update, as whoever knows how the client trained.
+def rebuild(case: Case, config: InversionConfig) -> Inversion:
+    """Rebuild the images of an update by one attack, knowing the client's training.
 
-    Labels are those of the truth where it has any; else they are read from the last layer, and where that
-    does not tell them, looked for with the images.
+    Labels are those of the truth, if known; else they are inferred from the last layer, or, if that fails,
+    optimised with the images.
 
     Args:
         case: the update fitted to its model.
-        config: of the attack; its `labels` give way to what is known.
+        config: of the attack; its `labels` are replaced as above.
 
     Raises:
         DataError, ConfigError: see gradient_inversion.invert.
@@ -96,10 +96,10 @@ def _tells_labels(case: Case) -> bool:
     return True
 
 
-def pictured(
+def report_images(
     name: str, title: str, sentence: str, found: Tensor, truth: Tensor | None, *, leaks: bool
 ) -> Finding:
-    """Images that came back, beside the originals where these are known, and how near they are."""
+    """Show recovered images next to known originals, and measure their similarity."""
     if truth is None or len(truth) != len(found):
         shown = tuple(_row(found[:_SHOWN], "came back"))
         judged = (
@@ -137,7 +137,7 @@ def pictured(
 
 
 def _row(batch: Tensor, words: str) -> list[Picture]:
-    """Pictures of (N, C, H, W) floats; none where images have neither one channel nor three."""
+    """Make pictures of (N, C, H, W) floats; none for images without one or three channels."""
     if batch.shape[1] not in (1, 3):
         return []
     return [Picture(image, words) for image in to_uint8(batch.float().clamp(0, 1))]

@@ -48,7 +48,7 @@ def invert(
     from sfumato.attack import gradient_inversion as method
     from sfumato.attack.updates import load
     from sfumato.audits.update import Case, UpdateAuditConfig
-    from sfumato.audits.update.search import rebuilt
+    from sfumato.audits.update.search import rebuild
     from sfumato.base.settings import check_settings, parse_overrides
     from sfumato.errors import ConfigError, did_you_mean
 
@@ -81,7 +81,7 @@ def invert(
             progress.update(task, completed=done, total=total)
 
         case = Case(fitted, sent, sizes, known, UpdateAuditConfig(seed=seed), on_step)
-        found = rebuilt(case, config)
+        found = rebuild(case, config)
     words = (
         f"{len(found.images)} images of classes {', '.join(map(str, found.labels.tolist()))}, whose "
         f"update lies {found.cost:.3g} from what was sent (0 is the same update)."

@@ -1,8 +1,7 @@
 """Demands: a service asks for a protection; the device chooses one, or a person accepts the demand.
 
 The chosen or accepted protection of each classifier of a service is pinned in the ledger, with the size of
-its
-images. A service that asks for something else later gets nothing.
+its images. A service that asks for something else later gets nothing.
 """
 
 import os

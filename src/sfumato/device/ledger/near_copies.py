@@ -2,9 +2,8 @@
 
 An index proposes images that may be copies, see fingerprints. Thumbnails then decide: every turn, shift and
 scale is tried, the best are refined, and the images are compared in detail. Another exposure of the same
-scene
-counts as another image unless little in it moved: in a copy, even the twentieth of the picture that differs
-most agrees. If a subject moves by a tenth of the side, half of the frames count as copies.
+scene counts as another image unless little in it moved: in a copy, even the twentieth of the picture that
+differs most agrees. If a subject moves by a tenth of the side, half of the frames count as copies.
 
 This guards people who forget, and stops servers that ask for variants of an image. It does not stop people
 who

@@ -12,12 +12,10 @@ class Store(Keys, Classifiers, Search):
     requests that were drawn for them, see `take`.
 
     Any number of threads and processes may use the same store, and each sees at once what another enrolled.
-    If
-    the database went away, the next call connects again: nothing has to be reopened after StoreError.
+    If the database went away, the next call connects again: nothing has to be reopened after StoreError.
 
     Methods raise StoreError, with the cure, if the database cannot be used; and NotFoundError for objects
-    that
-    the tenant does not have, whether they do not exist or belong to another tenant.
+    that the tenant does not have, whether they do not exist or belong to another tenant.
     """
 
     # Its parts are base classes, against the habit of this house: each is complete by itself, they share one

@@ -1,9 +1,8 @@
 """A fast path for plain questions, which arrive thousands of times a second.
 
 FastAPI resolves the route, the dependencies and the parameters of every request again, which takes longer
-than
-an answer of a small model. This module parses a plain question, with the usual few parameters; FastAPI gets
-all others, with all its refusals. Both call the same function after the same check of the key.
+than an answer of a small model. This module parses a plain question, with the usual few parameters; FastAPI
+gets all others, with all its refusals. Both call the same function after the same check of the key.
 """
 
 import re

@@ -19,8 +19,8 @@ router = APIRouter(responses=problems.RESPONSES)
 async def forget_everything(key: Admin, service: Serving) -> Forgotten:
     """Forget every classifier and example of your tenant. Needs the role `admin`.
 
-    The answer says how many examples were forgotten. The keys and the audit log stay,
-    but the log names no class any more.
+    The answer says how many examples were forgotten. The keys and the audit log stay, but the log names no
+    class any more.
     """
     return await in_thread(lambda: service.store.forget_everything(key.tenant, by=key))
 
