@@ -123,8 +123,8 @@ def test_a_claim_ends_with_the_process_that_had_it(tmp_path):
     script = f"""
 import time
 from pathlib import Path
-from sfumato.base.files import claimed
-with claimed(Path({str(path)!r})):
+from sfumato.base.files import claim
+with claim(Path({str(path)!r})):
     print("claimed", flush=True)
     time.sleep(60)
 """

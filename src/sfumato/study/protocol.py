@@ -96,20 +96,20 @@ class Rebuilder:
 
 def learner_of(name: str) -> Learner:
     """Who trains and tests a learner of the vocabulary."""
-    return _made(f"learner {name!r}", LEARNERS[name].method, Learner)
+    return _resolve(f"learner {name!r}", LEARNERS[name].method, Learner)
 
 
 def attack_of(name: str) -> Attack:
     """Who makes an attack of the vocabulary."""
-    return _made(f"adversary {name!r}", ATTACKS[name].method, Attack)
+    return _resolve(f"adversary {name!r}", ATTACKS[name].method, Attack)
 
 
 def rebuilder_of(name: str) -> Rebuilder:
     """Who makes a reconstruction of the vocabulary."""
-    return _made(f"reconstruction {name!r}", RECONSTRUCTIONS[name].method, Rebuilder)
+    return _resolve(f"reconstruction {name!r}", RECONSTRUCTIONS[name].method, Rebuilder)
 
 
-def _made(what: str, method: object, kind: type[_Method]) -> _Method:
+def _resolve(what: str, method: object, kind: type[_Method]) -> _Method:
     made = load(method) if isinstance(method, str) else method
     if not isinstance(made, kind):
         raise ConfigError(

@@ -386,3 +386,13 @@ def learner_in_words(name: str) -> str:
 def percent(value: float) -> str:
     """0.0614 -> "6.1%"."""
     return f"{100 * value:.1f}%"
+
+
+def is_repeated(study: Study) -> bool:
+    """Whether figures are over several seeds; folds, which have people of their own, count as one."""
+    return len(study["seeds"]) > 1 and not in_folds(study)
+
+
+def interval_in_words(study: Study) -> str:
+    """The words for the interval of a figure."""
+    return f"lowest and highest of {len(study['seeds'])} seeds" if is_repeated(study) else "95% interval"

@@ -16,7 +16,8 @@ from sfumato.study.choose.estimates import (
     clean_learner,
     episodic,
     guessing,
-    in_folds,
+    interval_in_words,
+    is_repeated,
     learner_in_words,
     missing,
     percent,
@@ -91,11 +92,12 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False, pi
     records = records if pictures else without_pictures(records)
     advice = recommend(study, records)
     environment.globals |= _known_to_all(study, records, advice)
-    made = [] if summary else [module.section(study, records) for module in SECTIONS]
+    made = [] if summary else [section(study, records) for section in SECTIONS]
     sections = [
-        (section, markupsafe.Markup(environment.get_template(f"{section.name}.html").render(section.values)))
+        (section, markupsafe.Markup(environment.get_template(f"{name}.html").render(section.values)))
         for section in made
         if section
+        for name in (section.template or section.name,)
     ]
     examples = _examples(study, records, advice)
     return environment.get_template("page.html").render(
@@ -118,7 +120,6 @@ def _examples(study: Study, records: Sequence[Record], advice: Recommendation) -
 
 def _known_to_all(study: Study, records: Sequence[Record], advice: Recommendation) -> dict[str, Any]:
     """What every template may show."""
-    several = len(study["seeds"]) > 1 and not in_folds(study)
     return {
         "study": study,
         "task": study["task"],
@@ -127,8 +128,8 @@ def _known_to_all(study: Study, records: Sequence[Record], advice: Recommendatio
         "attacked": bool(belonging(study, records, "attack")),
         "apart": bool(study["task"].get("secret_is_task")),
         "episodic": episodic(study),
-        "several": several,
-        "spread": f"lowest and highest of {len(study['seeds'])} seeds" if several else "95% interval",
+        "several": is_repeated(study),
+        "spread": interval_in_words(study),
     }
 
 

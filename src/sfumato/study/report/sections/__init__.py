@@ -1,6 +1,7 @@
-"""The sections of a report, a module each, and a template of the same name: in the order of the page.
+"""The sections of a report, in the order of the page.
 
-Each has `section(study, records)`, what its template shows; None where there is nothing to show.
+Each is a function of a study and its records; None if there is nothing to show. Sections of records are a
+paragraph or two and a table, by one template; those with charts or pictures are a module and a template each.
 """
 
 from sfumato.study.report.sections import (
@@ -9,36 +10,33 @@ from sfumato.study.report.sections import (
     frontier,
     gain,
     guarantees,
-    inference,
     made,
-    people,
+    of_records,
     pictures,
     reconstruction,
     risk,
     several,
-    stored,
     tables,
-    tells,
     training,
     transfer,
 )
 
 SECTIONS = (
-    frontier,
-    accuracy,
-    gain,
-    risk,
-    several,
-    inference,
-    stored,
-    reconstruction,
-    tells,
-    transfer,
-    pictures,
-    people,
-    embeddings,
-    guarantees,
-    training,
-    tables,
-    made,
+    frontier.section,
+    accuracy.section,
+    gain.section,
+    risk.section,
+    several.section,
+    of_records.inference,
+    of_records.stored,
+    reconstruction.section,
+    of_records.tells,
+    transfer.section,
+    pictures.section,
+    of_records.people,
+    embeddings.section,
+    guarantees.section,
+    training.section,
+    tables.section,
+    made.section,
 )

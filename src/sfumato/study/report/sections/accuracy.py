@@ -2,19 +2,25 @@
 
 from collections.abc import Sequence
 
-from sfumato.study.choose.estimates import Study, accuracies, episodic, studied_learners
+from sfumato.study.choose.estimates import (
+    Study,
+    accuracies,
+    episodic,
+    interval_in_words,
+    studied_learners,
+)
 from sfumato.study.records import Record
 from sfumato.study.report import charts
-from sfumato.study.report.sections.section import Section, legend
+from sfumato.study.report.sections.section import Column, RecordTable, Section, legend, show_estimate
 from sfumato.study.vocabulary import LEARNERS
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
     """A chart a family of several settings, and a table of all; None without accuracies."""
-    measured = accuracies(study, records)
-    if not measured:
+    rates = accuracies(study, records)
+    if not rates:
         return None
-    tested = {name for _, name in measured}
+    tested = {name for _, name in rates}
     learners = [LEARNERS[name] for name in studied_learners(study) if name in tested]
     panels = charts.accuracy_charts(study, records)
     drawn = {name for panel in panels for name in panel.series}
@@ -23,11 +29,22 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         ("clean images, clean learner", charts.CLEAN_LOOK),
         ("chance", charts.CHANCE_LOOK),
     ]
+    table = RecordTable(
+        "Table of accuracies",
+        f"Accuracy of every learner at every setting; small numbers are the {interval_in_words(study)} in "
+        "percent. A dash: not measured.",
+        [Column(learner.name) for learner in learners],
+        [
+            [
+                (spec, [show_estimate(rates.get((spec, learner.name))) for learner in learners])
+                for spec in study["protections"]
+                if any(spec == key for key, _ in rates)
+            ]
+        ],
+    )
     values = {
         "panels": panels,
-        "measured": measured,
-        "protections": [spec for spec in study["protections"] if any(spec == key for key, _ in measured)],
-        "learners": learners,
+        "table": table,
         # Others know all classes from training, and are spoken of apart.
         "models": [learner for learner in learners if not learner.knows_classes or not episodic(study)],
         "classifiers_beside": episodic(study) and "classifier" in study,

@@ -2,66 +2,28 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from sfumato.study.choose.estimates import Risk, Study, belonging, percent, risks
+from sfumato.study.choose.estimates import Risk, Study, belonging, interval_in_words, percent, risks
 from sfumato.study.records import Record
 from sfumato.study.report import charts
-from sfumato.study.report.sections.section import Section, legend
-from sfumato.study.vocabulary import ADVERSARY_LOOKS, ATTACKS, IMAGES, VIEWS, AttackWords, View, release_kind
-
-
-@dataclass(frozen=True)
-class Column:
-    """What is looked at, and the attacks on it that ran.
-
-    Attributes:
-        view: what is looked at.
-        heading: in words.
-        attacks: in the order of the vocabulary.
-        detected: whether it is recorded how often a detector found the faces.
-    """
-
-    view: View
-    heading: str
-    attacks: list[AttackWords]
-    detected: bool
-
-
-@dataclass(frozen=True)
-class Reidentification:
-    """The table of re-identification: a row a protection, a column an attack that ran.
-
-    Attributes:
-        columns: in the order of VIEWS.
-        risks: (protection, attack) -> its risk.
-        strongest: (protection, attack) of the strongest of each row; all of them where several are equal.
-        faces: (protection, view) -> the share of photographs on which the detector found a face.
-        chance: how often pure guessing is right, in words.
-    """
-
-    columns: list[Column]
-    risks: dict[tuple[str, str], Risk]
-    strongest: set[tuple[str, str]]
-    faces: dict[tuple[str, str], float]
-    chance: str
-
-    @property
-    def rising(self) -> bool:
-        """Whether a figure of the table is a lower bound."""
-        return any(risk.rising for risk in self.risks.values())
-
-    @property
-    def attacks(self) -> list[AttackWords]:
-        """The attacks that ran, view by view."""
-        return [attack for column in self.columns for attack in column.attacks]
+from sfumato.study.report.sections.section import (
+    DASH,
+    MARK,
+    Column,
+    RecordTable,
+    Section,
+    Value,
+    legend,
+    show_estimate,
+)
+from sfumato.study.vocabulary import ADVERSARY_LOOKS, ATTACKS, IMAGES, VIEWS, AttackWords, release_kind
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
     """A chart a family of several settings, and a table of all; None where no attack is recorded."""
-    table = _table(study, records)
-    if table is None:
+    named = risks(study, records)
+    if not named:
         return None
     panels = charts.risk_charts(study, records)
     drawn = {name for panel in panels for name in panel.series}
@@ -71,40 +33,75 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         ("chance", charts.CHANCE_LOOK),
     ]
     values = {
-        "table": table,
+        "tried": [attack for attacks in _by_view(named).values() for attack in attacks],
+        "table": _table(study, records, named),
         "panels": panels,
         "attack_legend": legend("attack", looks),
     }
     return Section("risk", "Re-identification", "Re-identification", values)
 
 
-def _table(study: Study, records: Sequence[Record]) -> Reidentification | None:
-    measured = risks(study, records)
-    if not measured:
-        return None
-    shares: dict[tuple[str, str], list[float]] = defaultdict(list)
+def _by_view(named: Mapping[tuple[str, str], Risk]) -> dict[str, list[AttackWords]]:
+    """The views that were attacked, each with its attacks, in the order of the vocabulary."""
+    tried = {attack for _, attack in named}
+    views = {
+        name: [attack for attack in ATTACKS.values() if attack.view == name and attack.name in tried]
+        for name in VIEWS
+    }
+    return {name: attacks for name, attacks in views.items() if attacks}
+
+
+def _table(study: Study, records: Sequence[Record], named: Mapping[tuple[str, str], Risk]) -> RecordTable:
+    """A row for each setting, a column for each attack, and one for faces that a detector found."""
+    faces: dict[tuple[str, str], list[float]] = defaultdict(list)
     for record in belonging(study, records, "attack"):
-        share = record.result.faces_found
-        if share is not None:
-            shares[record.cell.protection, ATTACKS[record.cell.attack or ""].view].append(share)
-    tops: dict[str, float] = defaultdict(float)
-    for (spec, _), risk in measured.items():
-        tops[spec] = max(tops[spec], risk.top1.value)
-    tried = {attack for _, attack in measured}
+        if record.result.faces_found is not None:
+            view = ATTACKS[record.cell.attack or ""].view
+            faces[record.cell.protection, view].append(record.result.faces_found)
+    tops = {spec: max(risk.top1.value for (of, _), risk in named.items() if of == spec) for spec, _ in named}
     only_images = all(release_kind(spec) in IMAGES for spec in study["protections"])
-    columns = [
-        Column(
-            view,
-            f"{view.heading} images" if view.name == "released" and only_images else view.heading,
-            [attack for attack in ATTACKS.values() if attack.view == view.name and attack.name in tried],
-            view.name in {seen for _, seen in shares},
+    columns: list[Column] = []
+    groups: list[tuple[str, int]] = []
+    rows: dict[str, list[Value]] = {spec: [] for spec in study["protections"]}
+    for view, attacks in _by_view(named).items():
+        heading = VIEWS[view].heading
+        detected = view in {seen for _, seen in faces}
+        groups.append(
+            (f"{heading} images" if view == "released" and only_images else heading, len(attacks) + detected)
         )
-        for view in VIEWS.values()
-    ]
-    return Reidentification(
-        columns=[column for column in columns if column.attacks],
-        risks=measured,
-        strongest={key for key, risk in measured.items() if risk.top1.value == tops[key[0]]},
-        faces={key: statistics.fmean(values) for key, values in shares.items()},
-        chance=" to ".join(sorted({percent(risk.chance) for risk in measured.values()})),
+        columns += [Column("adaptive" if attack.adaptive else "static") for attack in attacks]
+        columns += [Column("faces found")] * detected
+        for spec, values in rows.items():
+            for attack in attacks:
+                risk = named.get((spec, attack.name))
+                values.append(_value(risk, tops[spec]) if risk else DASH)
+            if detected:
+                found = faces.get((spec, view))
+                values.append(Value(percent(statistics.fmean(found))) if found else DASH)
+    chance = " to ".join(sorted({percent(risk.chance) for risk in named.values()}))
+    caption = (
+        "First guesses that are right, by the best classifier of each adversary; guessing alone: "
+        f"{chance}. Small numbers are the {interval_in_words(study)} in percent. {MARK} marks the strongest "
+        "adversary of a row, a dash one who was not tried."
     )
+    if any(risk.rising for risk in named.values()):
+        caption += (
+            " <em>≥</em>: a network of the adversary still gained when its training ended, so that the "
+            "figure is a lower bound."
+        )
+    if faces:
+        caption += " <em>Faces found</em> is the share of photographs on which their detector sees a face."
+    return RecordTable(
+        "Table of re-identification",
+        caption,
+        columns,
+        [list(rows.items())],
+        groups=groups,
+        mark="strongest",
+        style="attacked",
+        name="reidentification",
+    )
+
+
+def _value(risk: Risk, top: float) -> Value:
+    return show_estimate(risk.top1, prefix="≥ " if risk.rising else "", marked=risk.top1.value == top)

@@ -2,37 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from sfumato.dp.guarantee import round_up
-from sfumato.study.choose.estimates import Estimate, Study, belonging, interval_of
+from sfumato.study.choose.estimates import Estimate, Study, belonging, interval_of, is_repeated
 from sfumato.study.records import Record
-from sfumato.study.report.sections.section import Section
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one meta-learned model promises. Bounds are rounded up.
-
-    Attributes:
-        epsilon: by PLD, the bound; None where nothing is promised, and then `if_public` is what it would be
-            if the norm that the policy clips to were public.
-        image: ε of an image whose copies or tasks overlap; None where an image is in one task only.
-        rdp, gdp: by the other accountants; that of GDP is an approximation and not rounded up.
-        accuracy: of this model, with its own interval.
-    """
-
-    protection: str
-    seed: int
-    policy: str
-    epsilon: str | None
-    if_public: str | None
-    image: str | None
-    rdp: str
-    gdp: str
-    delta: str
-    accuracy: Estimate
+from sfumato.study.report.sections.section import DASH, Column, RecordTable, Section, Value, show_estimate
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
@@ -41,17 +15,20 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     models = [record for record in belonging(study, records, "accuracy") if record.result.privacy]
     if not models:
         return None
-    groups: dict[tuple[str, tuple[str, ...]], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, tuple[str, ...]], list[Record]] = defaultdict(list)
     spent: dict[int, list[tuple[float | None, float]]] = defaultdict(list)
     for record in sorted(models, key=lambda record: order[record.cell.protection]):
         promise = record.result.privacy
         if promise.unit is not None:
-            groups[promise.unit, tuple(promise.not_covered)].append(_row(record, promise))
+            groups[promise.unit, tuple(promise.not_covered)].append(record)
             spent[record.cell.seed].append((promise.epsilon, promise.delta))
     values = {
-        # (the unit, what is not covered, the rows of both), in the order of the study.
-        "groups": [(unit, list(not_covered), rows) for (unit, not_covered), rows in groups.items()],
-        "overlapping": any(row.image for rows in groups.values() for row in rows),
+        # (the unit, what is not covered, the cells of both), in the order of the study.
+        "groups": [
+            (unit, list(not_covered), [record.cell for record in promising])
+            for (unit, not_covered), promising in groups.items()
+        ],
+        "table": _table(list(groups.values()), seeds=is_repeated(study)),
         "together": _together(list(spent.values())),
     }
     return Section("training", "Privacy of training", "Privacy of training", values)
@@ -75,23 +52,54 @@ def _together(spent: Sequence[Sequence[tuple[float | None, float]]]) -> tuple[st
     return epsilon, delta
 
 
-def _row(record: Record, promise: Any) -> Row:
-    image = None
-    if "image_epsilon" in promise.model_fields_set:  # an infinite one is recorded as null
-        image = _bound(promise.image_epsilon) or "no bound"
-    return Row(
-        protection=record.cell.protection,
-        seed=record.cell.seed,
-        policy=promise.clipping,
-        epsilon=_bound(promise.epsilon),
-        if_public=_bound(promise.epsilon_if_the_norm_were_public),
-        image=image,
-        rdp=_bound(promise.rdp) or "–",
-        gdp="–" if promise.gdp_approximation is None else f"{promise.gdp_approximation:.3g}",
-        delta=round_up(promise.delta),
-        accuracy=Estimate(*interval_of(record.result), seeds=1),
+def _table(groups: Sequence[Sequence[Record]], *, seeds: bool) -> RecordTable:
+    """A row for each model, bounds rounded up; models that promise the same are a group of rows."""
+    overlap = any(
+        "image_epsilon" in each.result.privacy.model_fields_set for group in groups for each in group
+    )
+    columns = [
+        *([Column("seed")] if seeds else []),
+        Column("clipping", number=False),
+        Column("ε by PLD, the bound"),
+        *([Column("ε of an image, a bound")] if overlap else []),
+        Column("ε by RDP, a looser bound"),
+        Column("ε by GDP, an approximation"),
+        Column("δ"),
+        Column("accuracy"),
+    ]
+    return RecordTable(
+        "Table of training",
+        "What training cost the tasks that it learned from. Small numbers beside the accuracy are its 95% "
+        "interval in percent.",
+        columns,
+        [
+            [(each.cell.protection, _values(each, seeds=seeds, overlap=overlap)) for each in group]
+            for group in groups
+        ],
     )
 
 
-def _bound(value: float | None) -> str | None:
-    return None if value is None else round_up(value)
+def _values(record: Record, *, seeds: bool, overlap: bool) -> list[Value]:
+    promise = record.result.privacy
+    image = DASH
+    if "image_epsilon" in promise.model_fields_set:  # an infinite one is recorded as null
+        image = _bound(promise.image_epsilon, "no bound")
+    epsilon = _bound(promise.epsilon, "nothing is promised")
+    if promise.epsilon is None and promise.epsilon_if_the_norm_were_public is not None:
+        public = round_up(promise.epsilon_if_the_norm_were_public)
+        epsilon = Value(epsilon.text, (f"{public} if its norm were public",))
+    gdp = promise.gdp_approximation
+    return [
+        *([Value(str(record.cell.seed))] if seeds else []),
+        Value(promise.clipping),
+        epsilon,
+        *([image] if overlap else []),
+        _bound(promise.rdp, "–"),
+        DASH if gdp is None else Value(f"{gdp:.3g}"),
+        Value(round_up(promise.delta)),
+        show_estimate(Estimate(*interval_of(record.result), seeds=1)),
+    ]
+
+
+def _bound(value: float | None, otherwise: str) -> Value:
+    return Value(otherwise if value is None else round_up(value))

@@ -1,0 +1,219 @@
+"""The sections that are paragraphs and a table of records, without charts or pictures."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sfumato.assess.people import Recognised, at_blur, at_noise
+from sfumato.study.choose.estimates import (
+    Estimate,
+    Study,
+    belonging,
+    bounds_of_attributes,
+    inferences,
+    interval_in_words,
+    is_repeated,
+    learner_in_words,
+    percent,
+    risks,
+    strongest_score,
+    together,
+)
+from sfumato.study.records import Record
+from sfumato.study.report.sections.section import (
+    DASH,
+    MARK,
+    Column,
+    RecordTable,
+    Section,
+    Value,
+    of_records,
+    show_estimate,
+)
+
+_ABREAST = 7  # labels that fit beside each other on paper
+
+
+def people(study: Study, records: Sequence[Record]) -> Section | None:
+    """What people recognise at comparable settings of blur and noise; None if the study has none of them."""
+    width = study["data"]["shape"][2]
+    answers: list[tuple[str, Recognised]] = []
+    for spec in study["protections"]:
+        name, _, value = spec.partition("=")
+        if name == "blur:radius":
+            answers.append((spec, at_blur(float(value), side=width)))
+        elif name == "gaussian:sigma":
+            answers.append((spec, at_noise(float(value))))
+    if not answers:
+        return None
+    rows = [
+        (spec, [Value(_sentence(answer.sentence), (f"compared with {answer.compared}",))])
+        for spec, answer in answers
+    ]
+    table = RecordTable(
+        "Table of people",
+        "What people recognised; 95% intervals in brackets",
+        [Column("people", number=False)],
+        [rows],
+    )
+    paragraphs = (
+        "In an experiment people were shown grey photographs of 224 × 224 pixels for a fifth of a second, "
+        "blurred or with noise, and chose one of 16 classes, such as dog or car (Geirhos et al. 2018; CC BY "
+        "4.0). A setting of this study is compared with the blur that is as wide a part of the image, or "
+        "with the noise that has the same ratio to the contrast.",
+        "It is a comparison and not this study’s own experiment: a smaller image lacks detail already and "
+        "its noise is coarser, which hides more; colour, and more time to look, show more. Nor does it bound "
+        "the risk: to name a class is not to name a person, and where people fail a network may not.",
+    )
+    return of_records("people", "What people recognise", "People", paragraphs, table)
+
+
+def inference(study: Study, records: Sequence[Record]) -> Section | None:
+    """How often each attribute is inferred, beside guessing and its bound; None if the study has none."""
+    inferred = inferences(study, records)
+    if not inferred:
+        return None
+    bounds = bounds_of_attributes(study)
+    chances = {label: each.chance for (_, label), each in inferred.items()}
+
+    def value(spec: str, label: str) -> Value:
+        each = inferred.get((spec, label))
+        if each is None:
+            return DASH
+        shown = show_estimate(each.top1, each.adversary, marked=each.top1.value > bounds[label])
+        return replace(shown, small=(f"{shown.small[0]};", *shown.small[1:]))
+
+    table = RecordTable(
+        "Table of inferences",
+        "How often each attribute is inferred by the strongest adversary; small numbers are the "
+        f"{interval_in_words(study)} in percent. {MARK} marks what is above the bound.",
+        [
+            Column(label, f"at most {percent(bound)}; guessing {percent(chances[label])}")
+            for label, bound in bounds.items()
+        ],
+        [[(spec, [value(spec, label) for label in bounds]) for spec in study["protections"]]],
+        mark="above the bound",
+        style="stacked",
+    )
+    words = (
+        "Further secrets of this study are attributes, whose classes all people share. An adversary learns "
+        "them from releases of people whom they know, and asks them of others: by textbook classifiers of "
+        "what travelled, and, of images, by a network that was trained on releases. The recommended setting "
+        "keeps the bound of each, with the upper end of its interval."
+    )
+    return of_records("inference", "Attribute inference", "Attribute inference", [words], table)
+
+
+def stored(study: Study, records: Sequence[Record]) -> Section | None:
+    """What stored embeddings tell a thief, beside what releases tell; None without such records."""
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "stored"):
+        results[record.cell.protection, record.cell.learner or ""].append(record.result)
+    if not results:
+        return None
+    of_releases: dict[str, Estimate] = {}
+    for (spec, _), risk in risks(study, records).items():
+        if spec not in of_releases or risk.top1.value > of_releases[spec].value:
+            of_releases[spec] = risk.top1
+    every = [result for seeds in results.values() for result in seeds]
+    thefts = {key: strongest_score(seeds)[1] for key, seeds in results.items()}
+    learners = list(dict.fromkeys(name for _, name in results))
+    columns = [Column(f"embeddings of “{name}”", learner_in_words(name)) for name in learners]
+    rows = [
+        (
+            spec,
+            [show_estimate(thefts.get((spec, name))) for name in learners]
+            + ([show_estimate(of_releases.get(spec))] if of_releases else []),
+        )
+        for spec in study["protections"]
+        if spec in {stolen for stolen, _ in results}
+    ]
+    chance = percent(statistics.fmean(result.chance for result in every))
+    table = RecordTable(
+        "Table of stored embeddings",
+        f"First guesses that are right, of {max(result.embeddings for result in every):,} stolen embeddings; "
+        f"guessing alone: {chance}. Small numbers are the {interval_in_words(study)} in percent.",
+        [*columns, *([Column("releases")] if of_releases else [])],
+        [rows],
+    )
+    words = (
+        "A service keeps embeddings of what it was sent. A thief who has them, and releases of known people "
+        "that were embedded alike, compares the two: how often their first guess at "
+        f"{study['task']['sensitive']} is right, by the best way to compare. Beside it stands what the "
+        "strongest adversary reaches on the releases themselves."
+    )
+    title = "What stored embeddings tell their thief"
+    return of_records("stored", title, "Stored embeddings", [words], table)
+
+
+def tells(study: Study, records: Sequence[Record]) -> Section | None:
+    """How often releases tell every other label of the data, beside guessing; None without such records.
+
+    Neither the task nor the secrets: better learners and adversaries tell these, in sections of their own.
+    """
+    task = study["task"]
+    elsewhere = {task["target"], task.get("sensitive"), *(task.get("attributes") or [])}
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "tells"):
+        for name, label in record.result.labels.items():
+            if name not in elsewhere:
+                results[record.cell.protection, name].append(label)
+    if not results:
+        return None
+    guesses = {key: statistics.fmean(seed.guessing for seed in seeds) for key, seeds in results.items()}
+    values = {key: _show_label(study, seeds, guesses[key]) for key, seeds in results.items()}
+    names = list(dict.fromkeys(name for _, name in results))
+    parts = [names[first : first + _ABREAST] for first in range(0, len(names), _ABREAST)]
+    above = "lowest seed" if is_repeated(study) else "interval"
+    tables = [
+        RecordTable(
+            f"Table of labels {number}" if len(parts) > 1 else "Table of labels",
+            "How often a label is read correctly; small numbers are the "
+            f"{interval_in_words(study)} in percent. {MARK} marks what is given away: the {above} is above "
+            "guessing.",
+            [
+                Column(name, f"guessing {_range(guess for (_, of), guess in guesses.items() if of == name)}")
+                for name in part
+            ],
+            [
+                [
+                    (spec, [values.get((spec, name), DASH) for name in part])
+                    for spec in study["protections"]
+                    if any(spec == protection for protection, _ in results)
+                ]
+            ],
+            mark="given away",
+        )
+        for number, part in enumerate(parts, 1)
+    ]
+    others = (
+        "The task and the secret have sections of their own, with stronger learners and adversaries."
+        if task.get("sensitive")
+        else "The task has a section of its own."
+    )
+    words = (
+        "What was not meant to leave leaves as well: how often each other label of the data set is read "
+        f"correctly from one release, beside how often it would be by naming the commonest class. {others} "
+        "The adversary here is a textbook one: ordinary classifiers of what travelled, which learn from "
+        "releases of other images. A stronger one may tell more."
+    )
+    return of_records("tells", "What else a release tells", "What else it tells", [words], *tables)
+
+
+def _show_label(study: Study, seeds: Sequence[Any], guessing: float) -> Value:
+    """How often one label is read correctly, marked if all of the interval is above guessing."""
+    intervals = [(seed.accuracy, seed.low, seed.high) for seed in seeds]
+    accuracy = together(study, intervals, [seed.images for seed in seeds])
+    return show_estimate(accuracy, marked=accuracy.low > guessing)
+
+
+def _range(shares: Iterable[float]) -> str:
+    """From the least to the largest share, in percent."""
+    ends = sorted(shares)
+    return " to ".join(dict.fromkeys(percent(end) for end in (ends[0], ends[-1])))
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
