@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 from results_page.engine import rises
 from results_page.figures import half_width
 from results_page.flat import Row, at, digest, grouped, in_words, matches, rows
@@ -62,10 +62,17 @@ class Measure(Strict):
 
 
 class Left(Strict):
-    """Rows of the quantity that are not evidence, and the reason."""
+    """Rows of the quantity that are not evidence, and the reason; never all rows that there will be."""
 
     where: dict[str, Any]
     why: str
+
+    @field_validator("where")
+    @classmethod
+    def _some(cls, where: dict[str, Any]) -> dict[str, Any]:
+        if all(wanted == "*" for wanted in where.values()):
+            raise ValueError("'*' leaves out what nobody has looked at: name the rows")
+        return where
 
 
 class Same(Strict):
@@ -283,7 +290,10 @@ def _differences(evidence: Evidence, chosen: Sequence[Row]) -> Iterator[str]:
     """What the records have in place of the paper's regime."""
     for name, same in evidence.regime.items():
         wanted = same.paper if isinstance(same.paper, list) else [same.paper]
-        if others := {at(row, same.column) for row in chosen} - {None, *wanted}:
+        values = {at(row, same.column) for row in chosen} - {None}
+        if not values:
+            raise DataError(f"{evidence.data}: no row has {same.column}: the records do not show the {name}")
+        if others := values - set(wanted):
             yield f"{name} {', '.join(map(in_words, sorted(others, key=str)))} in place of {', '.join(map(in_words, wanted))}"
 
 

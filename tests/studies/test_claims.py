@@ -81,6 +81,12 @@ def test_another_backbone_is_another_regime():
     assert judged.reason.startswith("network lenet in place of resnet50")
 
 
+def test_records_that_do_not_say_what_the_regime_was_are_refused():
+    silent = [{key: value for key, value in row.items() if key != "network"} for row in trained()]
+    with pytest.raises(DataError, match="no row has network: the records do not show the network"):
+        judge(silent)
+
+
 def test_at_the_floor_nothing_can_fall_and_at_the_ceiling_nothing_can_rise():
     assert judge(trained(-0.1, old=0.99)).reason == "no room to rise"
     below = {
