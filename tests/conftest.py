@@ -3,15 +3,18 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis  # noqa: F401  # before `gc.freeze`, after which its import warns
 import pytest
 import torch
 from ray_nodes import RayCluster
 
+import sfumato
 from sfumato import data
+from sfumato.base import registry
 
 INSTALLED = os.environ.get(
     "SFUMATO_INSTALLED"
@@ -88,3 +91,14 @@ def ray_cluster() -> Iterator[RayCluster]:
 def photos():
     """Seven colour images whose sides are a multiple of no cell, with areas of all brightness."""
     return torch.randint(0, 256, (7, 3, 29, 23), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+
+
+@pytest.fixture
+def registering() -> Iterator[Callable[[str, str, Any], None]]:
+    """`sfumato.register`, of what is forgotten after the test."""
+    before = {group: dict(table) for group, table in registry._TABLES.items()}
+    yield sfumato.register
+    registry._ADDED.clear()
+    for group, table in registry._TABLES.items():
+        table.clear()
+        table |= before.get(group, {})

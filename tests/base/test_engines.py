@@ -18,6 +18,7 @@ import torch
 from sfumato.base import engines
 from sfumato.base.engines import EngineConfig
 from sfumato.errors import BudgetExceededError, ConfigError, SfumatoError
+from sfumato.protect import parse
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -113,6 +114,12 @@ def test_a_local_worker_that_is_lost_is_an_error_of_ours():
         tasks.submit(os._exit, 1).result(SECONDS)
 
 
+def test_local_workers_know_what_the_program_registered(registering):
+    registering("protections", "plain", "sfumato.protect.none:Clear")
+    with engines.engine(EngineConfig(workers=2)) as tasks:
+        assert tasks.submit(parse, "plain").result(SECONDS) == parse("none")
+
+
 # A Ray cluster
 
 
@@ -134,6 +141,11 @@ def test_a_task_on_ray_gives_what_it_gives_here(on_ray):
     assert [future.result(SECONDS) for future in [on_ray.submit(double, i) for i in range(8)]] == [
         double(i) for i in range(8)
     ]
+
+
+def test_tasks_on_ray_know_what_the_program_registered(on_ray, registering):
+    registering("protections", "plain", "sfumato.protect.none:Clear")
+    assert on_ray.submit(parse, "plain").result(SECONDS) == parse("none")
 
 
 def test_tasks_on_ray_run_at_once_in_other_processes_of_one_thread_and_in_this_folder(on_ray, tmp_path):

@@ -1,12 +1,9 @@
 """What the tests of studies share."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-import sfumato
-from sfumato.base import registry
 from sfumato.learn import vectors
 
 
@@ -16,14 +13,3 @@ def few_trees() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectors, "_TREES", 10)
         yield
-
-
-@pytest.fixture
-def registering() -> Iterator[Callable[[str, str, Any], None]]:
-    """`sfumato.register`, of what is forgotten after the test."""
-    before = {group: dict(table) for group, table in registry._TABLES.items()}
-    yield sfumato.register
-    registry._ADDED.clear()
-    for group, table in registry._TABLES.items():
-        table.clear()
-        table |= before.get(group, {})

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from sfumato.base.registry import Registry
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.networks.encoders.conv4 import Conv4, check_size
 from sfumato.networks.encoders.conv_net8 import ConvNet8
@@ -42,7 +43,12 @@ CLASSIFIERS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
 }
 
 # The number of channels, and how often maps are halved -> (N, C, H, W) float images to (N, D) embeddings.
-ENCODERS: dict[str, Callable[..., nn.Module]] = {"conv4": Conv4, "resnet12": ResNet12}
+ENCODERS: Registry[Callable[..., nn.Module]] = Registry(
+    "encoders",
+    "encoder",
+    lambda name, make: "" if callable(make) else f"it is {type(make).__name__}: register a function",
+    {"conv4": Conv4, "resnet12": ResNet12},
+)
 
 
 def check_network(name: str, known: Iterable[str], *, what: str) -> None:
