@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from naming import named
 from pool import Options, Task, card, options, run, undone
-from releases import accuracy, view
+from releases import accuracy, named, view
 from torch import Tensor
 from unpack import picture
 

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from naming import PANEL, View, named
-from pool import Options, Task, card, options, run, undone
+from pool import Options, Task, card, mean_and_half_width, options, run, undone
 from scenes import Sizes, drawn, read, rows
 from torch import Tensor
 
+from sfumato.attack import sets
+from sfumato.attack.sets import View
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.worlds import same_scenes
 from sfumato.episodes import Sampler, Shape, fit_episodes, seed_of
@@ -41,6 +42,7 @@ from sfumato.learn.same_scenes import shift
 SEEDS = (0, 1, 2)
 STEPS, EPOCH = 1000, 25
 PEOPLE, SCENES = 16, 32  # of a set in each step
+PANEL = 40  # people among whom one is named: guessing is 2.5%
 TEST = Shape(way=5, shot=5, queries=10)
 EPISODES = 600
 BATCH = 100  # releases that a device balances together, at most
@@ -298,6 +300,48 @@ def tracked(numbers: Tensor, usual: Tensor) -> Tensor:
         threshold = threshold + STEP * (bit - usual)
         bits.append(2 * bit - 1)
     return torch.stack(bits, -2)
+
+
+def named(
+    numbers: Tensor, others: Tensor, of_view: View, *, panel: int, images: int = 1, seed: int
+) -> dict[str, Any]:
+    """How often each adversary names people from each number of releases.
+
+    Args:
+        numbers: (I, T, d) what an encoder gives of T images of each person.
+        others: (O, T', d) the same of people whom nobody looks for.
+        of_view: what of it is sent, image after image.
+        panel: people among whom one is named.
+        images: of each photograph, which follow each other: all are known, or all are to be named.
+        seed: of galleries, panels and orders.
+    """
+    people, of_others = (
+        torch.arange(len(each)).repeat_interleave(each.shape[1]) for each in (numbers, others)
+    )
+    views = {"": (numbers.flatten(0, 1), of_view(others).flatten(0, 1))}
+    scenes = torch.arange(len(people)) // images
+    made = sets.curve(views, people, of_others, scenes=scenes, sent=of_view, panel=panel, seed=seed)
+    points = {str(point.releases): point for point in made.points}
+    result: dict[str, Any] = {"guessing": 1 / made.panel, "people": len(numbers), "panel": made.panel}
+    result["named"] = {size: _stated(point.named, point.chosen) for size, point in points.items()}
+    result["by_adversary"] = {
+        name: {size: round(point.by_adversary[name], 4) for size, point in points.items()}
+        for name in made.points[0].by_adversary
+    }
+    return result
+
+
+def _stated(rates: Tensor, chosen: tuple[str, str]) -> dict[str, Any]:
+    share, half_width = mean_and_half_width(rates.numpy())
+    over_half = round((rates > 0.5).float().mean().item(), 4)
+    worst = round(rates.max().item(), 4)
+    return {
+        "share": share,
+        "half_width": half_width,
+        "worst": worst,
+        "over_half": over_half,
+        "chosen": chosen,
+    }
 
 
 @torch.no_grad()

@@ -1,10 +1,10 @@
-"""Adversaries of a study together, what each keeps for the others, and what several releases tell."""
+"""Adversaries of a study together, and what each keeps for the others."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.test_values import cell, lab, portraits
+from tests.study.test_values import cell, lab
 
 from sfumato.base.files import claim
 from sfumato.errors import BusyError
@@ -119,60 +119,3 @@ def test_two_attacks_at_least_are_fused(attacks: list[str] | None, spec: str, fu
     settings = {"data": "portraits", "task": {"sensitive": "identity"}, "protections": [spec]}
     config = grid.parse(settings if attacks is None else {**settings, "attacks": attacks})
     assert ("reidentify-fused" in attacks_of(config, spec)) == fuses
-
-
-# Several releases of one person
-
-
-def test_groups_of_a_release_are_named_as_the_release_is(alone: tuple[Lab, dict[str, Any]]):
-    made, _ = alone
-    for name in ("values", "adaptive"):
-        result = attack.Result.model_validate(attack.measure(made, cell_of(name)))
-        assert result.groups == {1: (4,) * 20}
-        for score in result.scores:
-            assert score.groups is not None
-            assert score.groups[1].top1 == pytest.approx(score.top1, abs=0.013)  # float32 may break a tie
-            assert score.groups[1].low <= score.groups[1].top1 <= score.groups[1].high
-            assert set(score.groups[1].tar_at_far) == {"1e-2", "1e-3"}
-
-
-def test_of_too_few_photographs_the_reason_is_recorded(alone: tuple[Lab, dict[str, Any]]):
-    assert alone[1]["no_groups"] == {
-        size: f"0 of 20 people have {size} probes; 2 must" for size in ("5", "10")
-    }
-
-
-def test_several_noisy_releases_tell_more_than_one(tmp_path: Path):
-    spec = "dp-pix:cell=4,epsilon=0.5"
-    made = lab(tmp_path, portraits(120, 24), gallery=12, probes=12)
-    result = attack.Result.model_validate(values.attack(made, cell(spec)))
-    (plda,) = [score for score in result.scores if score.classifier == "plda"]
-    assert plda.groups is not None
-    assert result.groups == {1: (12,) * 60, 5: (2,) * 60, 10: (1,) * 60}
-    for figure in ("top1", "auc"):
-        shares = [getattr(plda.groups[size], figure) for size in (1, 5, 10)]
-        assert shares[0] < shares[1] < shares[2]
-    assert sum(plda.groups[5].hits) == pytest.approx(plda.groups[5].top1 * 120)
-    links = [link for link in result.linking if link.classifier == "plda"]
-    assert [(link.releases, link.rounds) for link in links] == [(1, 12), (5, 2), (10, 1)]
-    assert links[0].top1 < links[1].top1 < links[2].top1
-    assert {link.classifier for link in result.linking} == {"plda", "cosine"}
-    assert result.verification_auc is not None
-    assert 0.5 < result.verification_auc < plda.groups[1].auc  # of one photograph, and of all of a label
-
-
-def test_black_images_of_two_services_are_not_linked(tmp_path: Path):
-    result = attack.Result.model_validate(values.attack(lab(tmp_path), cell("block:share=1")))
-    assert max(link.top1 for link in result.linking) <= 1 / 20
-    for score in result.scores:
-        assert score.groups is not None
-        assert score.groups[1].auc == pytest.approx(0.5)
-        assert score.groups[1].tar_at_far["1e-2"] == 0
-
-
-def test_records_of_earlier_versions_are_read():
-    score = {"classifier": "svm", "top1": 0.5, "low": 0.4, "high": 0.6, "hits": [1.0]}
-    result = {"scores": [score], "chance": 0.1, "identities": 10, "people": [2], "verification_auc": 0.6}
-    typed = attack.Result.model_validate({**result, "tar_at_far_1e-3": 0.1})
-    assert typed.scores[0].groups is None
-    assert (typed.groups, typed.linking) == (None, ())

@@ -506,6 +506,7 @@ def test_the_cells_of_a_whole_study_are_as_many_as_its_parts():
         ("attack", True): 3 * 1,  # static
         # Static, adaptive, on restored images, on values, static behind the denoiser, and all fused.
         ("attack", False): 3 * 2 * 6,
+        ("many", False): 3 * 2,
         ("similarity", True): 3 * 1,
         ("similarity", False): 3 * 2 * 3,  # released, denoised, restored
         ("embeddings", True): 3 * 1,

@@ -150,7 +150,7 @@ def test_twice_as_fast_a_machine_or_twice_as_many_processes_take_half_the_time()
 
 
 def test_a_network_that_several_cells_share_is_counted_once():
-    sizes = cost.Sizes(side=64, train=100, validation=20, test=50, compared=40, labels=2)
+    sizes = cost.Sizes(side=64, train=100, validation=20, test=50, compared=40, further=50, labels=2)
     one, two = (
         sum(work.get("classifier", 0) for _, work in cost.units(study(*specs), sizes))
         for specs in (["blur:radius=2"], ["blur:radius=2", "blur:radius=4"])

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.attack.groups import Match
 from sfumato.errors import DataError
 
 DIMENSIONS = (10, 20, 40, 80, 160, 320)  # principal components, chosen on the data
@@ -76,17 +75,6 @@ class PLDA:
         spread = self.between + within
         anybody = (x.square() / spread + spread.log()).sum(1, keepdim=True)
         return people, (anybody - theirs) / 2
-
-
-def match_by_plda(model: PLDA, first: Tensor, second: Tensor) -> Match:
-    """Return a function that compares people of two services by likelihood ratio: (n, D), (m, D) values."""
-
-    def match(of_first: Tensor, of_second: Tensor) -> Tensor:
-        people, size = of_first.shape
-        owners = torch.arange(people).repeat_interleave(size)
-        return model.log_ratios(first[of_first.flatten()][None], owners, second[of_second])[1]
-
-    return match
 
 
 def trainable(values: Tensor, identities: Tensor) -> bool:

@@ -257,27 +257,15 @@ class Guesses:
         classifier: its name.
         identities: (I,) int64 code of each column, ascending.
         similarities: (m, I) similarity of each probe to each identity; higher is more likely.
-        joint: maps (G, k) rows of k probes of one person each to (G, I), for a classifier that does better
-            than the sum of their similarities.
     """
 
     classifier: str
     identities: Tensor
     similarities: Tensor
-    joint: Callable[[Tensor], Tensor] | None = None
 
     def with_words(self, words: str) -> "Guesses":
         """Append words on its input or training to its name."""
         return replace(self, classifier=self.classifier + words)
-
-    def of_groups(self, rows: Tensor) -> Tensor:
-        """Score several probes of one person: (G, k) rows -> (G, I) float64."""
-        if self.joint is not None:
-            return self.joint(rows).double()
-        total = self.similarities.new_zeros(len(rows), len(self.identities), dtype=torch.float64)
-        for column in rows.T:
-            total += self.similarities[column]
-        return total
 
 
 def reidentify(
@@ -357,13 +345,7 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
         counts = torch.zeros(len(outputs), len(people))
         counts.index_put_((rows[: len(gallery)], places), torch.ones(len(gallery)), accumulate=True)
         held = places.bincount(minlength=len(people))
-        asked = rows[len(gallery) :]
-        # One extra photograph a person, with everybody's outputs, keeps probabilities above 0.
-        everybody = (counts.sum(1, keepdim=True) + 1) / (len(gallery) + len(outputs))
-        logs = ((counts + everybody) / (held + 1)).log().double()
-        guesses.append(
-            Guesses("table", people, (counts / held)[asked], lambda group: logs[asked[group]].sum(1))
-        )
+        guesses.append(Guesses("table", people, (counts / held)[rows[len(gallery) :]]))
     return tuple(guesses)
 
 
@@ -400,14 +382,7 @@ def by_values(
     guesses = [*by_numbers(few, names, few_probes), Guesses("rbf", *_by_kernel(known, names, probes))]
     if model is not None:
         people, ratios = model.log_ratios(gallery, identities, probes)
-        guesses.append(
-            Guesses(
-                "plda",
-                people,
-                ratios.float(),
-                lambda rows: model.log_ratios(gallery, identities, probes[rows])[1],
-            )
-        )
+        guesses.append(Guesses("plda", people, ratios.float()))
         weights = (model.between / (1 + model.between)).sqrt()
         seen, asked = (model.coordinates(values) * weights for values in (known, probes))
         guesses.append(Guesses("plda-rbf", *_by_kernel(seen, names, asked)))

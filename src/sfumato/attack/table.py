@@ -33,16 +33,6 @@ class Table:
     log_posteriors: Tensor
     log_prior: Tensor
 
-    def of_groups(self, rows: Tensor) -> Tensor:
-        """Return ln p(s|y, y', ...) up to a constant over people: (G, k) rows of probes -> (Q, G, I).
-
-        For a single probe the likeliest person is the one whom the table names, or those in turn.
-        """
-        posteriors = self.log_posteriors[:, rows[:, 0]]
-        for column in rows.T[1:]:
-            posteriors = posteriors + self.log_posteriors[:, column] - self.log_prior
-        return posteriors
-
     def success(self, similarities: Tensor, truth: Tensor) -> Tensor:
         """Return how often the likeliest person is right; equal ones are named in turn. (..., I) -> (...)."""
         best = (similarities == similarities.amax(-1, keepdim=True)).double()
@@ -60,7 +50,9 @@ class Table:
         return self.right.mean().item()
 
 
-def by_table(gallery: Tensor, identities: Tensor, probes: Tensor, truth: Tensor) -> Table:
+def by_table(
+    gallery: Tensor, identities: Tensor, probes: Tensor, truth: Tensor, *, prior: float = 1.0
+) -> Table:
     """Count how often each person's releases give each output, and name the probes by these counts.
 
     Each output names the person with the highest count, so that p(s) is their share of the gallery. People
@@ -72,6 +64,7 @@ def by_table(gallery: Tensor, identities: Tensor, probes: Tensor, truth: Tensor)
         identities: (n,) int64.
         probes: (Q, m, D) of Q releases of each photograph to name.
         truth: (m,) int64, who they are.
+        prior: how many releases what everybody sends counts for, beside those of a person, in posteriors.
 
     Raises:
         DataError: more than 2^12 different outputs: most have too few counts.
@@ -87,10 +80,11 @@ def by_table(gallery: Tensor, identities: Tensor, probes: Tensor, truth: Tensor)
     counts.index_put_((counted, rows.repeat(draws)), torch.ones(len(counted)).double(), accumulate=True)
     in_sample = counts.amax(1).sum().item() / len(counted)
     counts[counts.sum(1) == 0] = rows.bincount().double()
-    # One extra release a person, with everybody's outputs, keeps probabilities above 0. An output without a
-    # count distinguishes nobody.
+    # Extra releases a person, with everybody's outputs, keep probabilities above 0. An output without a count
+    # distinguishes nobody.
     everybody = counts.sum(1, keepdim=True) / len(counted)  # (outputs, 1), p(y)
-    logs = ((counts + everybody) / everybody).log()
+    logs = ((counts + prior * everybody) / everybody).log()
     posteriors = logs[asked].reshape(len(probes), -1, len(people))
-    table = Table(people, torch.empty(0), in_sample, posteriors, (rows.bincount() * draws + 1).double().log())
+    log_prior = (rows.bincount().double() * draws + prior).log()
+    table = Table(people, torch.empty(0), in_sample, posteriors, log_prior)
     return replace(table, right=table.success(posteriors, truth).mean(0))

@@ -45,6 +45,10 @@ def demo(
         float,
         typer.Option(min=0, max=1, help="The highest re-identification rate that you accept, from 0 to 1."),
     ] = 0.1,
+    releases: Annotated[
+        int,
+        typer.Option(help="From how many releases of one person that rate must hold: 1, 3, 10, 30 or 100."),
+    ] = 100,
     learner: Annotated[
         Learner,
         typer.Option(
@@ -104,7 +108,7 @@ def demo(
             encoder=encoder,
         )
         encoder = encoder or settings.get("training", {}).get("encoder")
-    settings["recommend"] = {"reidentification_at_most": at_most}
+    settings["recommend"] = {"reidentification_at_most": at_most, "releases": releases}
     if folds is not None:
         settings["task"]["folds"] = folds
     if target is not None:

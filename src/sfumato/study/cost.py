@@ -39,6 +39,7 @@ SECONDS: Mapping[str, float] = {
     "shown": 0.00036,
     "values": 0.00017,
     "fused": 0.0,  # too little to measure
+    "many": 0.0008,
     "tells": 0.00013,
     "similarity": 0.00077,
     "cell": 0.12,
@@ -53,6 +54,7 @@ class Sizes:
         side: of the images: the root of their pixels.
         train, validation, test: how many images.
         compared: photographs of the gallery, and probes.
+        further: of the people to look for, all there are.
         labels: how many the data has.
     """
 
@@ -61,6 +63,7 @@ class Sizes:
     validation: int
     test: int
     compared: int
+    further: int
     labels: int
 
     @property
@@ -86,8 +89,8 @@ def units(config: "StudyConfig", sizes: Sizes) -> Iterator[tuple[Cell, dict[str,
 
     The unit is an image of 64x64 that a network is trained on once ("classifier", "few-shot", "denoised",
     "meta", "code", "mask", "feature", "recogniser", "restorer", "inverter") or that is released and looked at
-    ("shown", "restored", "values", "tells", "similarity"); a fusion; the rest of a cell; and an image through
-    a frozen encoder ("encoder").
+    ("shown", "restored", "values", "many", "tells", "similarity"); a fusion; the rest of a cell; and an image
+    through a frozen encoder ("encoder").
     """
     made: set[tuple[object, ...]] = set()
     for cell in kinds.cells(config):
@@ -114,6 +117,8 @@ def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
             yield from _learner(config, sizes, cell)
         case "attack":
             yield from _attack(config, sizes, cell)
+        case "many":
+            yield (), {"many": sizes.further, "shown": sizes.further * sizes.pixels}
         case "inference":
             seen = release_kind(spec) in IMAGES
             yield (), _classifier(config, sizes) if seen else {"tells": everything}

@@ -13,6 +13,7 @@ from sfumato import episodes
 from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.restore import RestorationConfig
+from sfumato.attack.sets import SIZES
 from sfumato.base.settings import check_keys, check_settings, override, read_yaml
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
@@ -122,14 +123,19 @@ class Bounds:
         reidentification_at_most: top-1 accuracy of the strongest adversary, from 0 to 1.
         inference_at_most: attribute -> how often the strongest adversary infers it, from 0 to 1: above how
             often the commonest class is right.
+        releases: of one person, from which they are named at most so often; one of attack.sets.SIZES.
     """
 
     reidentification_at_most: float = 0.1
+    releases: int = 100
     inference_at_most: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.reidentification_at_most <= 1:
             raise ConfigError(f"reidentification_at_most={self.reidentification_at_most:g}: from 0 to 1")
+        if self.releases not in SIZES:
+            sizes = ", ".join(map(str, SIZES))
+            raise ConfigError(f"releases={self.releases}: naming is measured from {sizes}: choose one")
         for label, bound in self.inference_at_most.items():
             if not 0 <= bound <= 1:
                 raise ConfigError(f"inference_at_most: {label}: {bound:g}: from 0 to 1")

@@ -112,6 +112,9 @@ class Preflight:
         minutes: how long it takes, about.
         processes: that share the work.
         encoder: what may classify better, in a sentence; "" for nothing.
+        releases: of one person, from which the bound is asked.
+        measured: from how many, at most so many, people can be named by their pictures; 0 for none.
+        enough: how many test people have pictures for as many as are asked.
         folds: how many turns would show the bounds if people took them as test people; None if none would, or
             if one split does, or if they do so already.
     """
@@ -128,6 +131,9 @@ class Preflight:
     minutes: float
     processes: int
     encoder: str
+    releases: int
+    measured: int
+    enough: int
     folds: int | None
 
     @property
@@ -171,8 +177,22 @@ def look(
         minutes=_minutes(config, counts, machine),
         processes=machine.processes,
         encoder=suggested_encoder(config, data, machine),
+        **_of_many(config, first),
         folds=turns(config, first),
     )
+
+
+def _of_many(config: "StudyConfig", data: "LabelledImages") -> dict[str, int]:
+    """From how many releases of one person naming is asked, and can be measured, see Preflight."""
+    from sfumato.attack.sets import measurable, pictures_for
+
+    releases = config.recommend.releases
+    if config.task.sensitive is None:
+        return {"releases": releases, "measured": 0, "enough": 0}
+    who = data.label(config.task.sensitive).codes[_looked_for(data, "further")]
+    counts = who.unique(return_counts=True)[1]
+    enough = int((counts >= pictures_for(releases)).sum())
+    return {"releases": releases, "measured": measurable(who, releases), "enough": enough}
 
 
 def _minutes(config: "StudyConfig", counts: cost.Sizes, machine: Machine) -> float:
@@ -223,6 +243,7 @@ def sizes(config: "StudyConfig", data: Sequence["LabelledImages"]) -> cost.Sizes
         validation=len(first.splits.get("validation", ())),
         test=len(_rows(first, "test")),
         compared=compared,
+        further=len(_looked_for(first, "further")),
         labels=len(first.labels),
     )
 
@@ -244,6 +265,8 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
             f"{percent(floor.guessing)}, at most {percent(floor.bound)} is accepted, and this data can show "
             f"{_shown(floor)}"
         )
+    if made.floors:
+        say(_many_in_words(made))
     say(f"time: {_duration(made.minutes, made.processes)}")
     if made.encoder:
         say(made.encoder)
@@ -252,6 +275,23 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
     for number, floor in enumerate(made.floors):
         if not floor.fits:
             say(_cure(floor, made, options[floor.label if number else ""], options["folds"]))
+
+
+def _many_in_words(made: Preflight) -> str:
+    """From how many releases of one person naming can be measured."""
+    from sfumato.attack.sets import pictures_for
+
+    words = (
+        f"releases: the rate must hold from {made.releases:,} of one person; {made.enough:,} test people "
+        f"have the {pictures_for(made.releases):,} pictures that measure it"
+    )
+    if made.measured == made.releases:
+        return words
+    return (
+        f"{words}, so that at most {made.measured:,} can be tried. Only a code looked up in an answer "
+        "table, whose queries send nothing, can then be recommended: add pictures of the same people, or ask "
+        f"for --releases {max(1, made.measured)}"
+    )
 
 
 def _shown(floor: Floor) -> str:
@@ -347,14 +387,19 @@ def _codes(data: "LabelledImages", label: str) -> "torch.Tensor":
     return data.label(label).codes[_rows(data, "test")]
 
 
-def _dealt(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Who is in the gallery, and who is on the probes, as study.lab.adversaries deals them."""
+def _looked_for(data: "LabelledImages", *more: str) -> "torch.Tensor":
+    """The rows of the people to look for, as study.lab.adversaries has them; of more splits too."""
     import torch
 
+    names = ("test", "distractors", *more)
+    return torch.cat([data.splits[name] for name in names if name in data.splits])
+
+
+def _dealt(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Who is in the gallery, and who is on the probes, as study.adversaries deals them."""
     from sfumato.attack.reidentify import split_gallery
 
-    looked_for = [data.splits[name] for name in ("test", "distractors") if name in data.splits]
-    who = data.label(config.task.sensitive or "").codes[torch.cat(looked_for)]
+    who = data.label(config.task.sensitive or "").codes[_looked_for(data)]
     adversary = config.adversary
     gallery, asked = split_gallery(
         who, gallery=adversary.gallery, probes=adversary.probes, seed=config.seeds[0]

@@ -1,7 +1,9 @@
 """People: the table of the people in images of `faces`, and the words and ranges of its columns."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+import torch
 from torch import Tensor
 
 HAIR_COLORS = ("black", "brown", "blond", "red", "grey")
@@ -137,3 +139,9 @@ class People:
     def rows(self, rows: Tensor) -> "People":
         """The people at (n,) int64 rows."""
         return replace(self, **{k: v[rows] for k, v in vars(self).items() if k != "seed"})
+
+    def followed_by(self, others: "People") -> "People":
+        """These rows, and then others of the same world."""
+        theirs = vars(others)
+        both: dict[str, Any] = {k: torch.cat([v, theirs[k]]) for k, v in vars(self).items() if k != "seed"}
+        return replace(self, **both)

@@ -74,6 +74,7 @@ def faces(
     images_per_identity: int = 30,
     headwear: int = 300,
     size: int = 64,
+    further: int = 0,
     seed: int = 0,
     drawn: bool = True,
 ) -> LabelledImages:
@@ -89,13 +90,15 @@ def faces(
         images_per_identity: how many images of each.
         headwear: how many kinds of hat, over all splits.
         size: the side of the images in pixels, 16 to 256.
+        further: images more of each test person, in a split of that name: by them a study measures what many
+            releases of one person tell.
         seed: of the world.
         drawn: False for labels and splits alone: the images have a shape, and no pixels.
 
     Returns:
         (identities * images_per_identity, 3, size, size) images, by person, labelled `identity`,
         `headwear`, `hair_color`, `expression`, `glasses`, `gender` and `age`. Row i shows row i of
-        `people` with the same numbers.
+        `people` with the same numbers; further images follow, which have rows of a world of their own.
 
     Raises:
         ConfigError: a number that cannot work.
@@ -103,6 +106,16 @@ def faces(
     world = people(
         identities=identities, images_per_identity=images_per_identity, headwear=headwear, seed=seed
     )
+    parts = _deal(identities, seed=seed, stream="people of a split")
+    splits = {k: torch.isin(world.identity, v).nonzero().flatten() for k, v in parts.items()}
+    if further < 0:
+        raise ConfigError(f"faces: further is at least 0, got {further}: images more of each test person")
+    if further:
+        each = images_per_identity + further  # another number than the world's, and so other images
+        more = people(identities=identities, images_per_identity=each, headwear=headwear, seed=seed)
+        asked = torch.isin(more.identity, parts["test"]) & (torch.arange(len(more)) % each < further)
+        splits["further"] = torch.arange(len(world), len(world) + int(asked.sum()))
+        world = world.followed_by(more.rows(asked.nonzero().flatten()))
     images = draw(world, size=size)[0] if drawn else without_pixels(len(world), 3, size)
     labels = {
         "identity": Label(world.identity, tuple(f"person-{i:04d}" for i in range(identities))),
@@ -113,8 +126,6 @@ def faces(
         "gender": Label(world.gender, GENDERS),
         "age": Label(world.age, AGES),
     }
-    parts = _deal(identities, seed=seed, stream="people of a split")
-    splits = {k: torch.isin(world.identity, v).nonzero().flatten() for k, v in parts.items()}
     return LabelledImages("faces", images, labels, splits)
 
 

@@ -3,12 +3,13 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from sfumato.base.proportions import wilson
-from sfumato.study.hits import Hits, hits_of
+from sfumato.study.hits import Hits, added, hits_of
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS, IDENTIFIERS, INFERRERS, LEARNERS, classifiers, release_kind
@@ -172,53 +173,111 @@ def _rising(seeds: Sequence[Any]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Several:
-    """What several releases of one person tell, each by the strongest way to compare, over the seeds.
+class Together:
+    """What n releases of one person tell, over the seeds.
 
     Attributes:
-        named: how many releases under one label -> how often the right person is named.
-        linked: how many releases at each of two services -> how often the right label of the other is found.
-        accepted: how many releases -> the share of people who are recognised as the person of a label, where
-            1 in 100 others is too.
+        releases: n.
+        named: how often people are named, by adversaries that other people chose.
+        hits: the same person by person; see `hits.Hits.upper_end`.
+        chance: of a guess.
+        worst: how often the person is named who is named most.
+        over_half: the share of people who are named in more than half of the tries.
+        accepted: the share of sets that are accepted as the right person's, if 1 in 100 of others is too.
+        linked: how often labels of two services are found to be of one person.
     """
 
-    named: Mapping[int, Estimate]
-    linked: Mapping[int, Estimate]
-    accepted: Mapping[int, Estimate]
+    releases: int
+    named: Estimate
+    hits: Hits
+    chance: float
+    worst: float
+    over_half: float
+    accepted: float
+    linked: Estimate
 
 
-def several(study: Study, records: Iterable[Record]) -> dict[str, Several]:
-    """Protection -> what several releases tell, of those of which it is recorded."""
-    named: dict[str, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    linked: dict[str, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for record in belonging(study, records, "attack"):
-        protection, attack = record.cell.protection, record.cell.attack
-        for score in record.result.scores:
-            for size, group in (score.groups or {}).items():
-                named[protection][size, attack, score.classifier].append(group)
-        for link in record.result.linking:
-            linked[protection][link.releases, attack, link.classifier].append(link)
+@dataclass(frozen=True)
+class Curve:
+    """How naming grows with the number of releases.
+
+    Attributes:
+        points: by rising number, of those that all seeds have.
+        enough: how many releases -> how many of `able` people have enough pictures for them.
+        able: how many people have two pictures.
+        stopped: whether more releases were not looked at, since fewer name too many.
+    """
+
+    points: tuple[Together, ...]
+    enough: Mapping[int, int]
+    able: int
+    stopped: bool
+
+    def after(self, releases: int) -> Together | None:
+        """What so many tell; None if that was not measured."""
+        return next((point for point in self.points if point.releases == releases), None)
+
+
+def curves(study: Study, records: Iterable[Record]) -> dict[str, Curve]:
+    """Maps each protection to its curve, if one was recorded for all seeds."""
+    results: dict[str, list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "many"):
+        results[record.cell.protection].append(record.result)
     return {
-        protection: Several(
-            _strongest(study, groups, lambda group: (group.top1, group.low, group.high)),
-            _strongest(study, linked[protection], lambda link: (link.top1, link.low, link.high)),
-            _strongest(study, groups, lambda group: (group.tar_at_far["1e-2"],) * 3),
-        )
-        for protection, groups in named.items()
+        protection: _curve(study, made)
+        for protection, made in results.items()
+        if len(made) == len(study["seeds"]) and all(result.points for result in made)
     }
 
 
-def _strongest(
-    study: Study, made: Mapping[Any, Sequence[Any]], value: Callable[[Any], tuple[float, float, float]]
-) -> dict[int, Estimate]:
-    """How many releases -> the largest estimate; of those that all seeds have."""
-    largest: dict[int, Estimate] = {}
-    for (size, *_), results in made.items():
-        if len(results) == len(study["seeds"]):
-            estimate = together(study, [value(result) for result in results], [])
-            if size not in largest or estimate.value > largest[size].value:
-                largest[size] = estimate
-    return dict(sorted(largest.items()))
+def _curve(study: Study, results: Sequence[Any]) -> Curve:
+    first = results[0]
+    sizes = [{point.releases: point for point in result.points} for result in results]
+    shared = [size for size in sizes[0] if all(size in of_seed for of_seed in sizes)]
+    chance = statistics.fmean(1 / result.panel for result in results)
+    return Curve(
+        tuple(_together(study, [of_seed[size] for of_seed in sizes], chance) for size in shared),
+        first.enough,
+        first.able,
+        any(result.stopped for result in results),
+    )
+
+
+def _together(study: Study, points: Sequence[Any], chance: float) -> Together:
+    named = [_hits_of(point.named, point.tries) for point in points]
+    linked = [_hits_of(point.linked, point.tries) for point in points]
+    rates = [rate for point in points for rate in point.named]
+    return Together(
+        releases=points[0].releases,
+        named=_over(study, named),
+        hits=_merged(study, named),
+        chance=chance,
+        worst=max(rates),
+        over_half=sum(rate > 1 / 2 for rate in rates) / len(rates),
+        accepted=statistics.fmean(point.accepted for point in points),
+        linked=_over(study, linked),
+    )
+
+
+def _hits_of(rates: Sequence[float], tries: Sequence[int]) -> Hits:
+    """Of one seed: the interval is that of resampling people, see Hits.trials."""
+    hits = tuple(rate * count for rate, count in zip(rates, tries, strict=True))
+    return Hits(hits, tuple(map(float, tries)), seeds=1)
+
+
+def _merged(study: Study, of_seeds: Sequence[Hits]) -> Hits:
+    """Of the same people added up; of other people, as those of folds, beside each other."""
+    hits, probes = [each.hits for each in of_seeds], [each.probes for each in of_seeds]
+    if in_folds(study) or len({len(people) for people in probes}) > 1:
+        return Hits(tuple(chain(*hits)), tuple(chain(*probes)), seeds=1, folds=len(of_seeds))
+    return Hits(added(hits), added(probes), len(of_seeds))
+
+
+def _over(study: Study, of_seeds: Sequence[Hits]) -> Estimate:
+    if in_folds(study):
+        merged = _merged(study, of_seeds)
+        return Estimate(merged.share, *merged.interval, seeds=1)
+    return over_seeds([(hits.share, *hits.interval) for hits in of_seeds])
 
 
 def strongest_score(results: Iterable[Any]) -> tuple[str, Estimate]:

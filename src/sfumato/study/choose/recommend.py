@@ -12,27 +12,29 @@ from dataclasses import dataclass
 
 from sfumato.dp.guarantee import round_up
 from sfumato.study.choose.estimates import (
+    Curve,
     Estimate,
     Inference,
     Risk,
-    Several,
     Study,
+    Together,
     accuracies,
     bounds_of_attributes,
     clean_learner,
+    curves,
     episodic,
     guessing,
     in_folds,
     learner_in_words,
     percent,
     proofs,
-    several,
 )
 from sfumato.study.choose.frontier import Setting, frontier, not_tried_on
 from sfumato.study.hits import fewest, whole_percents
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
-from sfumato.study.vocabulary import ANSWER, release_kind
+from sfumato.study.vocabulary import ANSWER, BITS, release_kind
+from sfumato.wire.tables import MOST_BITS
 
 ERROR = 0.05  # how often a study may recommend a setting whose risk is above the bound
 
@@ -51,6 +53,9 @@ class Recommendation:
         setting: the recommended one.
         runner_up: the next most accurate setting under the bound.
         bound: the highest re-identification that the study accepts; None where it names none.
+        releases: of one person, from which that is accepted.
+        by_table: whether that holds only if queries are looked up in an answer table, and so send nothing.
+        has_table: whether there can be one.
         headline: one line: "recommended: SPEC", or that and why there is none.
         reasons: more on why there is none, a sentence each.
         accuracy, risk: its figures, on the test images and people that had no part in the choice where the
@@ -74,6 +79,9 @@ class Recommendation:
     proved: str = ""
     not_tried: tuple[str, ...] = ()
     nearest: Setting | None = None
+    releases: int = 1
+    by_table: bool = False
+    has_table: bool = False
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -94,6 +102,9 @@ class Recommendation:
 
 def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     """The most accurate useful setting of which it is shown that nobody is named more often than accepted.
+
+    That is asked of one release, and of as many of one person as the study names (`releases`); of so many not
+    if queries send nothing, since a device looks codes up in an answer table.
 
     It is shown by proof, or where the upper end of each adversary's interval is at or under the study's
     bound, with all settings of the study allowed for. Settings that a proof keeps come before all others; the
@@ -144,9 +155,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
             f"If the device may know the classes, let it send nothing but its answer: accuracy "
             f"{percent(answer.accuracy.value)}, re-identification {percent(answer.risk.top1.value)}."
         )
-    found = [choice.shown(best), *choice.of_attributes(best)]
-    if together := several(study, records).get(best.protection):
-        found.append(together_in_words(together))
+    found = [choice.shown(best), *choice.of_many(best), *choice.of_attributes(best)]
     if rising := dict.fromkeys(network for each in best.risks for network in each.rising):
         found.append(
             f"Some adversaries still gained when their training ended ({', '.join(rising)}): what they name "
@@ -159,13 +168,16 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
         best,
         second,
         bound,
-        f"recommended: {best.protection}",
+        f"recommended: {best.protection}{', looked up in an answer table' * choice.needs_table(best)}",
         accuracy=accuracy,
         risk=risk,
         chosen=tuple(chosen),
         found=tuple(found),
         proved=proved_in_words(proofs(study, records).get(best.protection)),
         not_tried=(*not_tried, *_not_considered(settings), *_nothing_learned(study, records, settings)),
+        releases=choice.releases,
+        by_table=choice.needs_table(best),
+        has_table=choice.has_table(best),
     )
 
 
@@ -176,7 +188,8 @@ class _Choice:
         self._bound, self._episodic = bound, episodic(study)
         self._of_attributes = bounds_of_attributes(study)
         self._settings = len(study["protections"])
-        self._proofs = proofs(study, records)
+        self._proofs, self._curves = proofs(study, records), curves(study, records)
+        self.releases = releases_of(study)
         self._least = least_useful(study, records)
 
     def ranked(self, settings: Sequence[Setting]) -> list[Setting]:
@@ -213,6 +226,47 @@ class _Choice:
         words = "of these test images, since some people are on more of them than others"
         return f", nor more than {round_up(100 * most)}% {words}"
 
+    def needs_table(self, setting: Setting) -> bool:
+        """Whether it keeps the bound after many releases only if its queries are looked up, and not sent."""
+        return self.has_table(setting) and self._excess_of_many(setting) > 0
+
+    def has_table(self, setting: Setting) -> bool:
+        """Whether an answer table can be made of its codes: few bits without noise."""
+        proof = self._proofs.get(setting.protection)
+        few = proof is not None and proof.outputs is not None and proof.outputs <= 2**MOST_BITS
+        return few and release_kind(setting.protection) == BITS and "flip=" not in setting.protection
+
+    def _after(self, setting: Setting) -> Together | None:
+        """What the study's number of releases tells; None if that was not measured."""
+        curve = self._curves.get(setting.protection)
+        return curve.after(self.releases) if curve else None
+
+    def _excess_of_many(self, setting: Setting) -> float:
+        """How far naming from the study's number of releases, if they are sent, may be above the bound."""
+        if self.releases == 1 or self._proved(setting, self.releases):
+            return 0.0
+        point = self._after(setting)
+        return (point.hits.upper_end(ERROR / self._settings) if point else 1.0) - self._bound
+
+    def of_many(self, setting: Setting) -> list[str]:
+        """What many releases of one person tell, and whether that keeps the bound, a sentence each."""
+        curve = self._curves.get(setting.protection)
+        if curve is None:
+            sentences = [_UNKNOWN] if self.releases > 1 else []
+        else:
+            sentences = [curve_in_words(curve, self.releases)]
+        if self.releases == 1:
+            return sentences
+        if point := self._after(setting):
+            end = percent(point.hits.upper_end(ERROR / self._settings))
+            sentences.append(f"The upper end from {self.releases} is {end}, allowed for as above.")
+        if self.has_table(setting):
+            sentences.append(
+                f"Looked up in an answer table (classify --table) queries send nothing: naming from "
+                f"{self.releases} of them is guessing, by construction. Only enrolment sends its few images."
+            )
+        return sentences
+
     def needs_its_classes(self, setting: Setting) -> bool:
         """Whether it is an answer to a task whose classes are new: the device must have been sent them."""
         return self._episodic and release_kind(setting.protection) == ANSWER
@@ -248,6 +302,7 @@ class _Choice:
         return max(
             [
                 who,
+                0.0 if self.has_table(setting) else self._excess_of_many(setting),
                 *(
                     self.upper_end_of(inferred) - self._of_attributes[inferred.attack]
                     for inferred in setting.inferred
@@ -292,10 +347,11 @@ class _Choice:
             f"What would show it: {'; or '.join([*cures, f'a bound of {lowest:g} (--at-most {lowest:g})'])}."
         ]
 
-    def _proved(self, setting: Setting) -> proved.Naming | None:
+    def _proved(self, setting: Setting, releases: int = 1) -> proved.Naming | None:
         """What proves that nobody is named more often than accepted, among as many people as there are.
 
-        Those are all on test images: adversaries can look only for whom two photographs show.
+        Of several releases that is by the number of their sequences, with nothing assumed of them. The people
+        are all on test images: adversaries can look only for whom two photographs show.
         """
         proof = self._proofs.get(setting.protection)
         if proof is None or setting.risk is None:
@@ -303,6 +359,9 @@ class _Choice:
         people = max(setting.risk.identities, proof.people or 0)
         # What is proved is rounded up: 4 answers among 40 people are 10% and a little.
         most = self._bound * (1 + 1e-9)
+        if releases > 1:
+            few = proof.outputs is not None and proof.outputs**releases <= most * people
+            return proved.Naming(candidates=people, at_most=most) if few else None
         fitting = [each for each in proof.naming if each.candidates <= people and each.at_most <= most]
         return max(fitting, key=lambda naming: naming.candidates, default=None)
 
@@ -395,10 +454,12 @@ def _no_recommendation(
         for label, at_most in bounds_of_attributes(study).items()
     )
     return [
-        f"no useful setting is shown to keep re-identification at or under {percent(bound)}{others}",
+        f"no useful setting is shown to keep re-identification at or under {percent(bound)}"
+        f"{f' from {choice.releases} releases' if choice.releases > 1 else ''}{others}",
         f"The nearest is {nearest.protection}, at {_risk_in_words(nearest.risk)}; its upper end is "
         f"{percent(choice.upper_end(nearest))} (95% confidence, all settings of the study allowed for).",
         *choice.what_would_show(nearest),
+        *choice.of_many(nearest),
         *choice.of_attributes(nearest),
         *_not_considered(settings),
         *_nothing_learned(study, records, settings),
@@ -452,20 +513,47 @@ def _nothing_learned(study: Study, records: Sequence[Record], settings: Sequence
 
 
 def _with_interval(estimate: Estimate) -> str:
-    kind = "95% interval" if estimate.seeds == 1 else f"over {estimate.seeds} seeds"
-    return f"{percent(estimate.value)} ({kind} {100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+    return f"{percent(estimate.value)} ({_ends(estimate)})"
 
 
 def _risk_in_words(risk: Risk) -> str:
     return f"{_with_interval(risk.top1)} by the {risk.adversary}, chance {percent(risk.chance)}"
 
 
-def together_in_words(together: Several) -> str:
-    """What several releases of one person tell; a bound is for one."""
-    more = [f"{percent(each.value)} from {size}" for size, each in together.named.items() if size > 1]
-    if not more:
-        return "All of this is for one release of a person: too few photographs show what several tell."
-    return f"All of this is for one release of a person; adversaries name {' and '.join(more)} releases."
+_UNKNOWN = "What many releases of one person tell is not known: fewer than four people have two pictures."
+SAID = (1, 10, 100)  # releases whose figures are said
+
+
+def releases_of(study: Study) -> int:
+    """From how many releases of one person a recommendation of the study keeps its bound."""
+    return int((study.get("recommend") or {}).get("releases", 1))
+
+
+def curve_in_words(curve: Curve, releases: int) -> str:
+    """How naming grows with the number of releases, and why it is not known for more."""
+    said = [point for point in curve.points if point.releases in (*SAID, releases)]
+    *first, last = [f"{percent(point.named.value)} from {point.releases}" for point in said]
+    end = said[-1]
+    words = (
+        f"Adversaries name {', '.join(first)}{' and ' * bool(first)}{last} "
+        f"release{'s' * (end.releases > 1)} of a person ({_ends(end.named)}; guessing {percent(end.chance)}; "
+        f"the most named person {percent(end.worst)}; {percent(end.over_half)} of people in over half of the "
+        "tries)."
+    )
+    if end.releases >= releases:
+        return words
+    if curve.stopped:
+        return f"{words} More releases were not looked at, since these name too many."
+    return (
+        f"{words} From {releases} it could not be measured: {curve.enough.get(releases, 0)} of {curve.able} "
+        "people have enough pictures. Add pictures of the same people, or ask for --releases "
+        f"{end.releases}."
+    )
+
+
+def _ends(estimate: Estimate) -> str:
+    kind = "95% interval" if estimate.seeds == 1 else f"over {estimate.seeds} seeds"
+    return f"{kind} {100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
 
 
 def proved_in_words(proof: proved.Result | None) -> str:

@@ -26,7 +26,9 @@ def next_commands(
     reason = "" if advice.setting else advice.headline.removeprefix("no recommendation: ")
     if setting is None:
         return []
-    return commands(directory, study, records, setting, artefacts=artefacts, reason=reason)
+    return commands(
+        directory, study, records, setting, artefacts=artefacts, reason=reason, table=advice.has_table
+    )
 
 
 def commands(
@@ -37,8 +39,9 @@ def commands(
     *,
     artefacts: Path | None = None,
     reason: str = "",
+    table: bool = False,
 ) -> list[str]:
-    """A line for the device and a line for the cloud; fewer where the files are gone.
+    """A line for the device, one for the cloud and one for queries; fewer where the files are gone.
 
     The few-shot model of the setting, where there is one, is copied; see models.keep_recommended. Each line
     of a setting that is not recommended says so, in words that a shell takes for a comment.
@@ -49,6 +52,7 @@ def commands(
         setting: the recommended one, or the nearest.
         reason: why it is not recommended; "" if it is.
         artefacts: the folder of trained protections, where it is not that of the run.
+        table: whether an answer table can be made of its codes.
     """
     spec, (_, height, width) = setting.protection, study["data"]["shape"]
     recipe, model = recipe_of(spec), None
@@ -66,6 +70,11 @@ def commands(
     lines = [f"on a device: sfumato protect PHOTOS RELEASED --with {spec}{size}"]
     if model is not None:
         lines.append(f"in a cloud: sfumato serve {model}")
+        if table:
+            lines.append(
+                f"queries that send nothing: sfumato classify URL CLASSIFIER PHOTO --with {spec} "
+                "--table CLASSIFIER.table"
+            )
     if not reason:
         return lines
     return [f"to try it nevertheless, {line}   # not recommended: {reason}" for line in lines]

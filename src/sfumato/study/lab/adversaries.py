@@ -106,8 +106,16 @@ class Adversaries:
     @cached_property
     def people(self) -> LabelledImages:
         """Those to look for: the test images, and the distractors where the data names some."""
-        splits = [name for name in ("test", "distractors") if name in self._data.splits]
-        return self._data.rows(torch.cat([self._data.splits[name] for name in splits]))
+        return self._of_splits("test", "distractors")
+
+    @cached_property
+    def further(self) -> LabelledImages:
+        """Those to look for, with further pictures of the test people if the data has any."""
+        return self._of_splits("test", "distractors", "further")
+
+    def _of_splits(self, *names: str) -> LabelledImages:
+        rows = [self._data.splits[name] for name in names if name in self._data.splits]
+        return self._data.rows(torch.cat(rows))
 
     @cached_property
     def others(self) -> LabelledImages:

@@ -16,7 +16,7 @@ from sfumato.protect.release import KINDS, Encoding, Trained
 # Streams of noise, one for every use: of similarity, adversaries, learners, and what a release tells.
 MEASURED, GALLERY, PROBES, OTHERS, RESTORED = range(5)
 NUMBERS_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED, CLASSIFIER_TESTED = range(5, 9)
-TELLING, TOLD = 9, 10
+TELLING, TOLD, MANY = 9, 10, 11
 
 
 class Remembering:

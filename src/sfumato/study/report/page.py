@@ -10,10 +10,12 @@ from sfumato.errors import needs_extra
 from sfumato.study.choose.estimates import (
     Estimate,
     Study,
+    Together,
     accuracies,
     belonging,
     classifier_in_words,
     clean_learner,
+    curves,
     episodic,
     guessing,
     interval_in_words,
@@ -24,7 +26,7 @@ from sfumato.study.choose.estimates import (
     risks,
 )
 from sfumato.study.choose.reading import load
-from sfumato.study.choose.recommend import Recommendation, recommend
+from sfumato.study.choose.recommend import SAID, Recommendation, recommend
 from sfumato.study.records import Record
 from sfumato.study.report.answers import answers
 from sfumato.study.report.originals import without_pictures
@@ -106,6 +108,7 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False, pi
         summary=_summary(study, records),
         answers=answers(study, records, advice),
         examples=examples,
+        many=_many(study, records, advice),
         absent=missing(study, records),
     )
 
@@ -116,6 +119,12 @@ def _examples(study: Study, records: Sequence[Record], advice: Recommendation) -
         record.cell.protection: record.result.examples for record in belonging(study, records, "examples")
     }
     return made.get(advice.setting.protection, ()) if advice.setting else ()
+
+
+def _many(study: Study, records: Sequence[Record], advice: Recommendation) -> Sequence[Together]:
+    """How naming grows with the number of releases of the recommended setting; nothing without one."""
+    curve = curves(study, records).get(advice.setting.protection) if advice.setting else None
+    return [point for point in curve.points if point.releases in SAID] if curve else []
 
 
 def _known_to_all(study: Study, records: Sequence[Record], advice: Recommendation) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def _in_order(study: Study, records: Sequence[Record], kind: str) -> list[Record
 
 def _sources(study: Study) -> list[_Source]:
     others = [_STORED, _SIMILARITY, _RECONSTRUCTION, _TELLS, _PROVED]
-    return [_accuracy(study), _PRIVACY, _ATTACKS, _SEVERAL, *others]
+    return [_accuracy(study), _PRIVACY, _ATTACKS, _MANY, *others]
 
 
 def _recorded(result: Any) -> Row:
@@ -161,13 +161,9 @@ _PRIVACY = _Source(
 )
 
 
-_OF_SEVERAL = {"groups", "no_groups", "linking"}  # which have a table of their own
-
-
 def _scores(result: Any) -> list[Row]:
     shared = _recorded(result)
-    rows = [{**score, **shared} for score in shared.pop("scores")]
-    return [{key: value for key, value in row.items() if key not in _OF_SEVERAL} for row in rows]
+    return [{**score, **shared} for score in shared.pop("scores")]
 
 
 _ATTACKS = _Source(
@@ -188,27 +184,29 @@ _ATTACKS = _Source(
 )
 
 
-def _of_several(result: Any) -> list[Row]:
-    named = [
-        {"what": "named", "classifier": score.classifier, "releases": size, **_recorded(group)}
-        for score in result.scores
-        for size, group in sorted((score.groups or {}).items())
+def _of_many(result: Any) -> list[Row]:
+    return [
+        {
+            "releases": point.releases,
+            "adversary": name,
+            "named": share,
+            "guessing": 1 / result.panel,
+            "people": len(point.named),
+            "chosen": point.chosen.count(name),
+        }
+        for point in result.points
+        for name, share in point.by_adversary.items()
     ]
-    linked = [{"what": "linked", **_recorded(link)} for link in result.linking]
-    for row in (*named, *linked):
-        del row["hits"]  # of each person: too many for a table
-        row |= {f"tar_at_far_{rate}": share for rate, share in row.pop("tar_at_far").items()}
-    return [*named, *linked]
 
 
-_SEVERAL = _Source(
-    "several",
-    "What several releases of one person tell: how often they are named together, and how often labels of "
-    "two services are linked; low and high bound its 95% interval, auc and tar_at_far are of verification",
-    "attack",
-    ("attack",),
-    ("what", "classifier", "releases", "top1", "low", "high", "auc", "tar_at_far_1e-2", "tar_at_far_1e-3"),
-    _of_several,
+_MANY = _Source(
+    "many",
+    "How often people are named from many releases of them, by every adversary; chosen by how many halves of "
+    "the people",
+    "many",
+    (),
+    ("releases", "adversary", "named", "guessing", "people", "chosen"),
+    _of_many,
 )
 _STORED = _Source(
     "stored",

@@ -9,7 +9,7 @@ import torch
 from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import Guesses
 from sfumato.study.cells import Cell
-from sfumato.study.parts.attacks.scores import Probes, outcome, score
+from sfumato.study.parts.attacks.scores import outcome, score
 from sfumato.study.protocol import Attack, attack_of
 from sfumato.study.selection import attacks_of
 from sfumato.study.vocabulary import ATTACKS
@@ -37,14 +37,14 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     adversaries = lab.adversaries
     gallery, rows = adversaries.dealt(cell.seed)
     codes = adversaries.people.label(adversaries.sensitive).codes
-    names, probes = codes[gallery], Probes.dealt(codes[rows], seed=cell.seed)
+    names, truth = codes[gallery], codes[rows]
     identities = names.unique()
     members = [f"{name}: {way}" for name, made in compared.items() for way in made.classifiers]
-    fusion = fuse(torch.cat([made.similarities for made in compared.values()]), identities, probes.truth)
+    fusion = fuse(torch.cat([made.similarities for made in compared.values()]), identities, truth)
     guesses = Guesses("fusion", identities, fusion.similarities)
     networks = [network for made in compared.values() for network in made.result.get("trained", ())]
     return {
-        **outcome([score(guesses, probes)], names, probes, gallery=len(gallery)),
+        **outcome([score(guesses, truth)], names, truth, gallery=len(gallery)),
         "trained": [network for number, network in enumerate(networks) if network not in networks[:number]],
         "members": [[members[number] for number in chosen] for chosen in fusion.members],
     }

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sfumato.attack import groups, reidentify
+from sfumato.attack import reidentify
 from sfumato.study.cells import Cell
 from sfumato.study.lab import comparisons
 from sfumato.study.lab.comparisons import Comparison
 from sfumato.study.lab.streams import GALLERY, PROBES
-from sfumato.study.parts.attacks.scores import Probes, linking, outcome, score, verified
+from sfumato.study.parts.attacks.scores import outcome, score, verified
 from sfumato.study.parts.learners.views import seen
 from sfumato.study.protocol import Attack
 from sfumato.study.vocabulary import ATTACKS, IMAGES, AttackWords, release_kind
@@ -68,11 +68,11 @@ def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> Compari
     known = torch.cat(
         [seen(lab.released(cell, people.images[gallery], GALLERY, number)) for number in range(copies)]
     )
-    names, probes = codes[gallery].repeat(copies), Probes.dealt(codes[rows], seed=cell.seed)
+    names, truth = codes[gallery].repeat(copies), codes[rows]
     asked = seen(lab.released(cell, people.images[rows], PROBES))
     guesses = reidentify.by_numbers(known.double(), names, asked.double())
-    scores = [score(made, probes) for made in guesses]
-    result = {**outcome(scores, names, probes, gallery=len(gallery)), "faces_found": None}
+    scores = [score(made, truth) for made in guesses]
+    result = {**outcome(scores, names, truth, gallery=len(gallery)), "faces_found": None}
     return Comparison.of(result, guesses)
 
 
@@ -93,7 +93,7 @@ def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
         known = torch.cat([shown(known, GALLERY, number) for number in range(copies)])
         names = names.repeat(copies)
         landmarks = None if landmarks is None else landmarks.repeat(copies, 1, 1)
-    asked, probes = shown(people.images[rows], PROBES), Probes.dealt(codes[rows], seed=cell.seed)
+    asked, truth = shown(people.images[rows], PROBES), codes[rows]
     faces = adversaries.faces_on(asked)
     known = adversaries.cut(known, landmarks)
     asked = adversaries.cut(asked, None if faces is None else faces.landmarks)
@@ -101,23 +101,18 @@ def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
     recognisers = {"": adversaries.static(cell.seed)}
     if kind.adaptive and config.adaptive_steps:
         recognisers[_TRAINED_FURTHER] = adversaries.adaptive(cell, shown)
-    guesses, pairs, matches = [], [], {}
+    guesses, pairs = [], []
     for words, recogniser in recognisers.items():
         embedded, embedded_probes = recogniser.embed(known), recogniser.embed(asked)
         named = reidentify.reidentify(embedded, names, embedded_probes, weight=weight)
         guesses += [made.with_words(words) for made in named]
-        pairs.append(_verified(embedded, names, embedded_probes, probes.truth))
-        matches[f"cosine{words}"] = groups.by_cosine(embedded[: len(gallery)], embedded_probes)
+        pairs.append(_verified(embedded, names, embedded_probes, truth))
     result = {
-        **outcome([score(made, probes) for made in guesses], names, probes, gallery=len(gallery)),
+        **outcome([score(made, truth) for made in guesses], names, truth, gallery=len(gallery)),
         **max(pairs, key=lambda judged: judged["verification_auc"]),
         "faces_found": None if faces is None else faces.rate,
         "trained": _trained(lab, cell, kind, recognisers),
     }
-    if kind.adaptive:
-        # The gallery is cut where the faces are on the originals, too: a detector that misses one is no
-        # protection.
-        result["linking"] = linking(matches, codes[gallery], probes.truth, seed=cell.seed)
     return Comparison.of(result, guesses)
 
 

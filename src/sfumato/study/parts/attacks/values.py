@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato.attack import groups, plda, reidentify
+from sfumato.attack import plda, reidentify
 from sfumato.attack.table import Table, by_table
 from sfumato.base.proportions import wilson
 from sfumato.dp.naming import MOST_OUTPUTS
@@ -19,7 +19,7 @@ from sfumato.study.cells import Cell
 from sfumato.study.lab import comparisons
 from sfumato.study.lab.comparisons import Comparison
 from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
-from sfumato.study.parts.attacks.scores import Probes, hits, linking, of_groups, outcome, score, verified
+from sfumato.study.parts.attacks.scores import hits, outcome, score, verified
 from sfumato.study.protocol import Attack
 from sfumato.study.vocabulary import IMAGES, release_kind
 
@@ -60,65 +60,51 @@ def _compare(lab: "Lab", cell: Cell) -> Comparison:
     gallery, rows = adversaries.dealt(cell.seed)
     people = adversaries.people
     codes = people.label(adversaries.sensitive).codes
-    names, probes = codes[gallery], Probes.dealt(codes[rows], seed=cell.seed)
+    names, truth = codes[gallery], codes[rows]
     known = _released(lab, cell, people.images[gallery], GALLERY, lab.config.adversary.copies)
     asked = _released(lab, cell, people.images[rows], PROBES, 1)
-    learned, others = _learned(lab, cell)
-    words, reading, model = _learner(learned, others, _readings(lab, cell, asked[0]))
+    released, others = learned(lab, cell, most=_LEARNED, copies=lab.config.adversary.copies)
+    words, reading, model = _learner(released, others, readings(lab, cell, asked[0]))
     known_values, asked_values = torch.stack([reading(released) for released in known]), reading(asked[0])
     guesses = [
         made.with_words(words) for made in reidentify.by_values(known_values, names, asked_values, model)
     ]
-    scores = [score(made, probes) for made in guesses]
+    scores = [score(made, truth) for made in guesses]
     if 0 < (getattr(lab.protection(cell), "outputs", None) or 0) <= MOST_OUTPUTS:
         more = [
             _released(lab, cell, people.images[photographs], stream, _REDRAWN, first=len(releases))
             for photographs, stream, releases in ((gallery, GALLERY, known), (rows, PROBES, asked))
         ]
-        table = _table([*known, *more[0]], names, [*asked, *more[1]], probes.truth)
+        table = _table([*known, *more[0]], names, [*asked, *more[1]], truth)
         # It takes the place of the one that counts a gallery's few copies.
         kept = [number for number, made in enumerate(guesses) if made.classifier != "table"]
-        scores = [*(scores[number] for number in kept), _exact(table, probes)]
+        scores = [*(scores[number] for number in kept), _exact(table, truth)]
         exact = reidentify.Guesses("table", table.people, table.log_posteriors[0])
         guesses = [*(guesses[number] for number in kept), exact]
     result = {
-        **outcome(scores, names, probes, gallery=len(gallery)),
-        **_paired(known_values, names, asked_values, probes.truth, model, words, seed=cell.seed),
+        **outcome(scores, names, truth, gallery=len(gallery)),
+        **_verified(known_values, names, asked_values, truth, model),
         "learned_from": len(others),
     }
     return Comparison.of(result, guesses)
 
 
-def _paired(
-    known: Tensor,
-    names: Tensor,
-    asked: Tensor,
-    truth: Tensor,
-    model: plda.PLDA | None,
-    words: str,
-    *,
-    seed: int,
+def _verified(
+    known: Tensor, names: Tensor, asked: Tensor, truth: Tensor, model: plda.PLDA | None
 ) -> dict[str, Any]:
-    """How pairs of photographs are verified, and labels of two services linked: by PLDA, and by cosines.
+    """How pairs of photographs are verified, by PLDA; nothing if nothing could be learned.
 
     Args:
-        known: (R, n, D) values of the gallery; the other service has the first release of each.
+        known: (R, n, D) values of the gallery.
         names: (n,) int64.
         asked: (m, D).
         truth: (m,) int64.
-        model: None where nothing could be learned.
-        words: after the name of a classifier.
-        seed: decides which photographs a service has.
+        model: of other people.
     """
-    spread, mean = torch.std_mean(known[0].double(), dim=0)
-    first, second = ((values.double() - mean) / spread.clamp(min=1e-9) for values in (known[0], asked))
-    matches = {f"cosine{words}": groups.by_cosine(first, second)}
-    judged = {}
-    if model is not None:
-        matches[f"plda{words}"] = plda.match_by_plda(model, known[0], asked)
-        photographs = torch.arange(len(names))
-        judged = verified(lambda rows: model.log_ratios(known, photographs, asked[rows])[1], names, truth)
-    return {**judged, "linking": linking(matches, names, truth, seed=seed)}
+    if model is None:
+        return {}
+    photographs = torch.arange(len(names))
+    return verified(lambda rows: model.log_ratios(known, photographs, asked[rows])[1], names, truth)
 
 
 def _released(
@@ -132,36 +118,42 @@ def _released(
     return [lab.released(cell, images, stream, number) for number in range(first, copies)]
 
 
-def _learned(lab: "Lab", cell: Cell) -> tuple[list[Any], Tensor]:
-    """Releases of the training people, and who they are; where there are too many, of some of the people."""
+def learned(lab: "Lab", cell: Cell, *, most: int, copies: int) -> tuple[list[Any], Tensor]:
+    """Releases of the training people, and who they are; of some of the people if there are too many.
+
+    Args:
+        lab, cell: what is released, and how.
+        most: releases in all.
+        copies: releases of each photograph, if they differ.
+    """
     others = lab.adversaries.others
     codes = others.label(lab.adversaries.sensitive).codes
     people, rows, counts = codes.unique(return_inverse=True, return_counts=True)
     order = lab.shuffled(len(people), cell.seed)
-    kept = order[counts[order].cumsum(0) <= _LEARNED]
+    kept = order[counts[order].cumsum(0) <= most]
     rows = torch.isin(rows, kept).nonzero().flatten()
-    copies = max(1, min(lab.config.adversary.copies, _LEARNED // max(1, len(rows))))
+    copies = max(1, min(copies, most // max(1, len(rows))))
     return _released(lab, cell, others.images[rows], OTHERS, copies), codes[rows]
 
 
 def _learner(
-    learned: list[Any], others: Tensor, readings: dict[str, _Reading]
+    released: list[Any], others: Tensor, ways: dict[str, _Reading]
 ) -> tuple[str, _Reading, plda.PLDA | None]:
     """The way to read a release by which most people are named who were held out: its words, it, its model.
 
     The first, and no model, where nothing can be learned.
     """
     models = {}
-    for words, reading in readings.items():
-        values = torch.stack([reading(released) for released in learned])
+    for words, reading in ways.items():
+        values = torch.stack([reading(each) for each in released])
         if not plda.trainable(values, others):
             return words, reading, None
         models[words] = plda.train(values, others)
     best = max(models, key=lambda words: models[words].held_out)
-    return best, readings[best], models[best]
+    return best, ways[best], models[best]
 
 
-def _readings(lab: "Lab", cell: Cell, released: Any) -> dict[str, _Reading]:
+def readings(lab: "Lab", cell: Cell, released: Any) -> dict[str, _Reading]:
     """The ways to read a release as numbers: what a classifier's name says of it, and the way.
 
     Noise on every pixel is read as means over squares as well, in which most of it is gone.
@@ -170,10 +162,10 @@ def _readings(lab: "Lab", cell: Cell, released: Any) -> dict[str, _Reading]:
         return {"": lambda released: released.vectors()}
     channels, height, width = _planes(released).shape[1:]
     side = next(side for side in range(1, height + width) if channels * height * width <= _NUMBERS * side**2)
-    readings = {"" if side == 1 else f", on {side}x{side} means": _means(side)}
+    ways = {"" if side == 1 else f", on {side}x{side} means": _means(side)}
     if lab.protection(cell).draws_noise and released.cell == 1 and side < _SQUARE < min(height, width):
-        readings[f", on {_SQUARE}x{_SQUARE} means"] = _means(_SQUARE)
-    return readings
+        ways[f", on {_SQUARE}x{_SQUARE} means"] = _means(_SQUARE)
+    return ways
 
 
 def _planes(released: Any) -> Tensor:
@@ -196,19 +188,13 @@ def _table(known: list[Any], names: Tensor, asked: list[Any], truth: Tensor) -> 
     return by_table(gallery, names, probes, truth)
 
 
-def _exact(table: Table, probes: Probes) -> dict[str, Any]:
+def _exact(table: Table, truth: Tensor) -> dict[str, Any]:
     """The score of the exact table, with its 95% interval over probes: a probe's releases count as one."""
-
-    def judge(rows: Tensor) -> tuple[Tensor, Tensor]:
-        posteriors = table.of_groups(rows)  # (Q, G, I)
-        return posteriors.mean(0), table.success(posteriors, probes.truth[rows[:, 0]]).mean(0)
-
-    low, high = wilson(table.right.sum().item(), len(probes.truth))
+    low, high = wilson(table.right.sum().item(), len(truth))
     return {
         "classifier": "table",
         **{"top1": table.top1, "low": low, "high": high, "in_sample": table.in_sample},
-        "hits": hits(table.right, probes.truth),
-        "groups": of_groups(judge, table.people, probes),
+        "hits": hits(table.right, truth),
     }
 
 

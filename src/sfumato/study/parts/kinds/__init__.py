@@ -13,6 +13,7 @@ from sfumato.study.parts.kinds import (
     embeddings,
     examples,
     inference,
+    many,
     pictures,
     proved,
     reconstruction,
@@ -39,6 +40,7 @@ RELEASED = {
 KINDS: dict[str, Kind] = {
     "accuracy": accuracy.KIND,
     "attack": attack.KIND,
+    "many": many.KIND,
     "similarity": similarity.KIND,
     "embeddings": embeddings.KIND,
     "pictures": pictures.KIND,

@@ -15,53 +15,10 @@ if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
 
 
-class Verification(Model):
-    """How well it is known whether two are of one person.
-
-    Attributes:
-        auc: the area under the ROC curve.
-        tar_at_far: the share of pairs of one person that are accepted where so many of two are: "1e-2",
-            "1e-3".
-    """
-
-    auc: float
-    tar_at_far: dict[str, float]
-
-
-class Group(Verification):
-    """What several releases of one person tell together, and whether they are of the person of a label.
-
-    Attributes:
-        top1, low, high: the share of groups that are named rightly, and its 95% interval, in which groups of
-            one person are not independent trials.
-        hits: the groups of each of the result's people that are named rightly.
-    """
-
-    top1: float
-    low: float
-    high: float
-    hits: tuple[float, ...]
-
-
-class Link(Group):
-    """How often a label of one service is linked to that of the same person at another one.
-
-    Attributes:
-        classifier: how the two are compared.
-        releases: of each person at each service.
-        rounds: how often people were linked, by other photographs each time; `hits` are of them.
-    """
-
-    classifier: str
-    releases: int
-    rounds: int
-
-
 class Score(Model):
     """How often one way to compare releases is right; top-1 with its 95% interval over probes.
 
-    `hits` are those of each of the result's people, and `groups` what so many releases of one person tell
-    together; None in records of earlier versions.
+    `hits` are those of each of the result's people; None in records of earlier versions.
     """
 
     classifier: str
@@ -71,7 +28,6 @@ class Score(Model):
     top5: float | None = None
     top10: float | None = None
     hits: tuple[float, ...] | None = None
-    groups: dict[int, Group] | None = None
 
 
 class Trained(Model):
@@ -102,9 +58,6 @@ class Result(Model):
         identities: how many people there are to name.
         gallery, probes: photographs that are known, and that are to be named.
         people: how many of the probes show each person, in the order of their names.
-        groups: how many releases of one person -> how many such groups of each person's probes there are.
-        no_groups: how many -> why there are none.
-        linking: labels of two services, where the adversary compares releases with releases.
         faces_found: the share of probes in which a detector found a face.
         verification_auc: of one photograph of the gallery and one probe.
         trained: the networks of theirs that this study trained; none in records of earlier versions.
@@ -116,9 +69,6 @@ class Result(Model):
     gallery: int | None = None
     probes: int | None = None
     people: tuple[int, ...] | None = None
-    groups: dict[int, tuple[int, ...]] | None = None
-    no_groups: dict[int, str] = Field(default_factory=dict)
-    linking: tuple[Link, ...] = ()
     faces_found: float | None = None
     verification_auc: float | None = None
     trained: tuple[Trained, ...] = ()

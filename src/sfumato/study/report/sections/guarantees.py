@@ -9,11 +9,12 @@ from sfumato.dp.guarantee import Definition, Guarantee, round_up
 from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.protect.naming import Counted, bound_naming, log_rank
 from sfumato.study.choose.estimates import Study, belonging, proofs
+from sfumato.study.choose.recommend import releases_of
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 
-MANY, AMONG = 100, 1_000  # releases of one person, and equally likely people
+AMONG = 1_000  # equally likely people, of whom it is said what many releases prove
 _DEFINITIONS: tuple[Definition, ...] = ("pure", "gaussian", "concentrated")
 _ANY = (1, 1, 1)  # a shape, which decides nothing of what is recorded
 
@@ -28,8 +29,8 @@ class Row:
         neighbours: how often a judge of two neighbouring images is right, at most; None for no proof.
         whole: the same for any two images.
         naming: number of people -> how often one of them is named rightly, at most; of those proved.
-        many: what is assumed of MANY releases of one person -> how often one of AMONG people is named, at
-            most; each that proves more than the one before.
+        many: what is assumed of the study's number of releases of one person -> how often one of AMONG people
+            is named, at most; each that proves more than the one before.
         log_rank: the log-rank privacy that no adversary brings one release below, among the people of the
             test images; None for nothing.
     """
@@ -51,13 +52,14 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     recorded = proofs(study, records)
     if not recorded:
         return None
-    rows = [_row(spec, recorded[spec]) for spec in study["protections"] if spec in recorded]
+    many = releases_of(study)
+    rows = [_row(spec, recorded[spec], many) for spec in study["protections"] if spec in recorded]
     values = {
         "rows": rows,
         "named": bool(named := belonging(study, records, "proved")),
         "candidates": sorted({count for record in named for count in record.result.asked}),
         "judged": any(row.neighbours or row.whole for row in rows),
-        "many": MANY,
+        "many": many,
         "among": AMONG,
         "assumed": {each: ASSUMED[each] for row in rows for each in row.many},
         "ranked": any(row.log_rank for row in rows),
@@ -65,7 +67,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     return Section("guarantees", "What each setting guarantees", "Guarantees", values)
 
 
-def _row(spec: str, proof: proved.Result) -> Row:
+def _row(spec: str, proof: proved.Result, many: int) -> Row:
     guarantee = proof.guarantee
     return Row(
         spec,
@@ -73,7 +75,7 @@ def _row(spec: str, proof: proved.Result) -> Row:
         told_apart(guarantee.definition, guarantee.value) if guarantee else None,
         told_apart(guarantee.definition, guarantee.whole_image) if guarantee else None,
         {each.candidates: f"{round_up(100 * each.at_most)}%" for each in proof.naming if each.at_most < 1},
-        _after_many(proof),
+        _after_many(proof, many),
         _log_rank(proof),
     )
 
@@ -91,11 +93,13 @@ def _recorded(proof: proved.Result) -> Counted:
     return Counted(proof.outputs)
 
 
-def _after_many(proof: proved.Result) -> dict[Assumption, str]:
+def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
     proves: dict[Assumption, str] = {}
+    if many == 1:  # of which the other columns are
+        return proves
     least = 1.0
     for each in BY_STRENGTH:
-        naming = bound_naming(_recorded(proof), _ANY, candidates=AMONG, releases=MANY, assuming=each)
+        naming = bound_naming(_recorded(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
         if naming.proves and naming.chance < least:
             least, proves[each] = naming.chance, f"{round_up(100 * naming.chance)}%"
     return proves

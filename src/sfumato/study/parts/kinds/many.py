@@ -1,0 +1,170 @@
+"""What many releases of one person tell: how naming grows with their number; see sfumato.attack.sets."""
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.lab.streams import MANY
+from sfumato.study.parts.kinds.common import Model
+from sfumato.study.protocol import Kind
+from sfumato.study.selection import attacks_of
+from sfumato.study.vocabulary import IMAGES, release_kind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.attack.sets import Curve
+    from sfumato.data.labelled import LabelledImages
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+_VERSION = 1  # raised when the same adversaries would find more or less
+_AT_LEAST = 10  # releases that are looked at, whatever number a recommendation is for
+_LEARNED = 4_000  # releases of other people at most that are learned from
+_NUMBERS = 80  # of a release at most: principal components of others'
+
+
+class Point(Model):
+    """What n releases of one person tell.
+
+    Attributes:
+        releases: n.
+        named: of each person the share of tries in which they are named rightly, by the adversary whom the
+            other half of the people chose.
+        tries: of each person.
+        chosen: that adversary, by the first half and by the second.
+        by_adversary: the share of each adversary, of all people.
+        accepted: the share of sets that are accepted as the right person's, if 1 in 100 of others is too.
+        linked: of each person the share of tries in which labels of two services, which have n releases of
+            each person, are found to be of one.
+    """
+
+    releases: int
+    named: tuple[float, ...]
+    tries: tuple[int, ...]
+    chosen: tuple[str, str]
+    by_adversary: dict[str, float]
+    accepted: float
+    linked: tuple[float, ...]
+
+
+class Result(Model):
+    """How naming grows with the number of releases.
+
+    Attributes:
+        points: by rising n, of the same people; none if fewer than four people have two pictures.
+        panel: among how many people one is named; guessing is right in 1/panel.
+        pictures: of each person, some in a gallery and some to be named.
+        enough: how many releases -> how many people have enough pictures for them, of `able`.
+        able: how many people have two pictures.
+        stopped: whether more releases were not looked at, since fewer name too many already.
+    """
+
+    points: tuple[Point, ...]
+    panel: int
+    pictures: int
+    enough: dict[int, int]
+    able: int
+    stopped: bool = False
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each protection, where there are adversaries."""
+    return [Cell("many", spec, seed)] if spec != "none" and attacks_of(config, spec) else []
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    bounds = lab.config.recommend
+    decided = {"sensitive": lab.adversaries.sensitive, "many": _VERSION, "releases": bounds.releases}
+    if release_kind(cell.protection) in IMAGES:
+        decided |= lab.adversaries.recogniser() | {"at_most": bounds.reidentification_at_most}
+    return decided
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Name everybody from 1, 3, 10, ... releases of them, as far as their pictures reach.
+
+    Of pixels, which tell the most, further pictures of the test people are looked at only if those of the
+    test do not name too many already: more releases never tell less.
+    """
+    from sfumato.attack import sets
+
+    bounds, adversaries = lab.config.recommend, lab.adversaries
+    most = max(_AT_LEAST, bounds.releases)
+    pixels = release_kind(cell.protection) in IMAGES
+    people = adversaries.people if pixels else adversaries.further
+    made = _curve(lab, cell, people, most)
+    last = made.points[-1] if made else None
+    further = pixels and len(adversaries.further) > len(people)
+    stopped = further and last is not None and last.named.mean().item() > bounds.reidentification_at_most
+    if further and not stopped:
+        people = adversaries.further
+        made = _curve(lab, cell, people, most)
+    counts = people.label(adversaries.sensitive).codes.unique(return_counts=True)[1]
+    return {
+        "points": [
+            {
+                "releases": point.releases,
+                "named": _rounded(point.named),
+                "tries": point.tries.tolist(),
+                "chosen": point.chosen,
+                "by_adversary": {name: round(share, 4) for name, share in point.by_adversary.items()},
+                "accepted": round(point.accepted, 4),
+                "linked": _rounded(point.linked),
+            }
+            for point in (made.points if made else ())
+        ],
+        "panel": made.panel if made else 0,
+        "pictures": made.pictures if made else 0,
+        "enough": {
+            str(size): int((counts >= sets.pictures_for(size)).sum()) for size in sets.SIZES if size <= most
+        },
+        "able": int((counts >= sets.pictures_for(1)).sum()),
+        "stopped": stopped,
+    }
+
+
+def _rounded(shares: "Tensor") -> list[float]:
+    return [round(share, 4) for share in shares.tolist()]
+
+
+def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curve | None":
+    """Of the pictures of these people; None if fewer than four have two."""
+    from sfumato.attack import sets
+    from sfumato.study.parts.attacks import values
+
+    codes = people.label(lab.adversaries.sensitive).codes
+    if not sets.measurable(codes, most):
+        return None
+    learned, of_others = values.learned(lab, cell, most=_LEARNED, copies=1)
+    asked = lab.released(cell, people.images, MANY)
+    views = {
+        words: _few(reading(asked), reading(learned[0]))
+        for words, reading in values.readings(lab, cell, asked).items()
+    }
+    if release_kind(cell.protection) in IMAGES and lab.config.adversary.weights is not None:
+        # A recogniser that a study trains names fewer than models of the values do.
+        views[", on embeddings"] = _few(*(_embedded(lab, cell, each) for each in (asked, learned[0])))
+    scenes = people.labels["original"].codes if "original" in people.labels else None
+    return sets.curve(views, codes, of_others, scenes=scenes, most=most, seed=cell.seed)
+
+
+def _embedded(lab: "Lab", cell: Cell, released: Any) -> "Tensor":
+    """What a public face network makes of releases."""
+    images = released.images()
+    faces = lab.adversaries.faces_on(images)
+    cut = lab.adversaries.cut(images, None if faces is None else faces.landmarks)
+    return lab.adversaries.static(cell.seed).embed(cut)
+
+
+def _few(values: "Tensor", others: "Tensor") -> tuple["Tensor", "Tensor"]:
+    """Numbers of releases, as principal components of others' if they are many."""
+    from sfumato.attack.plda import principal_components
+
+    if others.shape[1] <= _NUMBERS:
+        return values, others
+    components = principal_components(others, _NUMBERS)
+    return values @ components, others @ components
+
+
+KIND = Kind(Result, cells, settings, measure)

@@ -1,0 +1,111 @@
+"""Naming people from sets of releases: limits that are known, and what is chosen by whom."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato.attack import sets
+from sfumato.errors import DataError
+
+
+def bits(people: int, each: int, apart: float, seed: int, count: int = 8) -> tuple[Tensor, Tensor]:
+    """Codes of people each of whose bits is set with a probability of their own, and who they are."""
+    draw = torch.Generator().manual_seed(seed)
+    chances = 0.5 + apart * (torch.rand(people, 1, count, generator=draw) - 0.5)
+    codes = (torch.rand(people, each, count, generator=draw) < chances).float() * 2 - 1
+    return codes.flatten(0, 1), torch.arange(people).repeat_interleave(each)
+
+
+def curve_of(apart: float, *, people: int = 24, each: int = 15, seed: int = 0) -> sets.Curve:
+    codes, who = bits(people, each, apart, seed)
+    others, of_others = bits(30, 10, apart, seed + 1)
+    return sets.curve({"": (codes, others)}, who, of_others, most=10, draws=4, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def clear() -> sets.Curve:
+    return curve_of(1.0)
+
+
+def test_more_releases_name_more_people(clear: sets.Curve):
+    shares = [point.named.mean().item() for point in clear.points]
+    assert [point.releases for point in clear.points] == [1, 3, 10]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.6 < 0.8 < shares[-1]
+    assert clear.points[-1].accepted > 0.5
+    assert clear.points[-1].linked.mean() > 0.5
+    assert (clear.panel, clear.pictures) == (12, 15)  # of one half of the people
+
+
+def test_whom_nothing_tells_apart_are_named_as_by_guessing():
+    """The figure of an adversary whom other people chose has no luck in it, as the largest would have."""
+    points = [curve_of(0.0, seed=seed).points[-1] for seed in range(3)]
+    stated = torch.stack([point.named.mean() for point in points]).mean().item()
+    largest = torch.tensor([max(point.by_adversary.values()) for point in points]).mean().item()
+    assert abs(stated - 1 / 12) < 0.05  # 72 people, four tries each
+    assert largest > stated
+
+
+def test_everybody_is_in_a_panel_of_their_own_half(clear: sets.Curve):
+    for point in clear.points:
+        assert point.people.tolist() == list(range(24))
+        assert set(point.tries.tolist()) == {4}
+        assert point.named.min() >= 0
+        assert point.named.max() <= 1
+
+
+def test_releases_of_one_picture_are_never_both_known_and_asked():
+    """Each picture has two equal releases, and pictures tell nothing of the person."""
+    draw = torch.Generator().manual_seed(0)
+    pictures = torch.randn(24 * 10, 6, generator=draw)
+    codes, scenes = pictures.repeat_interleave(2, 0), torch.arange(240).repeat_interleave(2)
+    who = torch.arange(24).repeat_interleave(20)
+    others, of_others = torch.randn(60, 6, generator=draw), torch.arange(30).repeat_interleave(2)
+
+    def named(scenes: Tensor | None) -> float:
+        made = sets.curve({"": (codes, others)}, who, of_others, scenes=scenes, most=1, draws=4, seed=0)
+        return max(made.points[0].by_adversary.values())
+
+    assert named(None) > 0.15
+    assert named(scenes) < 0.13  # guessing: 0.083
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "size"),
+    [
+        ([150] * 4, 100, 100),
+        ([150] * 4, 10, 10),
+        ([149] * 4, 100, 30),
+        ([150, 150, 15, 15, 15], 100, 10),  # fewer than half of the people
+        ([150] * 3, 100, 0),  # two of each half
+        ([1] * 50, 100, 0),
+    ],
+)
+def test_as_many_releases_are_measured_as_half_of_the_people_have_pictures_for(
+    counts: list[int], most: int, size: int
+):
+    who = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    assert sets.measurable(who, most) == size
+
+
+def test_too_few_people_are_nobody_to_look_for():
+    who = torch.arange(3).repeat_interleave(5)
+    with pytest.raises(DataError, match="fewer than four people have two pictures"):
+        sets.curve({"": (torch.zeros(15, 2), torch.zeros(4, 2))}, who, torch.arange(4), seed=0)
+
+
+def test_what_a_device_sends_may_depend_on_what_it_sent_before():
+    """A device that always sends the same tells nothing."""
+    codes, who = bits(24, 15, 1.0, 0)
+    others, of_others = bits(30, 10, 1.0, 1)
+    views = {"": (codes, torch.zeros_like(others))}
+    silent = sets.curve(views, who, of_others, sent=torch.zeros_like, most=1, draws=2, seed=0)
+    shares = silent.points[0].by_adversary
+    assert shares == pytest.approx(dict.fromkeys(shares, 1 / 12))
+
+
+def test_log_likelihoods_of_a_set_are_added_up():
+    single = torch.randn(2, 3, 7, 3, generator=torch.Generator().manual_seed(0))
+    of_three = sets.summed(single)(3)
+    assert of_three.shape == (2, 3, 2, 3)
+    assert torch.allclose(of_three[1, 2, 1], single[1, 2, 3] + single[1, 2, 4] + single[1, 2, 5])

@@ -1,0 +1,181 @@
+"""What many releases of one person tell: measured, over seeds, and as what a recommendation must keep."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic
+import torch
+from tests.study.test_recommend import CLEAR, found, small_study
+from tests.study.test_values import lab, portraits
+
+from sfumato.errors import ConfigError
+from sfumato.study import grid
+from sfumato.study.cells import Cell
+from sfumato.study.choose import estimates, recommend
+from sfumato.study.parts.kinds import many
+from sfumato.study.records import Record
+from sfumato.study.report.sections import many as section
+
+CODE, NUMBERS, BLUR = "code:bits=16", "code:numbers=1", "blur:radius=3"
+RARELY, OFTEN = [0.1, 0.0] * 20, [1.0, 0.4] * 20
+ASKED = {"reidentification_at_most": 0.1, "releases": 100}
+
+
+def curve(protection: str, named: dict[int, list[float]], **more: Any) -> Record:
+    (record,) = synthetic.typed([synthetic.many(protection, named, **more)])
+    return record
+
+
+def study(*protections: str, **changes: Any) -> dict[str, Any]:
+    """A study of many releases; its cells have their curves."""
+    made = small_study(*protections, **{"recommend": ASKED, **changes})
+    cells = [
+        {"kind": kind, "cell": {"protection": spec, "seed": seed}, "digest": "ab"}
+        for spec in protections
+        for seed in made["seeds"]
+        for kind in ("many", "proved")
+    ]
+    return {**made, "cells": made["cells"] + cells}
+
+
+# Measured
+
+
+def test_noisy_releases_tell_more_the_more_there_are(tmp_path: Path):
+    made = lab(tmp_path, portraits(80, 24))
+    result = many.Result.model_validate(many.measure(made, Cell("many", "dp-pix:cell=4,epsilon=0.5", 0)))
+    shares = [sum(point.named) / len(point.named) for point in result.points]
+    assert [point.releases for point in result.points] == [1, 3, 10]
+    assert shares == sorted(shares)
+    assert shares[0] > 2 / result.panel
+    assert (result.panel, result.able, result.enough[100], result.stopped) == (20, 40, 0, False)
+
+
+def test_black_images_name_nobody(tmp_path: Path):
+    result = many.Result.model_validate(many.measure(lab(tmp_path), Cell("many", "block:share=1", 0)))
+    for point in result.points:
+        assert [*point.named, *point.linked] == pytest.approx([1 / result.panel] * 40, abs=1e-4)
+        assert point.accepted == 0
+
+
+def test_further_pictures_are_looked_at_unless_those_of_the_test_name_too_many(tmp_path: Path):
+    loaded = portraits(120, 12)
+    test = loaded.splits["test"]
+    few = torch.isin(torch.arange(len(loaded)), test) & (torch.arange(len(loaded)) % 2 == 0)
+    splits = {**loaded.splits, "test": test[few[test]], "further": test[~few[test]]}
+    made = lab(tmp_path, replace(loaded, splits=splits))
+    pixels = many.measure(made, Cell("many", "pixelize:cell=4", 0))
+    assert pixels["stopped"]
+    assert pixels["pictures"] == 6
+    black = many.measure(made, Cell("many", "block:share=1", 0))
+    assert not black["stopped"]
+    assert black["pictures"] == 12
+
+
+def test_a_study_names_a_number_of_releases_that_is_measured():
+    assert grid.Bounds().releases == 100
+    with pytest.raises(
+        ConfigError, match="releases=50: naming is measured from 1, 3, 10, 30, 100: choose one"
+    ):
+        grid.Bounds(releases=50)
+
+
+# Over people and seeds
+
+
+def test_the_interval_is_that_of_resampling_people():
+    rates = [0.1, 0.3, 0.0, 0.2, 0.9, 0.4, 0.1, 0.2] * 5
+    measured = estimates.curves(study(BLUR), [curve(BLUR, {1: rates})])[BLUR].points[0]
+    draws = np.random.default_rng(0).choice(rates, (4000, len(rates))).mean(1)
+    assert (measured.named.low, measured.named.high) == pytest.approx(
+        np.quantile(draws, (0.025, 0.975)), abs=0.02
+    )
+    assert (measured.worst, measured.over_half, measured.chance) == (0.9, 1 / 8, 1 / 20)
+
+
+def test_over_seeds_it_is_the_mean_of_the_numbers_that_all_seeds_have():
+    records = [curve(BLUR, {1: [0.2] * 10}), curve(BLUR, {1: [0.4] * 10, 3: [0.9] * 10}, seed=1)]
+    (point,) = estimates.curves(study(BLUR, seeds=[0, 1]), records)[BLUR].points
+    assert point.named == estimates.Estimate(pytest.approx(0.3), 0.2, 0.4, 2)
+
+
+def test_a_protection_without_people_to_look_for_has_no_curve_and_a_study_no_section():
+    nobody = curve(BLUR, {1: RARELY}, points=[], panel=0, able=1)
+    assert estimates.curves(study(BLUR), [nobody]) == {}
+    assert section.section(study(BLUR), [nobody]) is None
+
+
+# Recommended
+
+
+def advice_of(spec: str, *curves: Record, outputs: int | None = None) -> recommend.Recommendation:
+    records = [*CLEAR, *found(spec, 0.9, 0.04, 0.05), *curves]
+    if outputs is not None:
+        records += synthetic.typed([synthetic.proved(spec, outputs=outputs, people=40)])
+    return recommend.recommend(study(spec), records)
+
+
+def test_what_is_sent_is_recommended_if_many_releases_name_few():
+    advice = advice_of(BLUR, curve(BLUR, {1: RARELY, 10: RARELY, 100: RARELY}))
+    assert advice.headline == f"recommended: {BLUR}"
+    assert not advice.by_table
+    (words,) = [line for line in advice.details if line.startswith("Adversaries name")]
+    assert words.startswith(
+        "Adversaries name 5.0% from 1, 5.0% from 10 and 5.0% from 100 releases of a person ("
+    )
+    assert words.endswith(
+        "guessing 5.0%; the most named person 10.0%; 0.0% of people in over half of the tries)."
+    )
+
+
+def test_what_names_many_after_many_releases_is_not_recommended():
+    advice = advice_of(BLUR, curve(BLUR, {1: RARELY, 100: OFTEN}))
+    assert advice.setting is None
+    assert "at or under 10.0% from 100 releases" in advice.headline
+    assert any("70.0% from 100 releases" in line for line in advice.reasons)
+
+
+def test_a_code_that_names_many_is_recommended_if_it_is_looked_up():
+    advice = advice_of(CODE, curve(CODE, {1: RARELY, 100: OFTEN}), outputs=2**16)
+    assert advice.headline == f"recommended: {CODE}, looked up in an answer table"
+    assert advice.by_table
+    assert any("naming from 100 of them is guessing, by construction" in line for line in advice.details)
+
+
+def test_a_code_of_more_bits_has_no_table():
+    assert advice_of(CODE, curve(CODE, {1: RARELY, 100: OFTEN}), outputs=2**17).setting is None
+
+
+def test_too_few_pictures_show_nothing_of_more_releases_and_that_is_said():
+    advice = advice_of(BLUR, curve(BLUR, {1: RARELY, 10: RARELY}))
+    assert advice.setting is None
+    assert any(
+        "From 100 it could not be measured: 3 of 40 people have enough pictures. Add pictures of the same "
+        "people, or ask for --releases 10." in line
+        for line in advice.reasons
+    )
+
+
+def test_what_was_stopped_says_so():
+    advice = advice_of(CODE, curve(CODE, {1: RARELY, 10: OFTEN}, stopped=True), outputs=2**16)
+    assert any(
+        "More releases were not looked at, since these name too many." in line for line in advice.details
+    )
+
+
+def test_sequences_of_so_few_outputs_that_they_prove_it_need_no_pictures():
+    """Two outputs from three releases are 8 sequences: 8 of 100 people at most."""
+    records = [*CLEAR, *found(NUMBERS, 0.9, 0.04, 0.05)]
+    records += synthetic.typed([synthetic.proved(NUMBERS, outputs=2, people=100)])
+    for bound, shown in ((0.1, True), (0.07, False)):
+        asked = study(NUMBERS, recommend={"reidentification_at_most": bound, "releases": 3})
+        assert (recommend.recommend(asked, records).setting is not None) == shown
+
+
+def test_the_section_has_a_column_for_each_number_of_releases():
+    made = section.section(study(BLUR), [curve(BLUR, {1: RARELY, 10: OFTEN})])
+    assert made is not None
+    assert (made.values["sizes"], made.values["protections"]) == ([1, 10], [BLUR])
