@@ -43,7 +43,7 @@ ROOMS = {
     "wire": ("wire/*", "wire/test_*"),
     "choice": (
         "study/{recommend,frontier,hits,estimates,use}",
-        "study/test_{recommend,estimates,several,use,bounds_of_attributes,choice}",
+        "study/test_{recommend,estimates,many,use,bounds_of_attributes,choice}",
     ),
     "access": ("serve/access", "serve/test_{access,routes,tenant_keys}"),
     "ledger": (

@@ -52,13 +52,17 @@ def frontier_picture(name: str, path: Path) -> None:
             colour = COLOURS.get("image" if kind in vocabulary.IMAGES else kind, vocabulary.BLACK)
             x, y = 100 * setting.risk.top1.value, 100 * setting.accuracy.value
             axes.plot(x, y, "o", color=colour, markersize=6)
-            ten = study.several[spec].named.get(10) if spec in study.several else None
-            if ten is not None:
+            last = study.curves[spec].points[-1] if spec in study.curves else None
+            if last is not None:
                 arrow = {"arrowstyle": "->", "color": colour, "alpha": 0.35}
-                axes.annotate("", (100 * ten.value, y), (x, y), arrowprops=arrow)
-                arrows.append((x, y, 100 * ten.value, y))
+                end = 100 * last.named.value
+                axes.annotate("", (end, y), (x, y), arrowprops=arrow)
+                arrows.append((x, y, end, y))
+                axes.annotate(str(last.releases), (end, y), fontsize=7, color=colour, va="bottom")
             labels.append((x, y, spec, colour, 4.0))
-        axes.set_xlabel("people named by the strongest adversary, % (arrow: from ten releases)")
+        axes.set_xlabel(
+            "people named by the strongest adversary, % (arrow: from as many releases as it says)"
+        )
         axes.set_ylabel("answers that stay right, %")
         axes.set_xlim(0, 105)
         axes.margins(y=0.12)
@@ -85,14 +89,19 @@ def strengths_picture(name: str, path: Path) -> None:
             assert risk is not None
             assert accuracy is not None
             axes.set_title("original" if spec == "none" else spec, fontsize=9.5)
-            ten = study.several[spec].named[10].value
-            named = f"{100 * risk.top1.value:.0f}% of people named\nfrom one, {100 * ten:.0f}% from ten"
+            named = f"{100 * risk.top1.value:.0f}% of people named\nfrom one{_later(study, spec)}"
             colour = vocabulary.BLUE if risk.top1.value < 0.05 else vocabulary.VERMILION
             axes.text(0.5, -0.08, named, transform=axes.transAxes, ha="center", va="top", color=colour)
             kept = f"{100 * accuracy.value:.0f}% of hats right"
             axes.text(0.5, -0.31, kept, transform=axes.transAxes, ha="center", va="top")
         figure.subplots_adjust(left=0.01, right=0.99, top=0.92, bottom=0.26, wspace=0.06)
         figure.savefig(path, dpi=160, facecolor="white", metadata={"Software": None})
+
+
+def _later(study: engine.Study, spec: str) -> str:
+    """How often people are named from the most releases that were looked at."""
+    last = study.curves[spec].points[-1] if spec in study.curves else None
+    return f", {100 * last.named.value:.0f}% from {last.releases}" if last else ""
 
 
 def _draw(axes: Any, picture: str | None, words: str) -> None:

@@ -323,7 +323,7 @@ def named(
     made = sets.curve(views, people, of_others, scenes=scenes, sent=of_view, panel=panel, seed=seed)
     points = {str(point.releases): point for point in made.points}
     result: dict[str, Any] = {"guessing": 1 / made.panel, "people": len(numbers), "panel": made.panel}
-    result["named"] = {size: _stated(point.named, point.chosen) for size, point in points.items()}
+    result["named"] = {size: _state(point.named, point.chosen) for size, point in points.items()}
     result["by_adversary"] = {
         name: {size: round(point.by_adversary[name], 4) for size, point in points.items()}
         for name in made.points[0].by_adversary
@@ -331,7 +331,7 @@ def named(
     return result
 
 
-def _stated(rates: Tensor, chosen: tuple[str, str]) -> dict[str, Any]:
+def _state(rates: Tensor, chosen: tuple[str, str]) -> dict[str, Any]:
     share, half_width = mean_and_half_width(rates.numpy())
     over_half = round((rates > 0.5).float().mean().item(), 4)
     worst = round(rates.max().item(), 4)

@@ -97,9 +97,9 @@ class Study:
         }
 
     @cached_property
-    def several(self) -> dict[str, estimates.Several]:
-        """Protection -> what several releases of one person tell, of those of which it is recorded."""
-        return estimates.several(self.file, self.records)
+    def curves(self) -> dict[str, estimates.Curve]:
+        """Maps each protection to how naming grows with the number of releases, if that was recorded."""
+        return estimates.curves(self.file, self.records)
 
     @property
     def episodic(self) -> bool:

@@ -106,6 +106,6 @@ def test_what_a_device_sends_may_depend_on_what_it_sent_before():
 
 def test_log_likelihoods_of_a_set_are_added_up():
     single = torch.randn(2, 3, 7, 3, generator=torch.Generator().manual_seed(0))
-    of_three = sets.summed(single)(3)
+    of_three = sets.add_up(single)(3)
     assert of_three.shape == (2, 3, 2, 3)
     assert torch.allclose(of_three[1, 2, 1], single[1, 2, 3] + single[1, 2, 4] + single[1, 2, 5])

@@ -60,9 +60,7 @@ def test_what_guessing_names_is_said(demo):
 def test_what_pixels_give_away_on_real_people_is_said(hats):
     specs = [spec for spec in hats.specs if spec.startswith(PIXELS)]
     one = sorted(setting(hats, spec).risk.top1.value for spec in specs)
-    ten = sorted(hats.several[spec].named[10].value for spec in specs)
     assert f"name {100 * one[0]:.0f} to {100 * one[-1]:.0f}% of people" in WORDS
-    assert f"from ten {100 * ten[0]:.0f} to {100 * ten[-1]:.0f}%" in WORDS
 
 
 def test_what_a_code_keeps_and_gives_away_on_real_people_is_said(hats):

@@ -214,7 +214,8 @@ def test_what_is_proved_of_naming_stands_in_the_table_of_guarantees_and_where_no
 
 def test_what_is_proved_of_many_releases_and_of_ranks_stands_with_what_is_assumed():
     proved = [synthetic.proved("answer", outputs=2, people=40), synthetic.proved("none", people=40)]
-    page = page_of(of_kinds(protections=["none", "answer"]), proved)
+    asked = {"reidentification_at_most": 0.1, "releases": 100}
+    page = page_of(of_kinds(protections=["none", "answer"], recommend=asked), proved)
     header, clear, answer = page.table("Table of guarantees")
     assert header[-2:] == ["named among 1,000 after 100 releases", "log-rank privacy"]
     # 101 / 1,000 and C(2, 100) / 1,000; two groups of 20 people: ln 20! / (20 ln 40).

@@ -99,8 +99,8 @@ def test_plda_written_anew_by_scipy_gives_the_same_figure_on_the_same_releases(
     others, names, known, who, asked, truth = seen(study, spec)
     flat = others.reshape(-1, others.shape[2])
     model = values._learner(
-        *values._learned(study, cell(spec)),
-        values._readings(study, cell(spec), study.released(cell(spec), faces.images[:1])),
+        *values.release_others(study, cell(spec), most=20_000, copies=2),
+        values.readings(study, cell(spec), study.released(cell(spec), faces.images[:1])),
     )[2]
     assert model is not None
     axes = np.linalg.svd(flat - flat.mean(0), full_matrices=False)[2][: len(model.between)]
@@ -165,7 +165,7 @@ def test_large_releases_are_read_as_means_and_small_ones_as_they_are(tmp_path: P
 def test_noise_on_every_pixel_is_read_as_means_over_larger_squares_as_well(tmp_path: Path):
     study = lab(tmp_path)
     readings = {
-        spec: list(values._readings(study, cell(spec), study.released(cell(spec), study.test.images[:1])))
+        spec: list(values.readings(study, cell(spec), study.released(cell(spec), study.test.images[:1])))
         for spec in SPECS[:4]
     }
     assert readings == {
@@ -178,7 +178,7 @@ def test_noise_on_every_pixel_is_read_as_means_over_larger_squares_as_well(tmp_p
 
 def test_of_two_readings_that_is_used_by_which_people_are_named_who_were_held_out(tmp_path: Path):
     study = lab(tmp_path)
-    learned, others = values._learned(study, cell(SPECS[0]))
+    learned, others = values.release_others(study, cell(SPECS[0]), most=20_000, copies=2)
     draw = torch.Generator().manual_seed(0)
     nothing = torch.rand(len(others), 3, generator=draw)
     readings = {"nothing": lambda released: nothing, "": values._means(1)}

@@ -183,7 +183,7 @@ def curve(
         namers |= dict(adversaries(shown, words))
         for name, linker in _of_other_people(shown, words, seed):
             namers[name] = linker(shown.gallery)
-            linkers[name] = partial(_linked, linker, shown.gallery)
+            linkers[name] = partial(_link, linker, shown.gallery)
     points = tuple(_point(each, namers, linkers, who, half, looked_for) for each in sizes)
     return Curve(points, panel, known + probes)
 
@@ -218,7 +218,7 @@ def _deal(
     return members, first, second
 
 
-def _linked(linker: Linker, gallery: Tensor, size: int) -> Tensor:
+def _link(linker: Linker, gallery: Tensor, size: int) -> Tensor:
     """As Scores, of a gallery that has no more releases of each person than a set."""
     return linker(gallery[:, :, :size])(size)
 
@@ -234,8 +234,8 @@ def _point(
     """What so many releases tell, by all adversaries."""
     asked = dict(_shares(namers, size))
     right = {name: shares for name, (shares, _) in asked.items()}
-    named, chosen = _stated(right, who, half)
-    linked, _ = _stated({name: shares for name, (shares, _) in _shares(linkers, size)}, who, half)
+    named, chosen = _state(right, who, half)
+    linked, _ = _state({name: shares for name, (shares, _) in _shares(linkers, size)}, who, half)
     accepted = [asked[name][1][half[who] != side].mean() for side, name in enumerate(chosen)]
     counts = who.flatten().bincount(minlength=len(codes))
     there = counts > 0
@@ -267,7 +267,7 @@ def _shares(made: Mapping[str, Scores], size: int) -> Iterator[tuple[str, tuple[
         yield name, (right.mean(2), accepted.float().mean(2))
 
 
-def _stated(shares: Mapping[str, Tensor], who: Tensor, half: Tensor) -> tuple[Tensor, tuple[str, str]]:
+def _state(shares: Mapping[str, Tensor], who: Tensor, half: Tensor) -> tuple[Tensor, tuple[str, str]]:
     """Of each person by the adversary who is best on the other half; and who is, on each half.
 
     Args:
@@ -290,12 +290,12 @@ def _stated(shares: Mapping[str, Tensor], who: Tensor, half: Tensor) -> tuple[Te
 def adversaries(shown: Panels, words: str) -> Iterator[tuple[str, Scores]]:
     """Those who look at one view of releases and learn from a gallery; `words` stand after their names."""
     yield f"whitened means{words}", whitened_means(shown, shown.gallery)
-    yield f"logistic regression{words}", regressed(shown)
+    yield f"logistic regression{words}", by_regression(shown)
     pairs = 1 < shown.gallery.shape[-1] <= _NUMBERS
     if pairs:
-        yield f"logistic regression of products{words}", regressed(shown.of(products))
+        yield f"logistic regression of products{words}", by_regression(shown.of(products))
     if _repeat(shown):
-        yield f"table{words}", counted(shown)
+        yield f"table{words}", by_counts(shown)
     if pairs and _teach(shown):
         of_pairs = shown.of(products)
         yield f"plda of products{words}", by_plda(of_pairs, _COMPONENTS)(of_pairs.gallery)
@@ -362,12 +362,12 @@ def whitened_means(shown: Panels, gallery: Tensor, *, inner: Tensor | None = Non
     return lambda size: _by_distance(sets(shown.probes, size).mean(3) @ half[:, None], known)
 
 
-def summed(log_likelihoods: Tensor) -> Scores:
+def add_up(log_likelihoods: Tensor) -> Scores:
     """(B, P, H, P) of single releases, which are added up."""
     return lambda size: sets(log_likelihoods, size).sum(3)
 
 
-def regressed(shown: Panels) -> Scores:
+def by_regression(shown: Panels) -> Scores:
     """The log-probabilities of logistic regressions, one a panel, all at once."""
     mean = shown.gallery.mean((1, 2), keepdim=True)
     spread = shown.gallery.std((1, 2), keepdim=True).clamp(min=1e-3)
@@ -386,10 +386,10 @@ def regressed(shown: Panels) -> Scores:
         optimiser.step()
         schedule.step()
     with torch.no_grad():
-        return summed((z.flatten(1, 2) @ weights).log_softmax(-1).unflatten(1, (people, -1)))
+        return add_up((z.flatten(1, 2) @ weights).log_softmax(-1).unflatten(1, (people, -1)))
 
 
-def counted(shown: Panels) -> Scores:
+def by_counts(shown: Panels) -> Scores:
     """How often each person sent each output: the exact table of the gallery, for few outputs."""
     people, asked = shown.probes.shape[1:3]
     truth = torch.arange(people).repeat_interleave(asked)
@@ -400,7 +400,7 @@ def counted(shown: Panels) -> Scores:
         )
     ]
     logs = torch.stack([table.log_posteriors[0] - table.log_prior for table in tables])
-    return summed(logs.unflatten(1, (people, asked)).float())
+    return add_up(logs.unflatten(1, (people, asked)).float())
 
 
 def by_plda(shown: Panels, dimensions: int | None) -> Linker:
@@ -439,7 +439,7 @@ def by_network(shown: Panels, seed: int) -> Linker:
     """A small network on sets, which learned from other people: two sets of one are to be near each other."""
     device, generator = shown.others.device, torch.Generator().manual_seed(seed)
     spread, mean = torch.std_mean(shown.others, 0)
-    scaled = partial(_scaled, mean=mean, spread=spread.clamp(min=1e-3))
+    scaled = partial(_scale, mean=mean, spread=spread.clamp(min=1e-3))
     with initial_weights(seed):
         network = _OnSets(shown.others.shape[1]).to(device)
     rows = _two_sides(shown.of_others, generator)  # (2, O, H)
@@ -466,7 +466,7 @@ def by_network(shown: Panels, seed: int) -> Linker:
     return of
 
 
-def _scaled(values: Tensor, *, mean: Tensor, spread: Tensor) -> Tensor:
+def _scale(values: Tensor, *, mean: Tensor, spread: Tensor) -> Tensor:
     return (values - mean) / spread
 
 

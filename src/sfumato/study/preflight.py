@@ -387,19 +387,18 @@ def _codes(data: "LabelledImages", label: str) -> "torch.Tensor":
     return data.label(label).codes[_rows(data, "test")]
 
 
-def _looked_for(data: "LabelledImages", *more: str) -> "torch.Tensor":
-    """The rows of the people to look for, as study.lab.adversaries has them; of more splits too."""
+def _looked_for(data: "LabelledImages", *splits: str) -> "torch.Tensor":
+    """The rows of the people to look for, as study.lab.adversaries has them."""
     import torch
 
-    names = ("test", "distractors", *more)
-    return torch.cat([data.splits[name] for name in names if name in data.splits])
+    return torch.cat([data.splits[name] for name in ("test", *splits) if name in data.splits])
 
 
 def _dealt(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
     """Who is in the gallery, and who is on the probes, as study.adversaries deals them."""
     from sfumato.attack.reidentify import split_gallery
 
-    who = data.label(config.task.sensitive or "").codes[_looked_for(data)]
+    who = data.label(config.task.sensitive or "").codes[_looked_for(data, "distractors")]
     adversary = config.adversary
     gallery, asked = split_gallery(
         who, gallery=adversary.gallery, probes=adversary.probes, seed=config.seeds[0]

@@ -140,7 +140,7 @@ class People:
         """The people at (n,) int64 rows."""
         return replace(self, **{k: v[rows] for k, v in vars(self).items() if k != "seed"})
 
-    def followed_by(self, others: "People") -> "People":
+    def append(self, others: "People") -> "People":
         """These rows, and then others of the same world."""
         theirs = vars(others)
         both: dict[str, Any] = {k: torch.cat([v, theirs[k]]) for k, v in vars(self).items() if k != "seed"}

@@ -115,7 +115,7 @@ def faces(
         more = people(identities=identities, images_per_identity=each, headwear=headwear, seed=seed)
         asked = torch.isin(more.identity, parts["test"]) & (torch.arange(len(more)) % each < further)
         splits["further"] = torch.arange(len(world), len(world) + int(asked.sum()))
-        world = world.followed_by(more.rows(asked.nonzero().flatten()))
+        world = world.append(more.rows(asked.nonzero().flatten()))
     images = draw(world, size=size)[0] if drawn else without_pixels(len(world), 3, size)
     labels = {
         "identity": Label(world.identity, tuple(f"person-{i:04d}" for i in range(identities))),

@@ -110,8 +110,8 @@ class Adversaries:
 
     @cached_property
     def further(self) -> LabelledImages:
-        """Those to look for, with further pictures of the test people if the data has any."""
-        return self._of_splits("test", "distractors", "further")
+        """The test people, with further pictures of them if the data has any."""
+        return self._of_splits("test", "further")
 
     def _of_splits(self, *names: str) -> LabelledImages:
         rows = [self._data.splits[name] for name in names if name in self._data.splits]

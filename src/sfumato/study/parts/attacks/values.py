@@ -63,7 +63,7 @@ def _compare(lab: "Lab", cell: Cell) -> Comparison:
     names, truth = codes[gallery], codes[rows]
     known = _released(lab, cell, people.images[gallery], GALLERY, lab.config.adversary.copies)
     asked = _released(lab, cell, people.images[rows], PROBES, 1)
-    released, others = learned(lab, cell, most=_LEARNED, copies=lab.config.adversary.copies)
+    released, others = release_others(lab, cell, most=_LEARNED, copies=lab.config.adversary.copies)
     words, reading, model = _learner(released, others, readings(lab, cell, asked[0]))
     known_values, asked_values = torch.stack([reading(released) for released in known]), reading(asked[0])
     guesses = [
@@ -118,7 +118,7 @@ def _released(
     return [lab.released(cell, images, stream, number) for number in range(first, copies)]
 
 
-def learned(lab: "Lab", cell: Cell, *, most: int, copies: int) -> tuple[list[Any], Tensor]:
+def release_others(lab: "Lab", cell: Cell, *, most: int, copies: int) -> tuple[list[Any], Tensor]:
     """Releases of the training people, and who they are; of some of the people if there are too many.
 
     Args:

@@ -92,7 +92,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     bounds, adversaries = lab.config.recommend, lab.adversaries
     most = max(_AT_LEAST, bounds.releases)
     pixels = release_kind(cell.protection) in IMAGES
-    people = adversaries.people if pixels else adversaries.further
+    people = lab.test if pixels else adversaries.further
     made = _curve(lab, cell, people, most)
     last = made.points[-1] if made else None
     further = pixels and len(adversaries.further) > len(people)
@@ -105,12 +105,12 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
         "points": [
             {
                 "releases": point.releases,
-                "named": _rounded(point.named),
+                "named": _round(point.named),
                 "tries": point.tries.tolist(),
                 "chosen": point.chosen,
                 "by_adversary": {name: round(share, 4) for name, share in point.by_adversary.items()},
                 "accepted": round(point.accepted, 4),
-                "linked": _rounded(point.linked),
+                "linked": _round(point.linked),
             }
             for point in (made.points if made else ())
         ],
@@ -124,7 +124,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     }
 
 
-def _rounded(shares: "Tensor") -> list[float]:
+def _round(shares: "Tensor") -> list[float]:
     return [round(share, 4) for share in shares.tolist()]
 
 
@@ -136,7 +136,7 @@ def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curv
     codes = people.label(lab.adversaries.sensitive).codes
     if not sets.measurable(codes, most):
         return None
-    learned, of_others = values.learned(lab, cell, most=_LEARNED, copies=1)
+    learned, of_others = values.release_others(lab, cell, most=_LEARNED, copies=1)
     asked = lab.released(cell, people.images, MANY)
     views = {
         words: _few(reading(asked), reading(learned[0]))
@@ -144,12 +144,12 @@ def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curv
     }
     if release_kind(cell.protection) in IMAGES and lab.config.adversary.weights is not None:
         # A recogniser that a study trains names fewer than models of the values do.
-        views[", on embeddings"] = _few(*(_embedded(lab, cell, each) for each in (asked, learned[0])))
+        views[", on embeddings"] = _few(*(_embed(lab, cell, each) for each in (asked, learned[0])))
     scenes = people.labels["original"].codes if "original" in people.labels else None
     return sets.curve(views, codes, of_others, scenes=scenes, most=most, seed=cell.seed)
 
 
-def _embedded(lab: "Lab", cell: Cell, released: Any) -> "Tensor":
+def _embed(lab: "Lab", cell: Cell, released: Any) -> "Tensor":
     """What a public face network makes of releases."""
     images = released.images()
     faces = lab.adversaries.faces_on(images)
