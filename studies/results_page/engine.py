@@ -148,11 +148,6 @@ class Study:
         """Of its trainings, see the function."""
         return rising(record.result for record in self._of("accuracy"))
 
-    def ssims(self, protection: str, view: str = "released") -> dict[int, float]:
-        """Of what is seen of an image to the original, by seed, as far as it is measured."""
-        found = self._by_seed("similarity", protection=protection, view=view)
-        return {seed: each.ssim for seed, each in found.items()}
-
     def similarity(self, protection: str, view: str = "released") -> Any:
         """Of what is seen of an image."""
         return self._result("similarity", protection=protection, view=view)

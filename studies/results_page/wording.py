@@ -46,14 +46,6 @@ def accuracy(measured: Any, digits: int = 2) -> str:
     return f"{percent(measured.accuracy, digits)} ± {percent(measured.half_width, digits)}"
 
 
-def accuracies(by_seed: Mapping[int, Any], digits: int = 2) -> str:
-    """Of one seed its accuracy, with its interval over episodes; of several their mean, as `spread` has it."""
-    measured = list(by_seed.values())
-    if len(measured) == 1:
-        return accuracy(measured[0], digits)
-    return spread([each.accuracy for each in measured], digits)
-
-
 def interval(estimate: Any, digits: int = 1, unit: float = 100, of: str = "value") -> str:
     """What has a value, or `of` what it is, a low and a high end, in % unless another unit is named; – if there is none."""
     if estimate is None:
@@ -128,7 +120,7 @@ def environment(values: dict[str, Any]) -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # the pages are Markdown
     )
-    filters = (number, percent, accuracy, accuracies, interval, half, spread, minutes)
+    filters = (number, percent, accuracy, interval, half, spread, minutes)
     made.filters |= {filtering.__name__: filtering for filtering in filters}
     made.filters["mean"] = statistics.mean
     made.filters["median"] = statistics.median
