@@ -1,17 +1,30 @@
 """Answers that are looked up on the device: what travels, how long that takes, and whether they are right.
 
-    OMP_NUM_THREADS=1 python benchmarks/answer_tables.py [CODE.safetensors]
+    OMP_NUM_THREADS=1 python benchmarks/answer_tables.py [CODE.safetensors ...]
 
-Five pictures of each of 20 hats of the drawn faces are enrolled over HTTP, as codes of 16 bits: by the
-encoder of a file, such as that of a demo's run, or by an untrained one, whose answers are often wrong and
-cost the same. 100 other pictures are classified by queries, by the table, and by the exported network with
-the table in it; then 10,000 codes are looked up.
+Five pictures of each of 20 hats of the drawn faces are enrolled over HTTP, as codes by the encoder of each
+file; without one by untrained encoders of 16 bits, whose table has all answers, and of 64 numbers, whose
+table has prototypes. 10,000 other pictures of these hats are looked up by PyTorch. Of bits some are looked up
+by the exported network with the table in it, too, and by the page in Chromium if that and the tools of the
+page (`npm ci --prefix web`) are there.
+
+Of numbers an encrypted query is timed as the rival, if it is installed (Benaissa et al. 2021, which is no
+dependency of sfumato):
+
+    pip install --no-deps --target FOLDER tenseal==0.3.18
+    PYTHONPATH=FOLDER python benchmarks/answer_tables.py
 """
 
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import numpy as np
@@ -19,18 +32,25 @@ import torch
 from timing import Line, in_turn, show
 
 from edge import write_code
-from sfumato import data
+from sfumato import data, images
 from sfumato.base.listening import running
 from sfumato.device.client import Client, look_up
 from sfumato.device.ledger import Ledger
+from sfumato.dp.mechanisms import fresh_noise
 from sfumato.edge.export import export
 from sfumato.edge.runtime import session
+from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect.code import Code
 from sfumato.serve import models
+from sfumato.serve.config import ServiceConfig
 from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
+from sfumato.study.parts.learners.few_shot import served_vectors
+from sfumato.wire.tables import AnswerTable, PrototypeTable, Table
 
-HATS, SHOTS, QUERIES, CODES = 20, 5, 100, 10_000
+HATS, SHOTS, ANSWERS, TIMED = 20, 5, 10_000, 100
+SEED = 1  # other people and hats than those of seed 0, by which `sfumato train` draws
+TESTS = Path(__file__).parents[1] / "tests"
 
 
 class Counting(httpx.HTTPTransport):
@@ -46,71 +66,202 @@ class Counting(httpx.HTTPTransport):
 
 def lines(artefact: Path, folder: Path, *, seconds: float) -> Iterator[Line]:
     code = Code(str(artefact))
-    wears = data.load("faces", identities=60, images_per_identity=20, headwear=HATS, size=code.shape[1])
+    wears = data.load(
+        "faces", identities=700, images_per_identity=20, headwear=HATS, size=code.shape[1], seed=SEED
+    )
     labels = wears.label("headwear").codes
-    each = [(labels == hat).nonzero().flatten()[: SHOTS + QUERIES // HATS] for hat in range(HATS)]
-    shots = {f"hat {hat}": list(wears.images[rows[:SHOTS]]) for hat, rows in enumerate(each)}
-    queries = wears.images[torch.cat([rows[SHOTS:] for rows in each])]
+    places = torch.stack(
+        [(labels == hat).nonzero().flatten()[: SHOTS + ANSWERS // HATS] for hat in range(HATS)]
+    )
+    shots = {str(hat): list(wears.images[rows[:SHOTS]]) for hat, rows in enumerate(places)}
+    queries = list(wears.images[places[:, SHOTS:].flatten()])
+    few = queries[:: ANSWERS // TIMED]
+    export(artefact, artefact.with_suffix(".onnx"), check=torch.stack(few[:8]))  # which the page is handed
     with Ledger(folder / "ledger.db") as ledger:  # pictures of a person are near copies
         ledger.set_near_copies("ignore")
-    store = Store(f"sqlite:///{folder}/store.db")
+    store, site = Store(f"sqlite:///{folder}/store.db"), built_page(folder)
     store.create_tenant("me")
     key = store.create_key("me", role="write", name="device")[1]
+    app = create(store, [models.load(artefact)], ServiceConfig(web=site))
     transport = Counting()
-    with (
-        running(create(store, [models.load(artefact)])) as url,
-        Client(
-            url,
-            key=key,
-            protection=code,
-            ledger=folder / "ledger.db",
-            classifier="hats",
-            transport=transport,
-        ) as cloud,
-    ):
+    given = {"key": key, "protection": code, "ledger": folder / "ledger.db", "classifier": "hats"}
+    with running(app) as url, Client(url, transport=transport, **given) as cloud:
         cloud.enrol_many(shots)
         table = cloud.answer_table()
-        asked = [row[-1].label for row in cloud.classify_many(list(queries), top=1)]
-        before, sent = transport.sent, transport.bytes
-        found = [row[-1].label for row in look_up.look_up(table, code, list(queries))]
-        assert transport.sent == before
-        same = sum(one == other for one, other in zip(asked, found, strict=True)) / len(asked)
-        counts = {"ours": 0.0, "other": float(before), "ratio": 0.0}
-        words = f"requests for {len(found)} answers"
-        yield Line(name=words, **counts, unit="requests", against="before them", lower=True)
-        equal = {"ours": same, "other": 1.0, "ratio": same, "unit": "of all", "against": "all"}
-        yield Line(name="answers that equal those of queries", **equal)
-        size = float(len(table.content))
-        yield Line(
-            **{"name": "table", "ours": size / 1e3, "other": 131.072, "ratio": size / 131_072},
-            **{"unit": "kB", "against": "its answers unpacked", "lower": True},
+        yield from answers(code, table, queries, wears.images, places, transport)
+        asked = [row[-1].label for row in cloud.classify_many(few, top=1)]
+        same = sum(
+            row[-1].label == one for row, one in zip(look_up.look_up(table, code, few), asked, strict=True)
         )
-        export(artefact, folder / "answers.onnx", check=queries[:8], table=table)
-        graph = session(folder / "answers.onnx")
-        rows = [{"images": image.numpy()} for image in queries.split(1)]
-        turns = in_turn(
-            lambda: look_up.look_up(table, code, list(queries)),
-            lambda: [graph.run(None, row) for row in rows],
-            lambda: cloud.classify_many(list(queries), top=1),
-            lambda: code.encode(queries),
-            seconds=seconds,
-        )
-        scale = {"unit": "ms an answer", "scale": 1e3 / QUERIES}
-        yield turns.costs("looked up, PyTorch", against="its encoder alone", other=3, **scale)
-        yield turns.costs("looked up, exported network", against="PyTorch", one=1, other=0, **scale)
-        yield turns.costs("looked up, PyTorch", against="a query to this machine", other=2, **scale)
-        codes = np.random.default_rng(0).random((CODES, table.header.bits)) < 0.5
-        turns = in_turn(lambda: table.look_up(codes), lambda: codes.sum(1), seconds=seconds)
-        yield turns.costs(f"{CODES:,} codes looked up", against="adding up their bits")
-    print(f"{sent} bytes of bodies were sent before: {SHOTS * HATS} examples and {QUERIES} queries")
+        yield share("answers that equal those of queries", same / TIMED)
+        yield from times(artefact, table, code, few, cloud, folder, seconds)
+        if site is not None and isinstance(table, AnswerTable):
+            yield in_browser(url, key, code, torch.stack(few[:32]), folder)
+    if isinstance(table, PrototypeTable) and find_spec("tenseal") is not None:
+        yield from encrypted(table, code.encode(torch.stack(few)).numpy())
+
+
+def share(name: str, part: float, against: str = "all", other: float = 1.0) -> Line:
+    return Line(name=name, ours=part, other=other, ratio=part / other, unit="of all", against=against)
+
+
+def answers(
+    code: Code,
+    table: Table,
+    queries: list[torch.Tensor],
+    all_images: images.Images,
+    places: torch.Tensor,
+    sent: Counting,
+) -> Iterator[Line]:
+    """What was sent for all answers, what the table is, and what a study measures on the same images."""
+    before, start = sent.sent, time.process_time()
+    guesses = look_up.look_up(table, code, queries)
+    taken = time.process_time() - start
+    counts = {
+        "ours": float(sent.sent - before),
+        "other": float(before),
+        "ratio": (sent.sent - before) / before,
+    }
+    words = f"requests for {len(guesses):,} answers in {taken:.1f} s"
+    yield Line(name=words, **counts, unit="requests", against=f"{sent.bytes:,} bytes before, in", lower=True)
+    size, clear = len(table.content) / 1e3, 131.072
+    if isinstance(table, PrototypeTable):
+        clear = table.vectors.nbytes / 1e3
+    sizes = {"ours": size, "other": clear, "ratio": size / clear, "unit": "kB"}
+    yield Line(name="table", **sizes, against="its numbers unpacked", lower=True)
+    shown = all_images[places.flatten()]
+    vectors, weights, codes, refusal = served_vectors(code.release(shown, fresh_noise()))
+    rows = np.arange(len(vectors)).reshape(1, HATS, -1)
+    hits, accepted = answers_of_episodes(
+        vectors, rows, shot=SHOTS, weights=weights, codes=codes, refusal=refusal
+    )
+    right = (
+        np.array([row[-1].label for row in guesses]).reshape(HATS, -1) == np.arange(HATS).astype(str)[:, None]
+    )
+    none = np.array([row[0].label is None for row in guesses]).reshape(HATS, -1)
+    same = (right == hits[0]) & (none == (False if accepted is None else ~accepted[0]))
+    yield share("answers that equal those of a study", float(same.mean()))
+    yield share("right by the table", float(right.mean()), "by a study", float(hits.mean()))
+
+
+def times(
+    artefact: Path,
+    table: Table,
+    code: Code,
+    few: list[torch.Tensor],
+    cloud: Client,
+    folder: Path,
+    seconds: float,
+) -> Iterator[Line]:
+    functions = [
+        lambda: look_up.look_up(table, code, few),
+        lambda: code.encode(torch.stack(few)),
+        lambda: cloud.classify_many(few, top=1),
+    ]
+    if isinstance(table, AnswerTable):
+        export(artefact, folder / "answers.onnx", check=torch.stack(few[:8]), table=table)
+        graph, rows = session(folder / "answers.onnx"), [{"images": image[None].numpy()} for image in few]
+        functions.append(lambda: [graph.run(None, row) for row in rows])
+    turns, scale = in_turn(*functions, seconds=seconds), {"unit": "ms an answer", "scale": 1e3 / TIMED}
+    yield turns.costs("looked up, PyTorch", against="its encoder alone", other=1, **scale)
+    yield turns.costs("looked up, PyTorch", against="a query to this machine", other=2, **scale)
+    if isinstance(table, AnswerTable):
+        yield turns.costs("looked up, exported network", against="PyTorch", one=3, other=0, **scale)
+        codes = np.random.default_rng(0).random((ANSWERS, table.header.bits)) < 0.5
+        turns = in_turn(lambda: table.look_up(codes), lambda: codes.sum(1), seconds=seconds / 4)
+        yield turns.costs(f"{ANSWERS:,} codes looked up", against="adding up their bits")
+
+
+def built_page(folder: Path) -> Path | None:
+    """The page, if what builds and shows it is there."""
+    sys.path += [str(TESTS / "browsers"), str(TESTS / "web")]
+    import conftest as web
+
+    if not (
+        web.TOOLS.exists() and shutil.which("node") and shutil.which("chromium") and find_spec("selenium")
+    ):
+        return None
+    web.run(web.TOOLS / "vite", "build", "--logLevel", "error", "--outDir", folder / "site")
+    return folder / "site"
+
+
+def in_browser(url: str, key: str, code: Code, pictures: torch.Tensor, folder: Path) -> Line:
+    """From the click to the answers on the page: the network in WebAssembly, the table, and the drawing."""
+    import chromium
+
+    from conftest import Page
+
+    (folder / "pictures").mkdir()
+    click = """
+        const [done, status, start] = [arguments[0], document.getElementById("status"), performance.now()];
+        status.textContent = "";
+        new MutationObserver((_, observer) => {
+          if (!status.textContent.endsWith("sent.")) return;
+          observer.disconnect();
+          done(performance.now() - start);
+        }).observe(status, { childList: true, characterData: true, subtree: true });
+        document.getElementById("classify").click();
+    """
+    with chromium.started(folder / "profile") as browser:
+        page = Page(browser, f"{url}/", SimpleNamespace(), folder / "pictures")
+        page.connect({"specs": [f"code:artefact={Path(code.artefact).name}"]}, key=key)
+        page.choose(pictures)
+        taken = [browser.execute_async_script(click) / len(pictures) for _ in range(7)]
+    first, again = taken[0], median(taken[1:])
+    found: dict[str, Any] = {"ours": again, "other": first, "ratio": again / first, "unit": "ms an answer"}
+    return Line(name="looked up, page in Chromium (wall)", **found, against="the first time", lower=True)
+
+
+def encrypted(table: PrototypeTable, queries: np.ndarray) -> Iterator[Line]:
+    """The rival: distances computed by CKKS (Cheon et al. 2017), which the service cannot read.
+
+    The smallest parameters of 128 bits of security whose distances keep the nearest class. Of minus the
+    logits, ||p||² - 2·q·p, the service computes what depends on the prototypes; the client decrypts.
+    """
+    import tenseal
+
+    own = tenseal.context(tenseal.SCHEME_TYPE.CKKS, 4096, coeff_mod_bit_sizes=[40, 24, 40], n_threads=1)
+    own.global_scale = 2.0**24
+    own.generate_galois_keys()
+    keys = own.serialize(save_secret_key=False, save_relin_keys=False)
+    service = tenseal.context_from(keys, 1)
+    vectors = table.vectors.astype(np.float64)
+    factors, squares = (-2 * vectors.T).tolist(), np.square(vectors).sum(1)
+    taken, same, sizes = [], 0, (0, 0)
+    for query in queries.astype(np.float64):
+        start = time.process_time()
+        up = tenseal.ckks_vector(own, query.tolist()).serialize()
+        sent = time.process_time()
+        down = (tenseal.ckks_vector_from(service, up).matmul(factors) + squares.tolist()).serialize()
+        computed = time.process_time()
+        distances = np.array(tenseal.ckks_vector_from(own, down).decrypt()[: len(squares)])
+        taken.append((computed - sent, time.process_time() - computed + sent - start))
+        same += distances.argmin() == (squares - 2 * vectors @ query).argmin()
+        sizes = (len(up), len(down))
+    at_service, at_client = np.median(taken, 0) * 1e3
+    costs = {"ours": at_service, "other": at_client, "ratio": at_service / at_client, "unit": "ms a query"}
+    name = f"encrypted, {len(queries[0])} numbers, {len(vectors)} classes: at the service"
+    yield Line(name=name, **costs, against="at the client", lower=True)
+    up, down, all_keys = (size / 1e3 for size in (*sizes, len(keys)))
+    travels: dict[str, Any] = {"ours": up, "other": down, "ratio": up / down, "unit": "kB up"}
+    yield Line(
+        name=f"encrypted, after {all_keys:,.0f} kB of keys once", **travels, against="kB down", lower=True
+    )
+    yield share("encrypted answers that equal those in clear", same / len(queries))
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        artefact = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(folder) / "code.safetensors"
-        if len(sys.argv) == 1:
-            write_code(artefact)
-        show(lines(artefact, Path(folder), seconds=8))
+    given = list(map(Path, sys.argv[1:]))
+    for number in range(len(given) or 2):
+        with tempfile.TemporaryDirectory() as folder:
+            artefact = Path(folder) / "code.safetensors"
+            if given:
+                shutil.copy(given[number], artefact)
+            else:
+                write_code(artefact, **({"bits": 16}, {"numbers": 64})[number])
+            card = models.load(artefact)
+            words = f"{card.dimension} {'numbers' if card.codes.bits is None else 'bits'} of {card.shape}"
+            show(lines(artefact, Path(folder), seconds=8), words)
 
 
 if __name__ == "__main__":

@@ -94,10 +94,10 @@ def beside(code: Path, mask: Path, *, seconds: float) -> Iterator[Line]:
         yield Line(name=f"{CODE} beside {against}, sent", **sizes, unit="bytes", against=against, lower=True)
 
 
-def write_code(path: Path) -> None:
-    """An untrained encoder."""
-    network = make_code_network("conv4", SHAPE, dimension=16, seed=0)
-    card = {"kind": codes.KIND, "shape": list(SHAPE), "config": {"encoder": "conv4", "bits": 16}}
+def write_code(path: Path, **size: int) -> None:
+    """An untrained encoder of bits=16, say, or numbers=64."""
+    network = make_code_network("conv4", SHAPE, dimension=sum(size.values()), seed=0)
+    card = {"kind": codes.KIND, "shape": list(SHAPE), "config": {"encoder": "conv4", **size}}
     artefacts.save(path, {f"network.{name}": each for name, each in network.state_dict().items()}, card)
 
 
@@ -132,7 +132,7 @@ def lines(short: bool) -> Iterator[Line]:
             feature = Feature(str(artefact), noise=0.0)
             yield from compare(f"feature, cut at {cut}", artefact, feature, seconds=seconds, limit=None)
         artefact = Path(folder) / "code.safetensors"
-        write_code(artefact)
+        write_code(artefact, bits=16)
         yield from compare(CODE, artefact, Code(str(artefact)), seconds=seconds, limit=None)
         yield from beside(artefact, Path(folder) / "mask16.safetensors", seconds=seconds)
 
