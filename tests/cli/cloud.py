@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +47,22 @@ def refusing(threshold: float) -> Refusal:
     return Refusal(threshold, 10, (rate,))
 
 
-def encoder(path: Path, *, seed: int = 0, **size: int) -> Path:
-    """The artefact of an encoder of codes, bits=B or numbers=D, which knows squares but was never trained."""
-    shape, draw = (3, SIDE, SIDE), torch.Generator().manual_seed(0)
-    network = make_code_network("conv4", shape, dimension=sum(size.values()), seed=seed)
-    with torch.no_grad():  # batch norm sees what images are like
+@cache
+def _network_of_squares(seed: int, dimension: int) -> dict[str, torch.Tensor]:
+    """The weights of a code's network whose batch norm has seen squares. It takes half a second."""
+    draw = torch.Generator().manual_seed(0)
+    network = make_code_network("conv4", (3, SIDE, SIDE), dimension=dimension, seed=seed)
+    with torch.no_grad():
         for _ in range(50):
             network(torch.rand(32, 3, 4, 4, generator=draw).repeat_interleave(4, 2).repeat_interleave(4, 3))
+    return {f"network.{k}": v for k, v in network.state_dict().items()}
+
+
+def encoder(path: Path, *, seed: int = 0, **size: int) -> Path:
+    """The artefact of an encoder of codes, bits=B or numbers=D, which knows squares but was never trained."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    card = {"kind": "code", "config": {"encoder": "conv4", **size}, "shape": list(shape)}
-    artefacts.save(path, {f"network.{k}": v for k, v in network.state_dict().items()}, card)
+    card = {"kind": "code", "config": {"encoder": "conv4", **size}, "shape": [3, SIDE, SIDE]}
+    artefacts.save(path, _network_of_squares(seed, sum(size.values())), card)
     return path
 
 

@@ -3,7 +3,6 @@ import logging
 import math
 import re
 import sys
-import time
 import warnings
 
 import numpy as np
@@ -24,6 +23,7 @@ from sfumato.dp.accounting import (
     losses,
     steps_within,
 )
+from sfumato.dp.accounting import accountant as accountants
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError, MissingExtraError
 
@@ -68,7 +68,7 @@ def of_one_step(noise: float, rate: float, delta: float = DELTA) -> float:
 
 def of_one_mixed_step(noise: float, rate: float, tasks: int, delta: float = DELTA) -> float:
     """ε of one step for an image in k tasks, both directions, by summing densities on a fine grid."""
-    x = np.linspace(-12 * noise, tasks + 12 * noise, 300_001)
+    x = np.linspace(-12 * noise, tasks + 12 * noise, 60_001)
     plain = norm.pdf(x, 0, noise)
     weights = binom.pmf(range(tasks + 1), tasks, rate)
     mixed = sum(weight * norm.pdf(x, n, noise) for n, weight in enumerate(weights))
@@ -125,7 +125,7 @@ def test_rdp_is_that_of_opacus_or_just_above(noise, rate, steps):
 # Against closed forms, by bounds that must hold: never below the truth, and little above it.
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(noise=st.floats(0.4, 5), rate=st.floats(0.001, 0.999), delta=st.sampled_from([1e-3, 1e-5, 1e-8]))
 def test_pld_of_one_step_is_just_above_the_exact_value(noise, rate, delta):
     exact = of_one_step(noise, rate, delta)
@@ -199,7 +199,7 @@ def test_less_noise_more_sampling_more_steps_and_a_smaller_delta_never_cost_less
 
 
 def test_an_image_in_more_tasks_costs_more():
-    costs = [image_epsilon(tasks, [Stretch(2.0, 0.05, 10)], DELTA) for tasks in (1, 2, 3, 6, 40)]
+    costs = [image_epsilon(tasks, [Stretch(2.0, 0.05, 10)], DELTA) for tasks in (1, 2, 3, 12)]
     assert costs == sorted(costs)
     assert costs[0] < costs[1] / 1.5 < costs[-1] / 3
 
@@ -385,13 +385,14 @@ def test_a_budget_below_one_step_is_refused_at_once_with_the_price_of_one_step()
     assert accountant.stretches == ()
 
 
-def test_a_further_step_costs_microseconds():
-    accountant = Accountant(5.0, DELTA, 240)
-    accountant.step(2.0, 0.01)
-    start = time.perf_counter()
-    for _ in range(1000):
-        accountant.step(2.0, 0.01)
-    assert time.perf_counter() - start < 0.5  # some 10 ms here; a PLD each would be a minute
+def test_a_further_step_of_a_kind_asks_for_no_price(monkeypatch):
+    accountant = Accountant(2.0, DELTA, 240)
+    accountant.step(1.0, 0.05)
+    monkeypatch.setattr(accountants, "steps_within", None)  # seconds each; a call would end in a TypeError
+    monkeypatch.setattr(accountants, "epsilon", None)
+    for _ in range(9):
+        accountant.step(1.0, 0.05)
+    assert accountant.stretches == (Stretch(1.0, 0.05, 10),)
 
 
 def until_refused(accountant: Accountant) -> tuple[Stretch, ...]:

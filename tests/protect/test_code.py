@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -28,14 +29,19 @@ def photographs(count: int) -> Tensor:
     return torch.randint(0, 256, (count, *SHAPE), dtype=torch.uint8, generator=draw)
 
 
-def encoder(path: Path, **size: int) -> str:
-    """An artefact of an encoder that was never trained, but whose batch norm has seen photographs."""
-    network = make_code_network("conv4", SHAPE, dimension=sum(size.values()), seed=0)
+@cache
+def weights(dimension: int) -> dict[str, Tensor]:
+    """Of an encoder that was never trained, but whose batch norm has seen photographs."""
+    network = make_code_network("conv4", SHAPE, dimension=dimension, seed=0)
     with torch.no_grad():
         for _ in range(50):
             network(photographs(64).float() / 255)
+    return {f"network.{k}": v for k, v in network.state_dict().items()}
+
+
+def encoder(path: Path, **size: int) -> str:
     card = {"kind": "code", "config": {"encoder": "conv4", **size}, "shape": list(SHAPE)}
-    artefacts.save(path, {f"network.{k}": v for k, v in network.state_dict().items()}, card)
+    artefacts.save(path, weights(sum(size.values())), card)
     return str(path)
 
 
@@ -97,10 +103,8 @@ def test_numbers_are_from_minus_1_to_1_and_travel_as_a_feature_does(numbers: str
 
 
 def test_each_bit_is_flipped_as_often_as_the_spec_says(bits: str):
-    truth, told = (
-        released(Code(bits), 40),
-        torch.stack([released(Code(bits, flip=0.2), 40, n) for n in range(50)]),
-    )
+    truth, lying = released(Code(bits), 40), Code(bits, flip=0.2)
+    told = torch.stack([released(lying, 40, n) for n in range(50)])
     lies = (told != truth).double()
     assert lies.mean().item() == pytest.approx(0.2, abs=5 * math.sqrt(0.16 / lies.numel()))
     # Each bit by itself: no two bits lie together more often than chance has it.
@@ -110,8 +114,8 @@ def test_each_bit_is_flipped_as_often_as_the_spec_says(bits: str):
 
 def test_a_word_is_told_as_it_is_with_the_probability_of_randomised_response(tmp_path: Path):
     small = encoder(tmp_path / "small.safetensors", bits=3)
-    truth = words_of(released(Code(small), 40))
-    told = torch.stack([words_of(released(Code(small, epsilon=2), 40, n)) for n in range(60)])
+    truth, lying = words_of(released(Code(small), 40)), Code(small, epsilon=2)
+    told = torch.stack([words_of(released(lying, 40, n)) for n in range(60)])
     right = math.exp(2) / (math.exp(2) + 7)
     kept = (told == truth).double().mean().item()
     assert kept == pytest.approx(right, abs=5 * math.sqrt(right * (1 - right) / told.numel()))
@@ -123,7 +127,8 @@ def test_a_word_is_told_as_it_is_with_the_probability_of_randomised_response(tmp
 def test_noisy_numbers_are_those_of_a_clipped_code(numbers: str):
     clean = released(Code(numbers))
     clipped = clean * (0.5 / clean.norm(dim=1, keepdim=True)).clamp(max=1)
-    noisy = torch.stack([released(Code(numbers, norm=0.5, noise=0.01), 40, n) for n in range(40)])
+    blurred = Code(numbers, norm=0.5, noise=0.01)
+    noisy = torch.stack([released(blurred, 40, n) for n in range(40)])
     assert (noisy.mean(0) - clipped).abs().max() < 5 * 0.1 / math.sqrt(40) + 1 / 1024
     assert (noisy - clipped).std().item() == pytest.approx(0.1, rel=0.05)
 
