@@ -209,10 +209,10 @@ def test_the_mean_of_noisy_codes_is_the_code_without_noise(noise: str, tmp_path:
     clean = embedded(served, Code(str(path)).release(image, seeded_noise(0)).values)
     key, value = noise.split("=")
     lying = Code(str(path), **{key: float(value)})
-    released = torch.cat([lying.release(image, seeded_noise(seed)).values for seed in range(4000)])
-    # A bit that is 1 or -1 times 2.5 or 3.5 has a mean over 4,000 whose deviation is at most 0.06.
+    released = lying.release(image.expand(1000, -1, -1, -1), seeded_noise(0)).values
+    # A bit that is 1 or -1 times 2.5 or 3.5 has a mean over 1,000 whose deviation is at most 0.11.
     torch.testing.assert_close(
-        embedded(served, released, f",{noise}").mean(0), clean[0], rtol=0, atol=5 * 0.06
+        embedded(served, released, f",{noise}").mean(0), clean[0], rtol=0, atol=5 * 0.11
     )
 
 
