@@ -234,7 +234,8 @@ def judge(evidence: Evidence, quantity: Sequence[Measure], known: Sequence[Row])
     true = sum(bool(at(row, evidence.counted)) for row in chosen)
     counted = f"{evidence.counted} in {true} of {len(chosen)}" if evidence.counted else ""
     word, reason = decide(contrasts, evidence.compare, evidence.needs)
-    doubts = [f"{seeds} of {wanted} seeds"] if seeds < (wanted := max(ENOUGH, evidence.seeds)) else []
+    wanted = max(ENOUGH, evidence.seeds)
+    doubts = [f"{seeds} of {wanted} {_units(evidence)}"] if seeds < wanted else []
     doubts += ["most trainings still rose"] if 2 * sum(rose) > len(rose) else []
     if differs := list(_differences(evidence, chosen)):
         word, reason = "another regime", f"{'; '.join(differs)}. There: {_joined(word, reason)}"
@@ -269,6 +270,11 @@ def decide(contrasts: Sequence[Contrast], compare: Compare, needs: str) -> tuple
 def by_chance(count: int, of: int) -> float:
     """How likely so many 95% intervals, of so many, are above 0 if there is no difference."""
     return float(stats.binom.sf(count - 1, of, 0.025))
+
+
+def _units(evidence: Evidence) -> str:
+    known = {"data": "data sets", "spec": "settings", "threads": "measurements"}
+    return known.get(evidence.unit, f"{evidence.unit}s")
 
 
 def _joined(*parts: str) -> str:
@@ -415,6 +421,12 @@ def verdict(claim: Claim, evidence: Evidence) -> Judged:
     return Judged(evidence.verdict)
 
 
+def why(evidence: Evidence, judged: Judged) -> str:
+    """The reason by the records, and what is said beside it, as sentences."""
+    parts = filter(None, (judged.reason, evidence.because))
+    return ". ".join(part[0].upper() + part[1:] for part in parts)
+
+
 def figures(evidence: Evidence, judged: Judged) -> str:
     """The contrasts: each of a few, the range of many."""
     usable = [each for each in judged.contrasts if not each.blank] or judged.contrasts
@@ -438,9 +450,9 @@ def power(evidence: Evidence, judged: Judged) -> str:
     """Seeds, the least and the widest interval, and how many trainings still rose."""
     if not judged.contrasts:
         return "–"
-    unit = {"data": "data set", "spec": "setting", "threads": "measurement"}.get(evidence.unit, evidence.unit)
     says = f" (the study says {evidence.seeds})" * (judged.seeds < evidence.seeds)
-    parts = [f"{judged.seeds} {unit}{'s' * (judged.seeds != 1)}{says}"]
+    units = _units(evidence) if judged.seeds != 1 else _units(evidence).removesuffix("s")
+    parts = [f"{judged.seeds} {units}{says}"]
     halves = [evidence.scale * each.half for each in judged.contrasts]
     if max(halves) < math.inf:
         parts.append("± " + " to ".join(dict.fromkeys(f"{half:.2g}" for half in (min(halves), max(halves)))))
@@ -471,6 +483,7 @@ def values() -> dict[str, Any]:
         "claims": {PAPERS[name]: claims for name, claims in papers.items()},
         "verdicts": {word: sum(each.verdict == word for each in of_all) for word in get_args(Word)},
         "compared": compared,
+        "claim_why": why,
         "claim_figures": figures,
         "claim_power": power,
     }
