@@ -177,7 +177,7 @@ def test_the_loss_of_codes_that_tell_the_classes_is_less(people: data.LabelledIm
         ({"bits": 4, "numbers": 4}, "of bits or of numbers"),
         ({"bits": 0}, "bits=0: from 1 to 64"),
         ({"bits": 65}, "bits=65: from 1 to 64"),
-        ({"bits": 4, "norm": 1, "noise": 1}, "norm and noise are of numbers"),
+        ({"bits": 4, "norm": 1, "noise": 1}, "norm and noise are for numbers"),
         ({"numbers": 4, "flip": 0.1}, "flip is for bits"),
         ({"bits": 4, "way": 1}, "way"),
         ({"bits": 4, "epochs": 3, "pretraining_epochs": 3}, "pretraining_epochs=3: from 0 to 2"),
