@@ -39,7 +39,7 @@ def kept(directory: Path) -> list[Path]:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, dict[str, Any]]:
     """A study of which the cell of all together was the only one that ran."""
     made = study(tmp_path_factory.mktemp("fused"))
-    return made, attack.measure(made, cell_of("fused"))
+    return made, kinds.measure(made, cell_of("fused"))
 
 
 # All together

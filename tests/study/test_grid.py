@@ -558,7 +558,7 @@ def test_the_denoiser_arms_the_static_adversary_where_both_are_studied(
 ):
     config = study("block", attacks=attacks, learners=learners, task={"sensitive": "identity"})
     protected = [cell for cell in kinds.cells(config) if cell.kind == "attack" and cell.protection == "block"]
-    assert [dict(cell.which)["attack"] for cell in protected] == expected
+    assert [cell.subject for cell in protected] == expected
 
 
 def test_clear_images_are_attacked_by_the_static_adversary_only():
@@ -573,7 +573,7 @@ def test_what_is_restored_is_measured_where_somebody_restores():
     def views(*attacks: str) -> list[tuple[str, str]]:
         config = study("block", attacks=list(attacks), task={"sensitive": "identity"})
         cells = [cell for cell in kinds.cells(config) if cell.kind == "similarity"]
-        return [(cell.protection, dict(cell.which)["view"]) for cell in cells]
+        return [(cell.protection, cell.subject) for cell in cells]
 
     plain = [("none", "released"), ("block", "released"), ("block", "denoised")]
     assert views("reidentify-adaptive") == plain

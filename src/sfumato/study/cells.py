@@ -17,6 +17,12 @@ class Cell:
     which: tuple[tuple[str, str], ...] = ()
 
     @property
+    def subject(self) -> str:
+        """The name of its learner, attack, view or secret: it has one of them."""
+        ((_, name),) = self.which
+        return name
+
+    @property
     def coordinates(self) -> dict[str, Any]:
         """The cell without its kind, as study.json and the records carry it."""
         return {"protection": self.protection, "seed": self.seed, **dict(self.which)}

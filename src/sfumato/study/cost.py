@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sfumato.study.cells import Cell
 from sfumato.study.parts import kinds
 from sfumato.study.specs import Untrained
-from sfumato.study.vocabulary import ANSWERER, ATTACKS, CLASSIFIER, IMAGES, LEARNERS, META, release_kind
+from sfumato.study.vocabulary import ATTACKS, CLASSIFIER, FEW_SHOT, IMAGES, LEARNERS, META, release_kind
 
 if TYPE_CHECKING:
     from sfumato.episodes import Shape
@@ -134,9 +134,13 @@ def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
 
 def _learner(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     """What a learner is trained on, once for each protection that it sees; and its test."""
-    name = dict(cell.which)["learner"]
+    name = cell.subject
     learner, spec = LEARNERS[name], cell.protection
-    if learner.method == ANSWERER:
+    if learner.method not in (
+        FEW_SHOT,
+        META,
+        CLASSIFIER,
+    ):  # the answer, or somebody's own
         yield (), {"shown": sizes.test * sizes.pixels}
         return
     if release_kind(spec) not in IMAGES:
@@ -188,7 +192,7 @@ def _artefact(config: "StudyConfig", sizes: Sizes, recipe: str) -> dict[str, flo
 
 def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     """What an adversary trains; and their comparisons."""
-    spec, kind, adversary = cell.protection, ATTACKS[dict(cell.which)["attack"]], config.adversary
+    spec, kind, adversary = cell.protection, ATTACKS[cell.subject], config.adversary
     if kind.fuses:
         yield (), {"fused": sizes.compared}
         return

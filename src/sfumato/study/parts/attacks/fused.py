@@ -8,6 +8,7 @@ import torch
 
 from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import Guesses
+from sfumato.errors import ConfigError
 from sfumato.study.cells import Cell
 from sfumato.study.parts.attacks.scores import outcome, score
 from sfumato.study.protocol import Attack, attack_of
@@ -22,7 +23,7 @@ _VERSION = 1  # raised when the same adversaries would find more or less togethe
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the figures of the attack: those of all that it fuses."""
-    return {"fusion": _VERSION, "of": {_name(cell): way.settings(lab, cell) for cell, way in _of(lab, cell)}}
+    return {"fusion": _VERSION, "of": {cell.subject: way.settings(lab, cell) for cell, way in _of(lab, cell)}}
 
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -32,8 +33,13 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
         BusyError: another process is making one of them.
     """
     compared = {
-        _name(other): way.compared(lab, other) for other, way in _of(lab, cell) if way.compared is not None
+        other.subject: way.compared(lab, other) for other, way in _of(lab, cell) if way.compared is not None
     }
+    if not compared:
+        raise ConfigError(
+            f"{cell.subject}: no other adversary of the study says how alike people are: give their "
+            f"protocol.Attack `compared`, or leave {cell.subject} out"
+        )
     adversaries = lab.adversaries
     gallery, rows = adversaries.dealt(cell.seed)
     codes = adversaries.people.label(adversaries.sensitive).codes
@@ -56,10 +62,6 @@ def _of(lab: "Lab", cell: Cell) -> Iterator[tuple[Cell, Attack]]:
         if not ATTACKS[name].fuses:
             which = {**dict(cell.which), "attack": name}
             yield replace(cell, which=tuple(which.items())), attack_of(name)
-
-
-def _name(cell: Cell) -> str:
-    return dict(cell.which)["attack"]
 
 
 ATTACK = Attack(settings, attack)

@@ -59,7 +59,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Infer the attribute of a cell on all test images; see kinds.inference.Result."""
-    label = dict(cell.which)["secret"]
+    label = cell.subject
     codes, who = lab.test.label(label).codes, lab.test.label(lab.adversaries.sensitive).codes
     others = lab.adversaries.others
     held = hold_out(others.label(lab.adversaries.sensitive).codes, most=_HELD_OUT, seed=cell.seed)

@@ -25,7 +25,7 @@ _TRAINED_FURTHER = ", trained further"
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the figures of an attack."""
-    kind = ATTACKS[dict(cell.which)["attack"]]
+    kind = ATTACKS[cell.subject]
     decided = lab.adversaries.settings(lab.config.adversary)
     if kind.view == "restored":
         decided |= lab.adversaries.undoing(cell.protection)
@@ -45,7 +45,7 @@ def compared(lab: "Lab", cell: Cell) -> Comparison:
 
 
 def _compare(lab: "Lab", cell: Cell) -> Comparison:
-    kind = ATTACKS[dict(cell.which)["attack"]]
+    kind = ATTACKS[cell.subject]
     if release_kind(cell.protection) not in IMAGES and kind.view == "released":
         return of_vectors(lab, cell, lambda released: released.vectors())
     return _of_images(lab, cell, kind)

@@ -1,18 +1,17 @@
 """How often a learner names the target rightly from releases."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pydantic
 
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model
-from sfumato.study.protocol import Kind, Learner, learner_of
+from sfumato.study.protocol import Kind, learner_of
 from sfumato.study.selection import learners_of, not_taken
 from sfumato.study.vocabulary import LEARNERS, release_kind
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
-    from sfumato.study.lab.lab import Lab
 
 
 class Promise(Model):
@@ -126,18 +125,10 @@ def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     return not_taken("learner", LEARNERS, config.learners, spec)
 
 
-def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
-    return _learner(cell).settings(lab, cell)
-
-
-def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Train the learner, or read it where it was trained, and test it."""
-    return _learner(cell).accuracy(lab, cell)
-
-
-def _learner(cell: Cell) -> Learner:
-    return learner_of(dict(cell.which)["learner"])
-
-
-KIND = Kind(Result, cells, settings, measure, left_out)
+KIND = Kind(
+    Result,
+    cells,
+    lambda lab, cell: learner_of(cell.subject).settings(lab, cell),
+    lambda lab, cell: learner_of(cell.subject).accuracy(lab, cell),
+    left_out,
+)

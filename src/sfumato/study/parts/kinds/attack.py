@@ -1,18 +1,17 @@
 """How often an adversary names who is on a release."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model
-from sfumato.study.protocol import Attack, Kind, attack_of
+from sfumato.study.protocol import Kind, attack_of
 from sfumato.study.selection import attacks_of, not_taken
 from sfumato.study.vocabulary import ATTACKS
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
-    from sfumato.study.lab.lab import Lab
 
 
 class Score(Model):
@@ -86,18 +85,10 @@ def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     return not_taken("attack", ATTACKS, config.attacks, spec)
 
 
-def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
-    return _attack(cell).settings(lab, cell)
-
-
-def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Look for everybody, and count."""
-    return _attack(cell).attack(lab, cell)
-
-
-def _attack(cell: Cell) -> Attack:
-    return attack_of(dict(cell.which)["attack"])
-
-
-KIND = Kind(Result, cells, settings, measure, left_out)
+KIND = Kind(
+    Result,
+    cells,
+    lambda lab, cell: attack_of(cell.subject).settings(lab, cell),
+    lambda lab, cell: attack_of(cell.subject).attack(lab, cell),
+    left_out,
+)

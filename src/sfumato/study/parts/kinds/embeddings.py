@@ -56,7 +56,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     chosen = list(dict.fromkeys(classes))[:_CLASSES]
     rows = torch.cat([order[label.codes[order] == code][:_OF_EACH] for code in chosen])
     released = lab.released(cell, lab.asked.images[rows]).images()
-    model = few_shot.trained(lab, cell.protection, cell.seed, dict(cell.which)["learner"])
+    model = few_shot.trained(lab, cell.protection, cell.seed, cell.subject)
     vectors = model.embed(released).numpy()
     layout = TSNE(perplexity=min(20, len(rows) - 1), init="pca", random_state=cell.seed)
     return {

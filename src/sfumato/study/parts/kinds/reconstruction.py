@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model, Picture
-from sfumato.study.protocol import Kind, Rebuilder, rebuilder_of
+from sfumato.study.protocol import Kind, rebuilder_of
 from sfumato.study.selection import not_taken
 from sfumato.study.vocabulary import RECONSTRUCTIONS, release_kind
 
@@ -50,7 +50,7 @@ def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
-    decided = _rebuilder(cell).settings(lab, cell)
+    decided = rebuilder_of(cell.subject).settings(lab, cell)
     shown = {} if lab.config.pictures else {"shown": 0}
     return {"measures": lab.config.measures, **shown, **decided}
 
@@ -62,7 +62,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
     rows = lab.some_of_the_test(_IMAGES, cell.seed)
     clean = lab.test.images[rows]
-    rebuilt = _rebuilder(cell).rebuild(lab, cell, clean)
+    rebuilt = rebuilder_of(cell.subject).rebuild(lab, cell, clean)
     shown = _SHOWN if lab.config.pictures else 0
     return {
         "measures": compared(lab, cell, rows, rebuilt),
@@ -70,10 +70,6 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
         "originals": as_uris(clean[:shown]),
         "pictures": as_uris(rebuilt[:shown]),
     }
-
-
-def _rebuilder(cell: Cell) -> Rebuilder:
-    return rebuilder_of(dict(cell.which)["attack"])
 
 
 KIND = Kind(Result, cells, settings, measure, left_out)

@@ -45,7 +45,7 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
-    config, view = lab.config, dict(cell.which)["view"]
+    config, view = lab.config, cell.subject
     decided: dict[str, Any] = {"measures": config.measures}
     if "face-similarity" in config.measures:
         decided |= {"faces": lab.adversaries.recogniser()}
@@ -60,7 +60,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Compare test images with what can be seen of them."""
     from sfumato.study.parts.learners.views import seen
 
-    view = dict(cell.which)["view"]
+    view = cell.subject
     rows = lab.some_of_the_test(_IMAGES, cell.seed)
     clean = lab.test.images[rows]
     shown = seen(lab, cell, lab.released(cell, clean), view)

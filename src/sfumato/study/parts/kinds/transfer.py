@@ -46,7 +46,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Test every model on releases of this setting."""
     from sfumato.study.parts.learners import few_shot
 
-    learner = dict(cell.which)["learner"]
+    learner = cell.subject
     trained = {}
     for spec in lab.config.specs:
         if release_kind(spec) not in IMAGES:

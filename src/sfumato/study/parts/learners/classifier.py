@@ -31,7 +31,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     if release_kind(cell.protection) not in IMAGES:
         return _of_vectors(lab, cell)
     start = time.perf_counter()
-    model = trained(lab, cell.protection, cell.seed, dict(cell.which)["learner"])
+    model = trained(lab, cell.protection, cell.seed, cell.subject)
     taken = time.perf_counter() - start
     accuracy = classifier.evaluate(
         model,

@@ -42,7 +42,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
         return _of_vectors(lab, cell)
     task = lab.config.task
     start = time.perf_counter()
-    learner = dict(cell.which)["learner"]
+    learner = cell.subject
     model = trained(lab, cell.protection, cell.seed, learner)
     taken = time.perf_counter() - start
     result = over_episodes(tested(lab, cell, model, task.shape))
