@@ -68,7 +68,7 @@ def test_two_packages_with_one_name_are_both_named(monkeypatch):
             return type("Package", (), {"name": self.value, "version": "1"})
 
     points = [Named("odd", value, "sfumato.protections") for value in ("one", "two")]
-    monkeypatch.setattr(registry.metadata, "entry_points", lambda group: points)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
     registry._entry_points.cache_clear()
     with pytest.raises(ConfigError, match=r"'odd' of protections .* package one 1 and of the package two 1"):
         PROTECTIONS["odd"]

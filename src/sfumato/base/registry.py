@@ -5,10 +5,9 @@ this module imports by name.
 """
 
 import functools
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module, metadata
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Any, NamedTuple, TypeVar
 
 from sfumato.errors import ConfigError, did_you_mean
 
@@ -47,6 +46,8 @@ def list_added() -> list[Added]:
     Raises:
         ConfigError: something cannot be sent to another process.
     """
+    import pickle
+
     for group, name, thing in _ADDED:
         try:
             pickle.dumps(thing)
@@ -111,22 +112,29 @@ class Registry(Mapping[str, _Thing]):
         return name in self._table or name in _entry_points(self._group)
 
     def _load(self, name: str, registered: Any) -> _Thing:
-        whose = ""
-        thing = registered
-        if isinstance(registered, metadata.EntryPoint | str):
-            if isinstance(registered, metadata.EntryPoint):
-                whose, registered = _name_package(registered), registered.value
+        thing, package = registered, ""
+        if isinstance(registered, str):
+            registered = _Reference(registered)
+        if isinstance(registered, _Reference):
+            package = registered.package
             try:
-                thing = load(registered)
+                thing = load(registered.path)
             except Exception as error:
                 raise ConfigError(
-                    f"{self._noun} {name!r}{whose} cannot be imported from {registered} "
+                    f"{self._noun} {name!r}{package} cannot be imported from {registered.path} "
                     f"({type(error).__name__}: {error}): repair the package, or uninstall it"
                 ) from error
         if reason := self._check(name, thing):
-            raise ConfigError(f"{self._noun} {name!r}{whose}: {reason}")
-        made: _Thing = thing
-        return made
+            raise ConfigError(f"{self._noun} {name!r}{package}: {reason}")
+        loaded: _Thing = thing
+        return loaded
+
+
+class _Reference(NamedTuple):
+    """The path of a thing, "package.module:name", and the words for the package that has it."""
+
+    path: str
+    package: str = ""
 
 
 def _add(group: str, name: str, thing: Any) -> None:
@@ -137,18 +145,17 @@ def _add(group: str, name: str, thing: Any) -> None:
 
 
 @functools.cache
-def _entry_points(group: str) -> dict[str, metadata.EntryPoint]:
+def _entry_points(group: str) -> dict[str, _Reference]:
     """The entry points of installed packages, by name."""
-    points: dict[str, metadata.EntryPoint] = {}
+    from importlib import metadata  # not at import: it and the look through all packages take a while
+
+    points: dict[str, _Reference] = {}
     for point in metadata.entry_points(group=f"sfumato.{group}"):
-        other = points.setdefault(point.name, point)
-        if other.value != point.value:
+        package = "" if point.dist is None else f" of the package {point.dist.name} {point.dist.version}"
+        made = _Reference(point.value, package)
+        other = points.setdefault(point.name, made)
+        if other.path != made.path:
             raise ConfigError(
-                f"{point.name!r} of {group} is registered{_name_package(other)} and{_name_package(point)}: "
-                "uninstall one of them"
+                f"{point.name!r} of {group} is registered{other.package} and{package}: uninstall one of them"
             )
     return points
-
-
-def _name_package(point: metadata.EntryPoint) -> str:
-    return "" if point.dist is None else f" of the package {point.dist.name} {point.dist.version}"
