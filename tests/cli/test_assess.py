@@ -206,7 +206,7 @@ MISTAKES = {
     "no squeezenet": (["photos", "others", "--squeezenet", "s.npz"], "s.npz: no such file"),
     "written among the originals": (
         ["photos", "others", "--out", "photos/res"],
-        "photos/res: lies in photos, whose images would be mixed with the picture",
+        "photos/res: lies in photos, among the images: name another folder",
     ),
 }
 
@@ -263,7 +263,7 @@ def test_a_learned_measure_says_with_which_probability_people_recognise(
     assert said.code == 0
     trained, held_out, artefact = said.out.splitlines()
     assert trained == "photos: 8 reconstructions of 4 originals, 4 recognised"
-    assert held_out.startswith("on 1 originals that no weight was learned from: Brier score 0.")
+    assert held_out.startswith("on 1 originals held out from training: Brier score 0.")
     assert artefact == "artefact: p.safetensors"
     table = rows(command("assess", "photos", "others", "--semsim", "p.safetensors").out)
     assert list(table) == ["mse", "psnr", "ssim", "semsim", "recognised"]

@@ -72,7 +72,7 @@ def test_one_image_is_read_from_a_first_linear_layer(command: Command, tmp_path:
     assert said.out.startswith("1 image read from the first layer (Phong et al. 2017), pixel by pixel.")
     assert said.out.endswith("originals above, what came back: back/came-back.png\n")
     assert (images.read(tmp_path / "back" / "000.png").int() - photographs[0]).abs().max() <= 1
-    assert "net.py:make is code of yours, and is run" in said.err
+    assert "net.py:make is your code, and runs now" in said.err
 
 
 def test_a_batch_is_read_from_it_in_the_order_of_its_originals(command: Command, tmp_path: Path):

@@ -54,7 +54,7 @@ def test_a_gradient_gives_its_images_and_the_command_ends_with_1(command, client
     said = audit(command, *GRADIENT, "--truth", "photos", "--labels", "3,1", "--html", "report.html")
     assert said.code == 1
     assert said.out.startswith("Do not send such an update: 2 of its 2 images come back")
-    assert "net.py:make is code of yours, and is run" in said.err
+    assert "net.py:make is your code, and runs now" in said.err
     page = (tmp_path / "report.html").read_text()
     assert page.count('src="data:image/png') == 4  # originals, and what came back
 

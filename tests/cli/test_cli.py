@@ -378,7 +378,7 @@ def test_ctrl_c_stops_with_one_line_and_the_same_command_goes_on(command: Comman
     assert out == ""
     assert "Traceback" not in err
     assert [line for line in err.splitlines() if line.startswith("sfumato:")] == [
-        "sfumato: stopped. What was finished is kept. Run the same command again to resume"
+        "sfumato: stopped. Finished work is kept. Run the same command again to resume"
     ]
     finished = records(tmp_path / "run")
     assert 3 <= len(finished) < CELLS

@@ -41,7 +41,7 @@ def test_a_feature_is_exported_and_said_to_be_without_noise(command: Command, tm
     said = command("export", "f.safetensors")
     assert (said.code, said.err) == (0, "")
     checked, difference, noise, exported = said.out.splitlines()
-    assert checked == "checked on 64 images of noise, drawn here: name data with --check"
+    assert checked == "checked on 64 images of random noise (name data with --check)"
     assert difference.startswith("largest difference of a number of a feature from PyTorch: ")
     assert noise == "noise: not in the graph: draw it on the device, before the feature leaves"
     size = (tmp_path / "f.onnx").stat().st_size

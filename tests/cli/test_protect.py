@@ -727,7 +727,7 @@ def test_images_that_a_code_is_not_for_are_answered_with_the_size_that_it_is_for
     spec = f"code:artefact={encoder(tmp_path / 'c.safetensors', bits=4)}"
     said = protect("photos", "out", spec=spec)
     assert said.code == 1
-    assert f"it is for images of 3x{SIDE}x{SIDE}: --size {SIDE} makes such squares of them" in said.out
+    assert f"it is for images of 3x{SIDE}x{SIDE}: --size {SIDE} makes such squares" in said.out
     assert protect("photos", "codes", "--size", SIDE, spec=spec).code == 0
     Image.open(tmp_path / "photos" / "0.png").convert("L").save(tmp_path / "photos" / "grey.png")
     grey = protect("photos", "grey", "--size", SIDE, spec=spec)

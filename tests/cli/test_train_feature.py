@@ -113,7 +113,7 @@ def test_images_are_drawn_from_its_numbers_by_a_decoder(command: Command, table:
     said = command(
         "attack", "feature", *released, "--out", "other", "--released", "other.safetensors", *quick
     )
-    check_mistake(said, "other.safetensors: has no `features`: write what was released under this name")
+    check_mistake(said, "other.safetensors: has no `features`: give the released numbers this name")
 
 
 def test_numbers_are_drawn_from_and_pixels_are_not(command: Command, table: Path):

@@ -12,7 +12,7 @@ from sfumato.errors import SfumatoError
 
 
 def main() -> None:
-    """Run the command line; an error that is meant for the user is one line, never a traceback."""
+    """Run the command line; an error for the user is one line, never a traceback."""
     from sfumato.cli.app import app
 
     for stream in (sys.stdout, sys.stderr):
@@ -38,14 +38,14 @@ def main() -> None:
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:
             print(
-                "\nsfumato: stopped. What was finished is kept. Run the same command again to resume",
+                "\nsfumato: stopped. Finished work is kept. Run the same command again to resume",
                 file=sys.stderr,
             )
         raise
 
 
 def _trace() -> None:
-    """The traceback of an error, where it is asked for."""
+    """Print the traceback of an error under --verbose."""
     from sfumato.cli.show import VOLUME
 
     if VOLUME.verbose:
@@ -57,4 +57,4 @@ def _fail(message: str) -> NoReturn:
     sys.exit(1)
 
 
-_INTERRUPTED = 130  # what typer exits with after Ctrl-C
+_INTERRUPTED = 130  # exit code of typer after Ctrl-C

@@ -1,4 +1,4 @@
-"""`sfumato annotate`: ask people what they recognise in reconstructions, or recognisers in their place."""
+"""`sfumato annotate`: ask people, or recognisers, what they recognise in reconstructions."""
 
 from pathlib import Path
 from typing import Annotated

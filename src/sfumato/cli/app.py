@@ -1,4 +1,4 @@
-"""The commands, put together."""
+"""Assemble the commands."""
 
 import logging
 from typing import Annotated

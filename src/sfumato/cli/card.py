@@ -17,9 +17,9 @@ def show(
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the card of an artefact: its data and task, what it proves, its accuracy and its limits.
+    """Show the card of an artefact: its data and task, its guarantee, its accuracy and its limits.
 
-    For an artefact in the folder of a study, the card also says what the adversaries of the study found.
+    For an artefact in the folder of a study, the card also states the results of its adversaries.
     """
     from sfumato.base.files import check_new, whole
     from sfumato.learn.model_card import describe

@@ -1,4 +1,4 @@
-"""`sfumato classify`: what a service makes of images that are protected before they leave."""
+"""`sfumato classify`: let a service classify images that are protected before they leave."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,8 +27,8 @@ def classify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep the classifier's answers to all codes in this file, and look them up: of the images "
-            "nothing is sent. For codes of at most 16 bits; for other codes and private features, its "
+            help="Keep the classifier's answers to all codes in this file, and look them up: nothing of the "
+            "images is sent. For codes of at most 16 bits; for other codes and private features, its "
             "prototypes. Without the file, it is asked for first.",
         ),
     ] = None,
@@ -52,10 +52,10 @@ def classify(
 ) -> None:
     """Classify images: protect them here, charge the ledger, and send the releases.
 
-    Prints the likeliest classes of each image, after "none of these" if it belongs to none of them, and in
-    the end how often that is right. Files that fail are named, and the exit code is 1. With --table nothing
-    is charged and nothing is sent. Of codes of at most 16 bits the answer is the nearest class, without a
-    probability. How often "none of these" is right is not said then.
+    Prints the likeliest classes of each image, after "none of these" if it belongs to none of them, and at
+    the end how often that answer is right. Files that fail are named, and the exit code is 1. With --table
+    nothing is charged and nothing is sent. For codes of at most 16 bits the answer is the nearest class,
+    without a probability. How often "none of these" is right is not said then.
     """
     import json
     import sys
@@ -116,7 +116,7 @@ def classify(
 def _one_by_one(
     ask: "Callable[[Path], list[Guess]]", images: list[Path]
 ) -> "Iterator[tuple[Path, list[Guess] | SfumatoError]]":
-    """The answer to each image, or why it failed."""
+    """Yield the answer to each image, or the error."""
     from sfumato.errors import ImageError
 
     for path in images:
@@ -129,7 +129,7 @@ def _one_by_one(
 def _in_batch(
     cloud: "Client", classifier: str, images: list[Path], top: int, batch: Literal["shuffled", "level"]
 ) -> "Iterator[tuple[Path, list[Guess] | SfumatoError]]":
-    """As _one_by_one, once all are answered."""
+    """Yield as _one_by_one does, after all are answered."""
     errors: dict[object, SfumatoError] = {}
     rows = cloud.classify_many(images, top=top, classifier=classifier, batch=batch, failed=errors.__setitem__)
     for path, guesses in zip(images, rows, strict=True):
@@ -148,9 +148,9 @@ def _by_table(
     refresh: bool,
     insecure: bool,
 ) -> "Callable[[Path], list[Guess]]":
-    """A function that classifies an image by the table of a file.
+    """Return a function that classifies an image by the table of a file.
 
-    The service is asked for a table that is not there, or is to be newer.
+    Asks the service for the table if the file is missing, or to refresh it.
     """
     from sfumato.base.files import printable
     from sfumato.device.client import look_up

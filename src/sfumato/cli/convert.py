@@ -1,4 +1,4 @@
-"""`sfumato convert`: weights as others publish them become files that are read here."""
+"""`sfumato convert`: turn published weights into files that sfumato reads."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,10 +28,10 @@ def convert(
     ],
     force: Force = False,
 ) -> None:
-    """Convert weights of facenet-pytorch, torchvision or LPIPS into a file that is read here.
+    """Convert weights of facenet-pytorch, torchvision or LPIPS into a file that sfumato reads.
 
-    No code in the file is run, and what was written is read back as the network that it is for. Networks of
-    timm and others are read as ONNX instead: see docs/guides/encoder.md.
+    No code in the file is run, and the written file is read back as its network. Networks of
+    timm and others are read as ONNX: see docs/guides/encoder.md.
     """
     from sfumato.errors import ConfigError
     from sfumato.networks import conversion

@@ -20,7 +20,7 @@ _SOURCE = typer.Argument(
 
 @app.command("list")
 def list_() -> None:
-    """List all data sources: what to write, what they hold, where to get them, and their terms."""
+    """List all data sources: how to name each, its content, its address and its terms."""
     from sfumato.data.readers.catalogue import SOURCES
 
     for source in SOURCES.values():
@@ -34,7 +34,7 @@ def list_() -> None:
 
 @app.command()
 def info(source: Annotated[str, _SOURCE]) -> None:
-    """Say what a source holds: images, labels, splits."""
+    """Describe a source: images, labels, splits."""
     from sfumato.data import WORLDS
 
     loaded = read(source, drawn=False) if source in WORLDS else read(source)
@@ -87,7 +87,7 @@ def write(
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
 ) -> None:
-    """List what is cached on disk: images that do not fit in memory, and embeddings of frozen encoders.
+    """List the cache on disk: images that do not fit in memory, and embeddings of frozen encoders.
 
     Cached images are copies WITHOUT protection, and embeddings tell about images. Only you can read the
     files, which lie below SFUMATO_CACHE (default: your cache folder). Data is cached if its images take

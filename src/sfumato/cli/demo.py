@@ -19,12 +19,12 @@ _SIDE = 32  # of the drawn faces, and of images that episodes learn from
 _SIDE_OF_CLASSES = 64
 _KNOWN = 0.99  # share of test images
 _MANY_CLASSES, _FEW_IMAGES = 20, 30
-_SEEN = 20_000  # images that a classifier is to see in all its epochs, which are between these
+_SEEN = 20_000  # images that a classifier sees in all epochs together, within these bounds
 _FEWEST_EPOCHS, _MOST_EPOCHS = 10, 40
 
 
 class Learner(StrEnum):
-    """Who learns the task: of known classes an ordinary classifier, of new ones few-shot episodes."""
+    """The learner of the task: an ordinary classifier for known classes, few-shot episodes for new ones."""
 
     auto = "auto"
     classifier = "classifier"
@@ -115,7 +115,7 @@ def demo(
         settings["task"]["target"] = target
     if sensitive is not None and data == "faces":
         settings["task"]["sensitive"] = sensitive
-    if settings["task"]["sensitive"] in (None, settings["task"]["target"]):  # which no feature can remove
+    if settings["task"]["sensitive"] in (None, settings["task"]["target"]):  # no feature can remove it
         kept = [spec for spec in settings["protections"] if not spec.startswith("feature:")]
         settings["protections"] = kept
     if no_pictures:
@@ -132,8 +132,8 @@ def demo(
     if printing:
         print_config(config)
         return
-    # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
-    # other things as well they wait most of the time.
+    # Processes of one thread each: threads of one step wait for each other, and on a machine with
+    # other work they wait most of the time.
     engine = EngineConfig()
     run_study(
         run.prepare(config, fit=data != "faces", loaded=loaded),
@@ -158,14 +158,14 @@ def of_own_images(
     strict: bool = False,
     encoder: str | None = None,
 ) -> dict[str, Any]:
-    """The settings that suit images of somebody's own; says which learner it is, and why.
+    """Choose settings for a user's own images; says which learner it chose, and why.
 
-    `encoder`: of theirs. If there is none, and few images of each class, it is that of `_frozen`.
+    `encoder`: the user's. Without one, and with few images per class, `_frozen` chooses it.
     """
     from sfumato import data
     from sfumato.data.splitting import split_for_task
 
-    loaded = data.load(source, size=size or _SIDE_OF_CLASSES, strict=strict)  # the run says what was left out
+    loaded = data.load(source, size=size or _SIDE_OF_CLASSES, strict=strict)  # the run names skipped files
     why, on = ", as asked for", "" if encoder is None else " on your encoder"
     if learner == Learner.auto and _are_few_of_each(loaded, target):
         learner, why = Learner.episodes, f": there are many classes of {target!r}, with few images each"
@@ -208,9 +208,9 @@ def of_own_images(
 
 
 def _frozen(images: "Tensor") -> tuple[str, str]:
-    """The encoder that suits (N, C, H, W) images of which each class has few, and what is said of it.
+    """Choose the encoder for (N, C, H, W) images with few per class, and its words for the user.
 
-    Chosen on validation classes of Caltech-101 (studies/encoders.py).
+    The choice was made on validation classes of Caltech-101 (studies/encoders.py).
     """
     from sfumato.networks.encoders.efficient_net import LITES
     from sfumato.study.preflight import LITE, photographs
@@ -221,7 +221,7 @@ def _frozen(images: "Tensor") -> tuple[str, str]:
 
 
 def _are_few_of_each(loaded: "LabelledImages", target: str) -> bool:
-    """Whether there are many classes with few images each, of which a classifier would learn little."""
+    """Whether there are many classes with few images each: a classifier would learn little from them."""
     counts = loaded.label(target).codes.unique(return_counts=True)[1]
     return len(counts) >= _MANY_CLASSES and counts.median().item() < _FEW_IMAGES
 
@@ -241,7 +241,7 @@ def _are_known(loaded: "LabelledImages", target: str) -> bool:
 
 
 def _epochs(images: int) -> int:
-    """Of a classifier that so many images train: few images are seen more often."""
+    """Return the epochs of a classifier for a number of images: few images are seen more often."""
     return min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _SEEN // max(1, images)))
 
 

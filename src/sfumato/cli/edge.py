@@ -1,4 +1,4 @@
-"""`sfumato edge`: what the device side of an artefact costs."""
+"""`sfumato edge`: measure the cost of the device side of an artefact."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="Measure what an artefact costs on a device: time, memory and bytes.", no_args_is_help=True
+    help="Measure the cost of an artefact on a device: time, memory and bytes.", no_args_is_help=True
 )
 
 

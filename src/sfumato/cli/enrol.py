@@ -1,4 +1,4 @@
-"""`sfumato enrol`: a folder of images becomes the classes of a service, protected before they leave."""
+"""`sfumato enrol`: enrol a folder of images as classes of a service, protected before they leave."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from sfumato.cli.options import LedgerFile
 if TYPE_CHECKING:
     from sfumato.device.client import Client, Demanded, Enrolled
 
-_TOGETHER = 128  # images, four requests of them, between two lines of what was done
+_TOGETHER = 128  # images, four requests, between two lines of progress
 
 URL = typer.Argument(help="Address of the service, such as https://cloud.example.")
 SPEC = typer.Option(
@@ -62,10 +62,10 @@ def enrol(
 ) -> None:
     """Enrol the images of a folder: protect them here, charge the ledger, and send the releases.
 
-    What was enrolled before is neither charged nor enrolled again, so a stopped command resumes. Two files of
+    Images enrolled before are neither charged nor enrolled again, so a stopped command resumes. Two files of
     the same pixels are one image, and count once. The names of the sub-folders are sent as they are. Files
     that fail are named with the reason, and the exit code is 1. A class that stands out can be refused
-    (--at-most-named): what is proved about naming is an average, and says nothing about one class.
+    (--at-most-named): the bound on naming is an average, and says nothing about one class.
     """
     import sys
 
@@ -79,19 +79,19 @@ def enrol(
         raise DataError(f"{folder}: has no sub-folder with images: make one for each class")
     count = _Counts()
 
-    def missed(source: object, error: Exception) -> None:
+    def report_miss(source: object, error: Exception) -> None:
         name = printable(str(source))
         print(f"failed: {'' if name in str(error) else f'{name}: '}{printable(str(error))}", file=sys.stderr)
 
     with connect(url, key_file, spec, ledger, insecure=insecure) as cloud:
         if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
             cloud.create(classifier, model)
-        # Which classes stand out is known of all of them together.
+        # Only all classes together show which of them stand out.
         for part in _parts(classes) if at_most_named is None else [classes]:
             became = cloud.enrol_many(
                 part,
                 classifier=classifier,
-                failed=missed,
+                failed=report_miss,
                 people=people,
                 average=average,
                 at_most_named=at_most_named,
@@ -106,7 +106,7 @@ def enrol(
 
 
 class _Counts(NamedTuple):
-    """What became of files: the three add up to all."""
+    """Numbers of files by outcome; they add up to all."""
 
     new: int = 0
     known: int = 0
@@ -130,10 +130,10 @@ def _examples(count: int) -> str:
 def connect(
     url: str, key_file: Path | None, spec: str | None, ledger: Path | None, *, insecure: bool
 ) -> "Client":
-    """A client with the key of a file or of the environment; never of an argument, which others can see.
+    """Make a client with a key from a file or the environment, never from an argument, which others can see.
 
-    At a terminal a person is asked about a protection that nobody has agreed to. What a code proves of naming
-    the person on an image is said once for a classifier, before anything is sent.
+    At a terminal it asks about a protection that nobody has agreed to. It states the bound of a code on
+    naming the person on an image once for a classifier, before anything is sent.
     """
     import sys
 
@@ -171,7 +171,7 @@ def _notice(chosen: "Demanded") -> None:
 
 
 def _parts(classes: dict[str, list[Path]]) -> Iterator[dict[str, list[Path]]]:
-    """Classes in parts of enough images for a few requests, as far as there are any."""
+    """Split classes into parts with enough images for a few requests."""
     part: dict[str, list[Path]] = {}
     for label, paths in classes.items():
         part[label] = paths
@@ -183,7 +183,7 @@ def _parts(classes: dict[str, list[Path]]) -> Iterator[dict[str, list[Path]]]:
 
 
 def _classes(folder: Path) -> tuple[dict[str, list[Path]], int]:
-    """The images of each sub-folder, both in order, without hidden ones; and how many links out are left out.
+    """Find the images of each sub-folder, both sorted, without hidden ones; and count the links left out.
 
     Raises:
         DataError: it is not a folder, or two classes have names that look alike.

@@ -1,4 +1,4 @@
-"""`sfumato export`: one side of an artefact, or a model for a service, as an ONNX file."""
+"""`sfumato export`: write one side of an artefact, or a model for a service, as ONNX."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -30,7 +30,7 @@ def export(
     ],
     destination: Annotated[
         Path | None,
-        typer.Argument(metavar="[DST]", help="The .onnx file to write (default: beside the artefact)."),
+        typer.Argument(metavar="[DST]", help="The .onnx file to write (default: next to the artefact)."),
     ] = None,
     side: Annotated[
         str | None,
@@ -68,8 +68,8 @@ def export(
     A few-shot or meta model is exported for `sfumato serve`, which runs the file without PyTorch.
 
     A feature or a code is exported WITHOUT its noise: the program that runs the file adds it on the device.
-    The file of a code computes the numbers whose signs are its bits. If the file would compute anything
-    else than PyTorch does, it is not written. With --int8 the difference is printed. Without --check, it is
+    The file of a code computes the numbers whose signs are its bits. If the file computes anything
+    other than PyTorch does, it is not written. With --int8 the difference is printed. Without --check, it is
     checked on random images.
     """
     from sfumato.artefacts import read_card
@@ -92,7 +92,7 @@ def export(
     shape = sides.read(str(artefact)).shape
     suffix = ".onnx" if side == "device" else f"-{side}.onnx"
     destination = destination or artefact.with_name(artefact.stem + suffix)
-    if not (destination.exists() and destination.samefile(artefact)):  # of which export_side tells
+    if not (destination.exists() and destination.samefile(artefact)):  # export_side refuses that
         check_new(destination, force=force)
     exported = export_side(
         artefact,
@@ -106,7 +106,7 @@ def export(
     if as_json:
         print_json({**asdict(exported), "path": str(exported.path), "card": dict(exported.card)})
         return
-    of = "noise, drawn here: name data with --check" if check is None else f"{check}, test split"
+    of = "random noise (name data with --check)" if check is None else f"{check}, test split"
     print(f"checked on {exported.images} images of {of}")
     units = {"mask": "score", "private feature": "number of a feature", "code": "number of a code"}
     unit = "logit" if side == "cloud" else units[exported.card["kind"]]
@@ -136,7 +136,7 @@ def _for_service(
     from sfumato.serve import exported, models
     from sfumato.serve.served import EXPORTED
 
-    # The name without its suffix is the model's for clients: it stays that of the artefact.
+    # Clients know the model by the file's name without suffix: it stays the artefact's.
     destination = destination or artefact.with_suffix(EXPORTED)
     check_new(destination, force=force)
     served = models.load(artefact, reference=reference)
@@ -145,7 +145,7 @@ def _for_service(
     if as_json:
         print_json({**asdict(written), "path": str(written.path)})
         return
-    of = "noise, drawn here: name data with --check" if check is None else f"{check}, test split"
+    of = "random noise (name data with --check)" if check is None else f"{check}, test split"
     print(f"checked on {written.images} images of {of}")
     print(f"largest difference of an embedding from PyTorch: {written.difference:.2g} of its numbers")
     print(f"exported: {written.path} ({written.bytes:,} bytes)")
@@ -160,7 +160,7 @@ def _noise(shape: tuple[int, int, int]) -> "Tensor":
 
 
 def _images(source: str, split: str, shape: tuple[int, int, int]) -> "Tensor":
-    """At most _MOST images of a split, from its beginning to its end; in squares of the artefact's size."""
+    """Read at most _MOST images, spread over a split, as squares of the artefact's size."""
     import torch
 
     images = read(source, size=shape[1]).split(split).images

@@ -1,19 +1,19 @@
-"""The file beside a code by which a browser makes it, and which `sfumato serve` hands out."""
+"""Export the device side of codes for browsers; `sfumato serve` hands the files out."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _CHECKED = 8  # images of noise
-_MOST = 32 << 20  # bytes of an artefact: browsers do not wait for more
+_MOST = 32 << 20  # bytes of an artefact: a larger one is too slow to fetch
 
 
 def export_codes(artefacts: Iterable[Path]) -> Iterator[str]:
-    """Export the device side of each code beside its artefact; yields why, if it cannot be done.
+    """Export the device side of each code next to its artefact; yields the reason if it fails.
 
-    A code that was exported before is left.
+    A code exported before is skipped.
 
     Args:
-        artefacts: of codes; those that are not there, or large, are passed over.
+        artefacts: of codes; missing and large ones are skipped.
     """
     from sfumato.errors import MissingExtraError, SfumatoError
 

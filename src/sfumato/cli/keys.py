@@ -1,4 +1,4 @@
-"""`sfumato keys`: who may use a service, and for what."""
+"""`sfumato keys`: manage the tenants and API keys of a service."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -30,7 +30,7 @@ def tenant(
 @app.command()
 def create(
     tenant: Annotated[
-        str, typer.Argument(help="The tenant that the key belongs to. Tenants see nothing of each other.")
+        str, typer.Argument(help="The tenant that the key belongs to. Tenants cannot see each other's data.")
     ],
     name: Annotated[str, typer.Argument(help="The name of the device or person that uses the key.")],
     store: StoreAddress = "sqlite:///sfumato.db",
@@ -81,7 +81,7 @@ def create(
 
 
 def _end(lasting: str) -> datetime:
-    """When a key stops working that lasts for days, hours or minutes, such as 90d. Raises ConfigError."""
+    """Return the end of a key that lasts for days, hours or minutes, such as 90d. Raises ConfigError."""
     from sfumato.errors import ConfigError
 
     units = {"d": "days", "h": "hours", "m": "minutes"}
@@ -123,7 +123,7 @@ def revoke(
     ],
     store: StoreAddress = "sqlite:///sfumato.db",
 ) -> None:
-    """Revoke a key from now on. What it enrolled stays."""
+    """Revoke a key from now on. Its examples stay."""
     from sfumato.serve.store import Store
 
     with Store(store) as opened:

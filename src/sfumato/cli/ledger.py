@@ -1,4 +1,4 @@
-"""`sfumato ledger`: what this device has released, and within which budgets."""
+"""`sfumato ledger`: show the releases of this device, and set its budgets."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,14 +13,14 @@ from sfumato.cli.show import AsJson, print_json
 if TYPE_CHECKING:
     from sfumato.device.ledger import Ledger
 
-_MOST_SHOWN = 20  # people of whom `show` says what is proved
+_MOST_SHOWN = 20  # people whose bounds `show` states
 
-app = typer.Typer(help="What this device has released, and its privacy budgets.", no_args_is_help=True)
+app = typer.Typer(help="The releases of this device, and its privacy budgets.", no_args_is_help=True)
 
 
 @app.command()
 def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
-    """Show what was released, of how many images, how much of each budget is spent, and what is proved."""
+    """Show the releases, the number of images, how much of each budget is spent, and what is proved."""
     import math
     from datetime import UTC, datetime
 
@@ -33,7 +33,7 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
         summary = ledger.summary()
         near_copies = ledger.near_copies
         people = ledger.people()
-        proved = [_proved(ledger, PEOPLE, None, person) for person in people[:_MOST_SHOWN]]
+        proved = [_state_naming(ledger, PEOPLE, None, person) for person in people[:_MOST_SHOWN]]
     if as_json:
         print_json(
             {
@@ -85,7 +85,7 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
 
 
 def _existing(path: Path | None) -> Path:
-    """The path of a ledger that is there. Raises LedgerError otherwise."""
+    """Return the path of a ledger that exists. Raises LedgerError otherwise."""
     from sfumato.device.ledger import default_path, witness
     from sfumato.errors import LedgerError
 
@@ -115,10 +115,10 @@ def naming(
     path: LedgerFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is proved about naming a person from all their releases so far, whatever an adversary knows.
+    """State the bound on naming a person from all their releases so far, whatever an adversary knows.
 
     A person is a label that images were enrolled under with `--people`, or a sub-folder that was protected
-    with it. Images that were only classified count in their folders. Nothing is proved about pixels, as they
+    with it. Images that were only classified count in their folders. Nothing is proved about pixels as they
     are usually released. Something is proved about codes of few bits, and about answers.
     """
     from sfumato.device.ledger import Ledger
@@ -141,11 +141,11 @@ def naming(
                 ]
                 print_json({"subject": describe(scope_of(folder, name)), "namings": stated})
             else:
-                print(_proved(ledger, among or PEOPLE, folder, name))
+                print(_state_naming(ledger, among or PEOPLE, folder, name))
 
 
-def _proved(ledger: "Ledger", among: Sequence[int], folder: str | None, person: str | None) -> str:
-    """What all releases of a person, or of a folder, prove of naming them, in a sentence."""
+def _state_naming(ledger: "Ledger", among: Sequence[int], folder: str | None, person: str | None) -> str:
+    """State how far all releases of a person, or of a folder, bound naming them."""
     from sfumato.base.files import printable
     from sfumato.device.ledger.scopes import describe, scope_of
     from sfumato.dp.naming import Assumption, Naming, sentences
@@ -184,17 +184,17 @@ def budget(
     ] = None,
     path: LedgerFile = None,
 ) -> None:
-    """Limit what releases may cost: of each image, of all images in a folder together, or of a person.
+    """Limit the cost of releases: of each image, of all images in a folder together, or of a person.
 
     releases=5 counts different releases of an image and its near copies. bits=10 is for codes and answers:
     two codes of 5 bits are 10, and after 10 bits in all nobody names the right one of N equally likely people
-    with a chance above 1,024 / N. The other budgets are for what is proved, between neighbours that differ in
-    any 1 pixel. Write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
+    with a chance above 1,024 / N. The other budgets limit proved guarantees, between neighbours that differ
+    in any 1 pixel. Write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
 
     naming=1% of=1000 per=year is for a person: after the releases of any year nobody names them among 1,000
-    equally likely people in more than 1% of cases. What is proved of many releases depends on what is assumed
-    of them. By default that is nothing; with assuming=exchangeable, releases are independent draws from what
-    the person shows, and near copies are one draw.
+    equally likely people in more than 1% of cases. The bound on many releases rests on assumptions
+    about them. By default there are none; with assuming=exchangeable, releases are independent draws from
+    what the person shows, and near copies are one draw.
     """
     import math
 
@@ -241,7 +241,7 @@ def near_copies(
     mode: Annotated[str, typer.Argument(metavar="MODE", help="charge, refuse or ignore.")],
     path: LedgerFile = None,
 ) -> None:
-    """Say what happens to near copies of an image: flipped, cut, resized or recompressed ones.
+    """Choose how near copies of an image count: flipped, cut, resized or recompressed ones.
 
     "charge", as a new ledger does, gives all near copies of an image one budget. "refuse" releases only the
     first of them. "ignore" treats them as different images.
@@ -273,10 +273,10 @@ def unpin(
 
 @app.command()
 def check(path: LedgerFile = None) -> None:
-    """Read the whole ledger, and check that every release is as it was charged and none is missing.
+    """Read the whole ledger, and check that every release is as charged and none is missing.
 
-    Every command compares the ledger with the last release that its witness knows, a file in the folder
-    beside it. A ledger that was copied or changed is read as a whole by the next command, too.
+    Every command compares the ledger with the last release in its witness, a file in the folder
+    next to it. If a ledger was copied or changed, the next command reads it whole, too.
     """
     from sfumato.device.ledger import Ledger
 
@@ -292,7 +292,7 @@ def restore(
     ],
     path: LedgerFile = None,
 ) -> None:
-    """Restore a lost ledger from a copy, or accept the one that is in its place, such as an older copy."""
+    """Restore a lost ledger from a copy, or accept the file now in its place, such as an older copy."""
     from sfumato.device.ledger import default_path, recovery
 
     path = path or default_path()
@@ -309,8 +309,8 @@ def restore(
 def forget(path: LedgerFile = None) -> None:
     """Accept that a ledger is lost, so that a new one may begin.
 
-    Every image is then new to this device: its noise is drawn again and its budgets are whole, whatever was
-    released before.
+    Every image is then new to this device: its noise is drawn again and its budgets are whole, despite
+    earlier releases.
     """
     from sfumato.device.ledger import default_path, recovery
 

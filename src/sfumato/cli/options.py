@@ -1,4 +1,4 @@
-"""Options that commands of several families have, in the same words everywhere."""
+"""Options that several families of commands share."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,5 +38,5 @@ StoreAddress = Annotated[
 
 
 def setting(words: str, *, option: str = "--set") -> Any:
-    """An option that sets keys of a configuration, and is given once for each."""
+    """Make an option that sets one key of a configuration each time it is given."""
     return typer.Option(option, metavar="KEY=VALUE", help=words)

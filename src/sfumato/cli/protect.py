@@ -1,6 +1,6 @@
 """`sfumato protect`: release a folder, a tar shard, or one image, by the ledger of this device.
 
-Places are text and no Path, which would make one slash of the two in a URL.
+Places are text, since a Path would turn the two slashes of a URL into one.
 """
 
 import sys
@@ -89,7 +89,7 @@ def protect(
     preview: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the first image beside its release as a PNG, and nothing else."
+            metavar="FILE", help="Write the first image next to its release as a PNG, and nothing else."
         ),
     ] = None,
     people: Annotated[
@@ -113,7 +113,7 @@ def protect(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read everything, write nothing, and print what it would cost.")
+        bool, typer.Option("--dry-run", help="Read everything, write nothing, and print the cost.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -179,7 +179,7 @@ def protect(
 
 
 def _check_source(source: str) -> None:
-    """Raise DataError for a source of data, as studies have it, instead of a folder or an image."""
+    """Raise DataError if the source is written as for a study, not a folder or an image."""
     from sfumato.errors import DataError
 
     kind, _, path = source.partition(":")
@@ -193,7 +193,7 @@ def _check_source(source: str) -> None:
 def _on_part(
     spec: str, where: str | None, detector: Path | None, margin: float | None, no_face: str | None
 ) -> str:
-    """The spec of a protection on a part of the image, as sfumato.protect.region has it; see the options."""
+    """Write the spec of a protection on a part of the image, for sfumato.protect.region; see the options."""
     from sfumato.errors import ConfigError
     from sfumato.protect.parameters import PLACES
 
@@ -214,9 +214,9 @@ def _on_part(
     if place != "box" and file:
         raise ConfigError(f"--where {where}: the weights that find faces are named with --detector FILE")
     if place != "box" and detector is None:
-        from sfumato.networks.faces.center_face import WEIGHTS  # PyTorch comes with it
+        from sfumato.networks.faces.center_face import WEIGHTS  # imports PyTorch
 
-        WEIGHTS.path()  # raises an error now, not for each image, if it is not installed
+        WEIGHTS.path()  # fails now, not for each image, if it is not installed
     more = [f"file={file or detector}"] if file or detector else []
     more += [f"margin={margin:g}"] if margin is not None else []
     more += [f"missing={no_face}"] if no_face is not None else []
@@ -234,7 +234,7 @@ def _many(
     *,
     as_json: bool,
 ) -> "Outcome":
-    """Release a folder under a progress bar, and print what became of it."""
+    """Release a folder under a progress bar, and print the outcome."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from sfumato.device.jobs import folder
@@ -274,7 +274,7 @@ def _tell(
     begun: bool,
     dry_run: bool,
 ) -> None:
-    """Print what became of a folder."""
+    """Print the outcome of a folder."""
     from sfumato.base.files import printable
     from sfumato.device.jobs.manifest import NAMED
     from sfumato.device.jobs.worker import SAME_NAME
@@ -282,10 +282,10 @@ def _tell(
     did = "would protect" if dry_run else "protected"
     print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds:.1f} s)")
     for shape, count in outcome.shapes.most_common(_SHOWN):
-        print(f"{count:,} of {'x'.join(map(str, shape))}: {_proved(protection, shape, count)}")
+        print(f"{count:,} of {'x'.join(map(str, shape))}: {_state_guarantee(protection, shape, count)}")
     if len(outcome.shapes) > _SHOWN:
         print(f"{len(outcome.shapes) - _SHOWN} more sizes: see the manifest")
-    for words in _counted(protection, outcome.counts):
+    for words in _describe_counts(protection, outcome.counts):
         print(words)
     if outcome.stills:
         named = ", ".join(f"{printable(name)} {boxes}" for name, boxes in outcome.stills)
@@ -303,7 +303,7 @@ def _tell(
             f"{'would charge' if dry_run else 'charged'} {outcome.charged:,} new releases; ledger: {ledger}"
         )
     if begun and not dry_run:
-        print(_begun())
+        print(_describe_new_ledger())
     if outcome.earlier:
         print(f"there already from an earlier run: {outcome.earlier:,} files")
     for reason, count in sorted(outcome.left_out.items()):
@@ -321,14 +321,14 @@ def _tell(
 
 
 def _without_face(outcome: "Outcome") -> list[str]:
-    """The images that are not released since no face was found in them."""
+    """List the images that are not released since no face was found."""
     from sfumato.protect.region import NO_FACE
 
     return [name for name, cause, _ in outcome.failed if cause == NO_FACE]
 
 
-def _counted(protection: "Protection", counts: "Mapping[str, int]") -> list[str]:
-    """What is counted of images, a line each."""
+def _describe_counts(protection: "Protection", counts: "Mapping[str, int]") -> list[str]:
+    """Put the counts of images in words, a line each."""
     from sfumato.device.jobs.manifest import counts_by_word
 
     return [
@@ -337,7 +337,7 @@ def _counted(protection: "Protection", counts: "Mapping[str, int]") -> list[str]
 
 
 def _check_kept(file: Path, target: str | None) -> None:
-    """Raise DataError for a file that is there already, or would leave with the releases in a folder."""
+    """Raise DataError if a file exists already, or would leave with the releases in a folder."""
     from sfumato.errors import DataError
 
     if file.exists():
@@ -362,14 +362,14 @@ def _write_failures(file: Path, outcome: "Outcome") -> None:
 
 
 def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> dict[str, Any]:
-    """What became of a folder, for JSON."""
+    """Turn the outcome of a folder into JSON."""
     from sfumato.device.jobs.manifest import counts_by_word
 
     return {
         "spec": protection.spec,
         "images": outcome.shapes.total(),
         "shapes": [
-            {"shape": list(shape), "images": count, "proved": _proved(protection, shape, count)}
+            {"shape": list(shape), "images": count, "proved": _state_guarantee(protection, shape, count)}
             for shape, count in outcome.shapes.most_common()
         ],
         "charged": outcome.charged,
@@ -389,7 +389,7 @@ def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> d
 def _preview(
     source: str, target: str, file: Path, protection: "Protection", config: "FolderConfig", *, many: bool
 ) -> None:
-    """Write the first image beside its release: nothing is charged, and nothing is released."""
+    """Write the first image next to its release, without a charge or a release."""
     from sfumato import images
     from sfumato.device.jobs import folder
     from sfumato.errors import DataError
@@ -410,7 +410,7 @@ def _preview(
 
 
 def _warn(image: "Images | None", protection: "Protection") -> None:
-    """Say before anything leaves where people remain recognisable."""
+    """Warn before anything leaves if people remain recognisable."""
     from sfumato.errors import ImageError
     from sfumato.protect.recognisable import recognisable
     from sfumato.protect.region import Region
@@ -439,7 +439,7 @@ def _one(
     *,
     as_json: bool,
 ) -> None:
-    """Release one image; what is said goes to standard error, since the release may go to standard output."""
+    """Release one image; words go to standard error, since the release may go to standard output."""
     from sfumato.base.files import whole
     from sfumato.device.jobs.folder import protect_image
     from sfumato.device.jobs.manifest import counts_by_word
@@ -454,7 +454,7 @@ def _one(
     if dry_run:
         raise DataError("--dry-run is for folders and tar files")
     if is_url(target_name):
-        raise DataError(f"{without_password(target_name)}: one image goes to a file: release its folder")
+        raise DataError(f"{without_password(target_name)}: one image needs a local file: release its folder")
     source, target = Path(source_name), Path(target_name)
     if target.is_dir():
         stem = "image" if config.rename or source == _STREAM else source.stem
@@ -473,23 +473,23 @@ def _one(
     else:
         with whole(target) as temporary:
             temporary.write_bytes(released.content)
-    proved = _proved(protection, released.shape, 1)
+    proved = _state_guarantee(protection, released.shape, 1)
     if as_json:
         result = {"spec": protection.spec, "shape": list(released.shape), "proved": proved}
         counts = counts_by_word(protection, released.counts)
         print_json({**result, "charged": released.charged, **counts})
         return
     print(f"{protection.spec}: {proved}", file=sys.stderr)
-    for words in _counted(protection, released.counts):
+    for words in _describe_counts(protection, released.counts):
         print(words, file=sys.stderr)
     charged = "charged" if released.charged else "released before, and given again at no cost"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
     if begun:
-        print(_begun(), file=sys.stderr)
+        print(_describe_new_ledger(), file=sys.stderr)
 
 
 def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: bool) -> None:
-    """Release a video, and say what became of it."""
+    """Release a video, and print the outcome."""
     from dataclasses import asdict
 
     from sfumato.device.jobs.survey import survey
@@ -505,20 +505,22 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
         clip = protect_video(source, target, protection, opened)
     shape = (3, *clip.size)
     if as_json:
-        print_json({"spec": protection.spec, "proved": _proved(protection, shape, 1), **asdict(clip)})
+        print_json(
+            {"spec": protection.spec, "proved": _state_guarantee(protection, shape, 1), **asdict(clip)}
+        )
         return
-    print(f"{protection.spec}: {_proved(protection, shape, 1)}")
+    print(f"{protection.spec}: {_state_guarantee(protection, shape, 1)}")
     height, width = clip.size
     print(f"{clip.frames:,} frames of {width}x{height}, {clip.seconds:.1f} s, without sound and metadata")
     if clip.faces:
         print(f"boxes: at most {clip.faces} at once; {clip.without:,} frames have none")
     print(f"{'charged' if clip.charged else 'charged before'}, as one image; ledger: {ledger}")
     if begun:
-        print(_begun())
+        print(_describe_new_ledger())
 
 
 def _cure_of_size(protection: "Protection") -> str:
-    """What to do about images that a protection does not fit."""
+    """Say how to make images fit a protection."""
     from sfumato.artefacts import read_card
 
     artefact = getattr(protection, "artefact", None)
@@ -526,11 +528,11 @@ def _cure_of_size(protection: "Protection") -> str:
         return "smaller cells fit, or shares of the image, such as cell=1/8"
     channels, height, width = read_card(artefact)["shape"]
     wanted = f"it is for images of {channels}x{height}x{width}"
-    return f"{wanted}: --size {height} makes such squares of them" if height == width else f"{wanted}: resize"
+    return f"{wanted}: --size {height} makes such squares" if height == width else f"{wanted}: resize"
 
 
-def _proved(protection: "Protection", shape: tuple[int, int, int], count: int) -> str:
-    """What a release is proved to hide of its pixels, and of who it shows: one, or all of one person."""
+def _state_guarantee(protection: "Protection", shape: tuple[int, int, int], count: int) -> str:
+    """State the guarantees for pixels, and for the person shown: of one release, or of all of one person."""
     from sfumato.protect.naming import PEOPLE, bound_naming, guarantee_words, naming_words
 
     words = f"{guarantee_words(protection, shape)}; {naming_words(protection, shape)}"
@@ -539,8 +541,8 @@ def _proved(protection: "Protection", shape: tuple[int, int, int], count: int) -
     return words
 
 
-def _begun() -> str:
-    """What to know of a ledger that is new."""
+def _describe_new_ledger() -> str:
+    """Describe the budgets of a new ledger."""
     from sfumato.device.ledger.scopes import describe
     from sfumato.device.ledger.tables import DEFAULT_BUDGETS
 

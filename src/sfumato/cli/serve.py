@@ -1,4 +1,4 @@
-"""`sfumato serve`: the cloud, which classifies what was protected before it came."""
+"""`sfumato serve`: the cloud, which classifies images that devices protected."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,7 +55,7 @@ def serve(
     ] = None,
     confidence: Annotated[
         str,
-        typer.Option(help="What answers contain: exact numbers, rounded probabilities, or the label alone."),
+        typer.Option(help="The content of answers: exact numbers, rounded probabilities or the label alone."),
     ] = "exact",
     confidence_step: Annotated[
         float, typer.Option(help="The step to which probabilities are rounded.")
@@ -63,7 +63,7 @@ def serve(
     example_epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Add noise to enrolled examples, which hides at this epsilon which images they are."
+            help="Add noise to enrolled examples: it hides, at this epsilon, which images they are."
         ),
     ] = None,
     example_delta: Annotated[float, typer.Option(help="The delta of that noise.")] = 1e-5,
@@ -81,7 +81,7 @@ def serve(
 ) -> None:
     """Serve models until stopped. Keys are made by `sfumato keys create`.
 
-    With the extra telemetry, OpenTelemetry's variables OTEL_* say where traces of requests are sent.
+    With the extra telemetry, OpenTelemetry's variables OTEL_* choose the receiver of traces of requests.
     """
     import gc
     import logging
@@ -119,7 +119,7 @@ def serve(
     with Store(store) as kept, listen(host, port) as listener, until_stopped():
         application = service.create(kept, loaded, config, traces=traces)
         print(f"serving: {address_of(listener, 'http' if certificate is None else 'https')}", flush=True)
-        # Nearly all objects of a server are there from the start. To look through them for cycles takes
+        # Nearly all objects of a server exist from the start. Searching them for cycles takes
         # 0.15 s, in which nobody is answered (docs/speed.md).
         gc.collect()
         gc.freeze()
@@ -132,7 +132,7 @@ def serve(
 
 
 def _hiding(epsilon: float | None, delta: float, norm: float | None) -> "Hiding | None":
-    """Of the options: both of them, or none."""
+    """Make the noise from its options: both, or none."""
     from sfumato.errors import ConfigError
     from sfumato.serve.hiding import Hiding
 

@@ -1,4 +1,4 @@
-"""What the commands show while they work, and when they are done."""
+"""Output of the commands: notes, progress, tables, JSON and the run of a study."""
 
 import dataclasses
 import json
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Volume:
-    """How much is said beside results; `sfumato -q` and `-v` set it for a command.
+    """How much a command prints besides results; `sfumato -q` and `-v` set it.
 
     Attributes:
-        quiet: no progress, and no notes of what was chosen; warnings and errors are said.
-        verbose: errors come with their traceback, and libraries may log.
+        quiet: print no progress and no notes of choices, only warnings and errors.
+        verbose: print tracebacks of errors, and let libraries log.
     """
 
     quiet: bool = False
@@ -40,18 +40,18 @@ VOLUME = Volume()
 
 
 def note(words: str) -> None:
-    """Say to standard error what was chosen, unless it is to be quiet."""
+    """Print a note on a choice to standard error, unless quiet."""
     if words and not VOLUME.quiet:
         typer.echo(words, err=True)
 
 
 def stderr() -> Console:
-    """What progress is shown on."""
+    """Return the console for progress."""
     return Console(stderr=True, soft_wrap=True, quiet=VOLUME.quiet)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as a line of JSON; what is not finite is null, for JSON has no infinity."""
+    """Print a value as a line of JSON; numbers that are not finite are null, since JSON has no infinity."""
     print(json.dumps(_finite(value)), flush=True)
 
 
@@ -80,9 +80,9 @@ def print_settings(kind: str) -> None:
 
 
 def settings_of(kind: str) -> Any:
-    """The option --settings of a command whose --set has the keys of a configuration, `module:Class`."""
+    """Make the option --settings of a command whose --set has the keys of a configuration, `module:Class`."""
 
-    def asked(wanted: bool) -> None:
+    def list_settings(wanted: bool) -> None:
         if wanted:
             print_settings(kind)
             raise typer.Exit
@@ -90,7 +90,7 @@ def settings_of(kind: str) -> Any:
     return typer.Option(
         "--settings",
         is_eager=True,
-        callback=asked,
+        callback=list_settings,
         help="List the keys of --set with their defaults, and stop.",
     )
 
@@ -98,10 +98,10 @@ def settings_of(kind: str) -> Any:
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 Check = Annotated[
     bool,
-    typer.Option("--check", help="Say what this data can show and how long that takes, and stop."),
+    typer.Option("--check", help="Estimate the precision and the time of a run on this data, and stop."),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", help="Go on without asking if this data cannot show what is asked for.")
+    bool, typer.Option("--yes", help="Go on without asking if this data is too small for the question.")
 ]
 NoPictures = Annotated[
     bool,
@@ -117,14 +117,14 @@ PrintConfig = Annotated[
 
 @contextmanager
 def bars(console: Console) -> Iterator[Progress]:
-    """Progress bars with counts and elapsed time."""
+    """Show progress bars with counts and elapsed time."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
         yield progress
 
 
 def print_table(table: Table) -> None:
-    """Print a table whose names stay whole: where the terminal is narrower, its lines are longer."""
+    """Print a table whose names stay whole, with longer lines than a narrow terminal has."""
     for column in table.columns:
         column.no_wrap = True
     console = Console()
@@ -143,16 +143,16 @@ def run_study(
     yes: bool = False,
     options: Mapping[str, str],
 ) -> None:
-    """Run a study with progress bars, write its report, and print what it recommends and where it is.
+    """Run a study with progress bars, write its report, and print its advice and its path.
 
-    Before, the pre-flight is said, and asked about if nothing can be shown; see study.preflight.
+    It prints the pre-flight first, and asks whether to go on if the data is too small; see study.preflight.
 
     Args:
         prepared, directory, force, engine: see run.run.
         as_json: print one line of JSON in place of text.
         check: stop after the pre-flight, and print it.
         yes: do not ask.
-        options: how bounds and folds are set, see preflight.show.
+        options: the options for bounds and folds, see preflight.show.
     """
     from sfumato.cli.exports import export_codes
     from sfumato.errors import require
@@ -206,7 +206,7 @@ def run_study(
 
 
 def go_on(*, yes: bool) -> None:
-    """Ask whether to run a study that cannot show its bound; without a terminal it runs, which is said."""
+    """Ask whether to run a study that cannot show its bound; without a terminal it says so and runs."""
     if yes:
         note("going on (--yes)")
     elif not sys.stdin.isatty():
@@ -216,12 +216,12 @@ def go_on(*, yes: bool) -> None:
 
 
 def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> None:
-    """Print what the run in a directory recommends, where its report is, and what uses that, or the nearest.
+    """Print the advice of the run in a directory, the path of its report, and the next commands.
 
     Args:
         directory: of the run.
         path: of its report.
-        artefacts: the folder of trained protections, where it is not that of the run.
+        artefacts: the folder of trained protections, if it is not that of the run.
     """
     from sfumato.study import report
     from sfumato.study.choose import recommend, use

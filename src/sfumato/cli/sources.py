@@ -1,4 +1,4 @@
-"""Data as the commands read it: what cannot be read is left out and named, and splits suit the task."""
+"""Read data for commands: unreadable files are left out and named, and splits suit the task."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,13 +26,13 @@ SplitBy = Annotated[
 
 
 def read(source: str, *, size: int | None = None, strict: bool = False, **settings: Any) -> "LabelledImages":
-    """The data of a source; says which files were left out, since they cannot be read.
+    """Read a source; says which files were left out as unreadable.
 
     Args:
         source: see data.load.
         size: of the images; None for the source's own.
         strict: stop at such a file.
-        settings: more of data.load.
+        settings: more arguments of data.load.
     """
     from sfumato.data import load
 
@@ -42,7 +42,7 @@ def read(source: str, *, size: int | None = None, strict: bool = False, **settin
 
 
 def of_shape(source: str, shape: tuple[int, int, int], *, strict: bool) -> "LabelledImages":
-    """The data of a source at a model's (C, H, W). Raises ConfigError where it has another shape."""
+    """Read a source at a model's (C, H, W). Raises ConfigError if it has another shape."""
     from sfumato.errors import ConfigError
 
     images = read(source, size=shape[1], strict=strict)
@@ -57,7 +57,7 @@ def of_shape(source: str, shape: tuple[int, int, int], *, strict: bool) -> "Labe
 def of_split(
     source: str, shape: tuple[int, int, int], *, label: str, split: str, split_by: str | None, strict: bool
 ) -> "LabelledImages":
-    """The images of one split, or of all where that is "all", at a model's (C, H, W)."""
+    """Read the images of one split, or of all if it is "all", at a model's (C, H, W)."""
     from sfumato.data.splitting import split_for_task
 
     images = of_shape(source, shape, strict=strict)

@@ -1,4 +1,4 @@
-"""`sfumato study`: run a study file, make the report of a run anew, or pack a run into one file."""
+"""`sfumato study`: run a study file, rewrite the report of a run, or pack a run into one file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -95,7 +95,7 @@ def report(
     pdf: Annotated[
         Path | None,
         typer.Option(
-            help="Also print one page of PDF, with what to use, what it keeps and what is left. Needs "
+            help="Also print one page of PDF, with the advice, its utility and the risks left. Needs "
             "Chromium or Chrome."
         ),
     ] = None,
@@ -104,7 +104,7 @@ def report(
         typer.Option("--no-pictures", help="Write the report without images. The records keep them."),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON instead of text: what the report says.")
+        bool, typer.Option("--json", help="Print the content of the report as JSON instead of text.")
     ] = False,
 ) -> None:
     """Write the report of a run from its records, even if the run is not finished."""

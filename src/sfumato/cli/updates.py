@@ -1,4 +1,4 @@
-"""What a client sent, as the commands that look at it are told of it: options, and what is read from them."""
+"""Options that describe a client's update, its model and its training, and the values behind them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +24,7 @@ Sent = Annotated[
     Path,
     typer.Option(
         "--update",
-        help="What the client sent, as .safetensors or .npz: its gradient, or its parameters before "
+        help="The client's update, as .safetensors or .npz: its gradient, or its parameters before "
         "training minus those after. With --before: its parameters after training.",
     ),
 ]
@@ -56,13 +56,13 @@ Labels = Annotated[
 Originals = Annotated[
     Path | None,
     typer.Option(
-        "--truth", help="The client's images, a file or a folder, to measure how near the attack comes."
+        "--truth", help="The client's images, a file or a folder, to measure how near the attack gets."
     ),
 ]
 
 
 def image_shape(text: str) -> tuple[int, int, int]:
-    """The (C, H, W) of an option --shape. Raises ConfigError."""
+    """Parse (C, H, W) from --shape. Raises ConfigError."""
     from sfumato.errors import ConfigError
 
     try:
@@ -72,21 +72,21 @@ def image_shape(text: str) -> tuple[int, int, int]:
     return channels, height, width
 
 
-def opened(
+def open_named(
     model: str, shape: tuple[int, int, int], weights: Path | None = None, classes: int | None = None
 ) -> "nn.Module":
-    """The model of --model; says where code of the user's is run."""
+    """Open the model of --model; says so if it runs the user's code."""
     from sfumato.audits.models import open_model, runs_code
 
     if runs_code(model):
-        note(f"{model} is code of yours, and is run")
+        note(f"{model} is your code, and runs now")
     return open_model(model, shape, weights=weights, classes=classes)
 
 
 def training_of(
     images: int | None, steps: int | None, rate: float | None, batch: int | None
 ) -> "LocalTraining | None":
-    """What the options say of the training; None where they say nothing."""
+    """Return the training that the options describe; None if they say nothing."""
     from sfumato.attack.updates import LocalTraining
     from sfumato.errors import ConfigError
 
@@ -104,19 +104,19 @@ def training_of(
 
 
 def noise_of(noise_multiplier: float | None, clipping_norm: float | None) -> "Noise | None":
-    """What the options say of DP-SGD; None where they say nothing."""
+    """Return the DP-SGD that the options describe; None if they say nothing."""
     from sfumato.attack.updates import Noise
     from sfumato.errors import ConfigError
 
     if noise_multiplier is None and clipping_norm is None:
         return None
     if noise_multiplier is None or clipping_norm is None:
-        raise ConfigError("--noise-multiplier and --clipping-norm go together: give both, as DP-SGD has them")
+        raise ConfigError("--noise-multiplier and --clipping-norm go together: give both, for DP-SGD")
     return Noise(noise_multiplier=noise_multiplier, clipping_norm=clipping_norm)
 
 
 def truth_of(path: Path | None, labels: str | None, shape: tuple[int, int, int]) -> "Truth":
-    """The images and labels that the auditor knows."""
+    """Return the images and labels that the auditor knows."""
     import torch
 
     from sfumato.audits.update import Truth
@@ -130,7 +130,7 @@ def truth_of(path: Path | None, labels: str | None, shape: tuple[int, int, int])
 
 
 def images_of(path: Path, shape: tuple[int, int, int]) -> "Tensor":
-    """The images of a file or a folder, in the order of their names. (N, C, H, W) float."""
+    """Read the images of a file or a folder, in the order of their names. (N, C, H, W) float."""
     import torch
 
     from sfumato.errors import DataError
@@ -143,7 +143,7 @@ def images_of(path: Path, shape: tuple[int, int, int]) -> "Tensor":
     for file, image in zip(files, batch, strict=True):
         if tuple(image.shape) != shape:
             raise DataError(
-                f"{file}: is {'x'.join(map(str, image.shape))} where --shape is {'x'.join(map(str, shape))}: "
+                f"{file}: is {'x'.join(map(str, image.shape))} and --shape is {'x'.join(map(str, shape))}: "
                 "give the images as the model saw them"
             )
     return to_float(torch.stack(batch))

@@ -1,4 +1,4 @@
-"""`sfumato assess`: what is alike in images, and who is told by numbers. A file a command."""
+"""`sfumato assess`: how alike images are, and how well numbers identify people. A file a command."""
 
 # Each module adds its command when it is imported; help lists them in this order.
 from sfumato.cli.assess import images, log_rank  # noqa: F401

@@ -1,4 +1,4 @@
-"""What the commands of `sfumato assess` share."""
+"""The family of commands of `sfumato assess`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`sfumato assess images`: originals and what was made of them, and how much they have in common."""
+"""`sfumato assess images`: how much images have in common with their originals."""
 
 import math
 from pathlib import Path
@@ -80,7 +80,7 @@ def images(
 
     for folder in (originals, others):
         if out is not None and out.resolve().is_relative_to(folder.resolve()):
-            raise DataError(f"{out}: lies in {folder}, whose images would be mixed with the picture")
+            raise DataError(f"{out}: lies in {folder}, among the images: name another folder")
     require("an interval over pairs", "study", "scipy.stats")
     if out is not None:
         require("the picture of the worst pairs", "study", "matplotlib")
@@ -151,7 +151,7 @@ def _measures(
         loaded = Perceptual.load(network=lpips, backbone=backbone, heads=heads)
         measures.append(Measure("lpips", loaded.name, loaded.distance, -1))
     elif (lpips, backbone, heads) != (None, None, None):
-        raise ConfigError("LPIPS is of a network, its weights and its heads: --lpips, --backbone and --heads")
+        raise ConfigError("LPIPS needs a network, weights and heads: give --lpips, --backbone and --heads")
     if faces is not None:
         finder = None if detector is None else MTCNN.load(detector)
         measures.append(face_similarity(MobileFaceNet.load(faces), finder))
@@ -167,7 +167,7 @@ def _measures(
 
 
 def _in_numbers(scores: "Scores", measure: "Measure") -> dict[str, Any]:
-    """What one measure says of all pairs, for JSON."""
+    """Summarise one measure over all pairs, for JSON."""
     from sfumato.assess.pairs import summarise
 
     summary = summarise(scores, measure)

@@ -37,7 +37,7 @@ def log_rank(
     ] = 10,
     least: Annotated[int, typer.Option(help="People with fewer known photographs are left out.")] = 4,
     releases: Annotated[
-        int, typer.Option(help="Say what is proved of this many releases of one person as well.")
+        int, typer.Option(help="Also state the bound after this many releases of one person.")
     ] = 100,
     split: Split = "test",
     split_by: SplitBy = None,
@@ -48,8 +48,9 @@ def log_rank(
     """Measure how private features are, by the rank of the right person among an adversary's guesses (DPFE).
 
     Each line shows the strongest of three adversaries: a kernel density, a linear discriminant and a small
-    network. Of codes and noisy numbers it shows what no adversary falls below. These are averages: nothing
-    follows from them for one person. Of codes of at most 12 bits the person who is named most often is shown.
+    network. For codes and noisy numbers it adds a bound that no adversary falls below. All are averages:
+    nothing follows from them for one person. For codes of at most 12 bits it adds the person named most
+    often.
     """
     from sfumato import artefacts
     from sfumato.audits.ranks import RankConfig, rank_privacy
@@ -75,7 +76,7 @@ def log_rank(
 
 
 def _in_numbers(ranked: "Ranked") -> dict[str, Any]:
-    """One protection, for JSON."""
+    """Turn one protection into JSON."""
     return {
         "spec": ranked.spec,
         "strongest": ranked.strongest,
@@ -144,5 +145,5 @@ def _print(found: "list[Ranked]", releases: int) -> None:
 
 
 def _at_least(proved: float) -> str:
-    """A bound from below, rounded down."""
+    """Round a lower bound down, in words."""
     return f"at least {math.floor(1000 * proved) / 1000:.3f}" if proved >= 0.001 else "nothing"

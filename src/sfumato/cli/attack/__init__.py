@@ -1,4 +1,4 @@
-"""`sfumato attack`: one attack on files of yours, with a picture of what came back. A file a command."""
+"""`sfumato attack`: one attack on your files, with a picture of the images it rebuilt. A file a command."""
 
 # Each module adds its command when it is imported; help lists them in this order.
 from sfumato.cli.attack import invert, labels, first_layer, vertical, feature  # noqa: F401, I001

@@ -1,4 +1,4 @@
-"""What the attacks have in common: the family of commands, and how each shows what came back."""
+"""The family of the attack commands, and how each shows the images it rebuilt."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 app = typer.Typer(
-    help="Attack your own model or what it sends, and see what comes back. `sfumato audit` tries all "
+    help="Attack your own model or its updates, and see which images come back. `sfumato audit` tries all "
     "attacks that fit, and says what to change.",
     no_args_is_help=True,
 )
@@ -24,15 +24,15 @@ Out = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace came-back.png if it exists.")]
-Seed = Annotated[int, typer.Option(help="Seed of what the attack draws at random.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random choices of the attack.")]
 
 _GAP = 2  # pixels between images
-_ROW = 16  # images beside each other
-_MOST_DECIBELS = 200.0  # of images that are equal: JSON has no infinity
+_ROW = 16  # images in a row
+_MOST_DECIBELS = 200.0  # for equal images: JSON has no infinity
 
 
 def check_out(out: Path, *, force: bool) -> None:
-    """Raise before the attack where its picture would replace another."""
+    """Raise before the attack if its picture would replace another."""
     from sfumato.base.files import check_new
 
     check_new(out / "came-back.png", force=force)
@@ -48,16 +48,16 @@ def show(
     as_json: bool = False,
     **figures: Any,
 ) -> None:
-    """Write what came back, and print how near it is where the originals are at hand.
+    """Write the rebuilt images; print how near they are to the originals, if these are given.
 
     Args:
-        found: (N, C, H, W) float, in any range: what lies outside [0, 1] is clamped.
+        found: (N, C, H, W) float in any range, clamped to [0, 1].
         out: the folder.
-        words: how it came back, a sentence.
-        truth: (N, C, H, W) float originals; they stand above what came back.
-        in_order: whether what came back is in their order; else it is matched to them.
+        words: how they were rebuilt, a sentence.
+        truth: (N, C, H, W) float originals; they stand above the rebuilt images.
+        in_order: whether the rebuilt images are in their order; else they are matched.
         as_json: print figures in place of words.
-        figures: more of them, by name.
+        figures: more figures, by name.
     """
     from sfumato import images
     from sfumato.assess.matching import match
@@ -88,7 +88,7 @@ def show(
 
 
 def sheet(rows: "list[Tensor]") -> "Tensor":
-    """One image of several batches, (N, C, H, W) uint8 of one shape each, a line below the other; long ones
+    """Draw batches, (N, C, H, W) uint8 of one shape each, as one image, a line below the other; long ones
     wrap.
 
     -> (C, height, width) uint8, white between images.

@@ -1,4 +1,4 @@
-"""`sfumato attack feature`: the images behind released numbers, as a decoder of the adversary draws them."""
+"""`sfumato attack feature`: rebuild images from released numbers, by a decoder of the adversary."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,16 +75,16 @@ def feature(
             "lower --count"
         )
 
-    def sent(batch: torch.Tensor) -> torch.Tensor:
+    def release_numbers(batch: torch.Tensor) -> torch.Tensor:
         numbers: torch.Tensor = parsed.release(batch, fresh_noise()).vectors()
         return numbers
 
     truth = to_float(images[:held]) if held else None
-    numbers = sent(images[:held]) if released is None else _numbers(released)
+    numbers = release_numbers(images[:held]) if released is None else _numbers(released)
     with bars(stderr()) as progress:
         task = progress.add_task("training")
         decoder = method.train(
-            sent(images[held:]),
+            release_numbers(images[held:]),
             images[held:],
             config,
             seed=seed,
@@ -104,5 +104,5 @@ def _numbers(path: Path) -> "Tensor":
 
     tensors, _ = tensors_of(path)
     if "features" not in tensors:
-        raise DataError(f"{path}: has no `features`: write what was released under this name, a row an image")
+        raise DataError(f"{path}: has no `features`: give the released numbers this name, a row per image")
     return tensors["features"]

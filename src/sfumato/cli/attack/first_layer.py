@@ -1,4 +1,4 @@
-"""`sfumato attack first-layer`: images read from the gradient of a first linear layer, without a search."""
+"""`sfumato attack first-layer`: read images from the gradient of a first linear layer, without a search."""
 
 from sfumato.cli import updates
 from sfumato.cli.attack.family import Force, Out, Seed, app, check_out, show
@@ -34,7 +34,7 @@ def first_layer(
     check_out(out, force=force)
     sizes = updates.image_shape(shape)
     fitted, sent = load(update, training=updates.training_of(images, None, rate, None), before=before).fit(
-        updates.opened(model, sizes, weights, classes)
+        updates.open_named(model, sizes, weights, classes)
     )
     known = updates.truth_of(truth, None, sizes)
     if sent.training.images == 1 and sent.gradient is not None:

@@ -1,4 +1,4 @@
-"""`sfumato attack invert`: images behind an update, by a search."""
+"""`sfumato attack invert`: rebuild the images behind an update, by a search."""
 
 from typing import Annotated
 
@@ -72,7 +72,7 @@ def invert(
         training=updates.training_of(images, steps, rate, batch),
         noise=updates.noise_of(noise_multiplier, clipping_norm),
         before=before,
-    ).fit(updates.opened(model, sizes, weights, classes))
+    ).fit(updates.open_named(model, sizes, weights, classes))
     known = updates.truth_of(truth, labels, sizes)
     with bars(stderr()) as progress:
         task = progress.add_task("searching")
@@ -84,7 +84,7 @@ def invert(
         found = rebuild(case, config)
     words = (
         f"{len(found.images)} images of classes {', '.join(map(str, found.labels.tolist()))}, whose "
-        f"update lies {found.cost:.3g} from what was sent (0 is the same update)."
+        f"update lies {found.cost:.3g} from the sent one (0 is the same update)."
     )
     show(
         found.images,

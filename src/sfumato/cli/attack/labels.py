@@ -1,4 +1,4 @@
-"""`sfumato attack labels`: which classes were behind an update."""
+"""`sfumato attack labels`: count the classes behind an update."""
 
 from sfumato.cli import updates
 from sfumato.cli.attack.family import Seed, app
@@ -31,7 +31,7 @@ def labels(
 
     sizes = updates.image_shape(shape)
     fitted, sent = load(update, training=updates.training_of(images, steps, rate, batch), before=before).fit(
-        updates.opened(model, sizes, weights, classes)
+        updates.open_named(model, sizes, weights, classes)
     )
     known = updates.truth_of(None, labels, sizes)
     counts = label_counts(Case(fitted, sent, sizes, known, UpdateAuditConfig(seed=seed), None))

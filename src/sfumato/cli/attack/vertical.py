@@ -1,4 +1,4 @@
-"""`sfumato attack vertical`: images from the gradients of vertical federated learning."""
+"""`sfumato attack vertical`: rebuild images from the gradients of vertical federated learning."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,7 +48,7 @@ def vertical(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild the parts of images that workers hold, from what the server of vertical learning sees (CAFE).
+    """Rebuild the parts of images at workers, from gradients that a vertical-learning server sees (CAFE).
 
     The folder of --out gets one folder per worker.
     """
@@ -59,7 +59,7 @@ def vertical(
     for number in range(len(part)):
         check_out(out / f"part-{number + 1}", force=force)
     parts = _parts(part, part_weights or [])
-    joined = updates.opened(head, (1, 1, 1), head_weights).eval()
+    joined = updates.open_named(head, (1, 1, 1), head_weights).eval()
     batches = _observations(observed)
     with bars(stderr()) as progress:
         task = progress.add_task("searching")
@@ -89,13 +89,13 @@ def _parts(specs: list[str], weights: list[Path]) -> "list[Part]":
         if not separator:
             raise ConfigError(f"--part {spec}: write the network and the shape, as net.py:left=1x28x14")
         sizes = updates.image_shape(shape)
-        network = updates.opened(model, sizes, weights[number] if weights else None)
+        network = updates.open_named(model, sizes, weights[number] if weights else None)
         parts.append(Part(network.eval(), sizes))
     return parts
 
 
 def _observations(folder: Path) -> "list[Observation]":
-    """The batches that a server saw, in the order of their files."""
+    """Read the batches that a server saw, in the order of their files."""
     from sfumato.attack.updates import read
     from sfumato.attack.vertical import Observation
     from sfumato.errors import DataError

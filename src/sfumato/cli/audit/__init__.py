@@ -1,4 +1,4 @@
-"""`sfumato audit`: what people already run, attacked before others do it. A file a command."""
+"""`sfumato audit`: attack your own models and updates before others do. A file a command."""
 
 # Each module adds its command when it is imported; help lists them in this order.
 from sfumato.cli.audit import gallery, protection, training, update  # noqa: F401

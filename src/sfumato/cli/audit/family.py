@@ -1,4 +1,4 @@
-"""What the audits have in common: the family of commands, and how each says what it found."""
+"""The family of the audit commands, and how each prints its findings."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Family(TyperGroup):
-    """Refuses `sfumato audit SPEC`, a command before there was a family, and says how to write it now."""
+    """Refuses `sfumato audit SPEC`, an old form, and names the new one."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         first = args[0] if args else "--help"
@@ -28,7 +28,7 @@ class _Family(TyperGroup):
 
 app = typer.Typer(
     cls=_Family,
-    help="Attack what you run already, and say what leaks and what to change.",
+    help="Attack your own protections, models and updates; say what leaks and what to change.",
     no_args_is_help=True,
 )
 

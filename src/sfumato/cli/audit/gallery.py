@@ -1,4 +1,4 @@
-"""`sfumato audit gallery`: which enrolled photographs, and who at all, an adversary identifies."""
+"""`sfumato audit gallery`: find the enrolled photographs and people that an adversary identifies."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +60,7 @@ def gallery(
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Public images of other people, to compute what noise on prototypes would prove and cost.",
+            help="Public images of other people, to compute the bound and the cost of noise on prototypes.",
         ),
     ] = None,
     epsilon: Annotated[str, typer.Option(metavar="E,...", help="The epsilons of that noise.")] = "4,16,64",
@@ -75,7 +75,7 @@ def gallery(
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which enrolled photographs and people are identified by whoever steals a gallery or queries it.
+    """Say which enrolled photographs and people an adversary identifies by stealing or querying a gallery.
 
     Galleries are drawn from the photographs, and each is attacked by an adversary who has the model and all
     photographs (LiRA). They see the stored prototypes, or answers with more or less of their confidence.
@@ -101,7 +101,7 @@ def gallery(
         epsilons=epsilons,
         seed=seed,
     )
-    embed, estimate, table, size, subject = _demanded(model, spec, reference, shot)
+    embed, estimate, table, size, subject = _set_up(model, spec, reference, shot)
     images = of_split(data, size, label=label, split=split, split_by=split_by, strict=strict)
     with bars(stderr()) as progress:
         task = progress.add_task("galleries")
@@ -121,12 +121,12 @@ def gallery(
         raise typer.Exit(1)
 
 
-def _demanded(
+def _set_up(
     model: str, spec: str | None, reference: str | None, shot: int
 ) -> "tuple[Embed, Estimate | None, bool, tuple[int, int, int], str]":
-    """What device and service make of images, and of codes prototypes; whether there is an answer table.
+    """Load the model; return how it embeds images and estimates prototypes of codes, and the rest.
 
-    And (C, H, W), and all in words.
+    The rest is whether it has an answer table, (C, H, W), and all in words.
     """
     import numpy as np
     import torch

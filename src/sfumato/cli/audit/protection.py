@@ -51,7 +51,7 @@ def protection(
     releases: Annotated[
         int,
         typer.Option(
-            min=1, help="Say what is proved about naming a person from this many of their releases."
+            min=1, help="State the guarantee against naming a person from this many of their releases."
         ),
     ] = 1,
     seed: Annotated[
@@ -63,7 +63,7 @@ def protection(
     """Tell neighbouring images apart by their releases, and prove a lower bound of eps, mu or rho.
 
     With --one-run it takes seconds, and finds noise that is too small or used twice. Without, it finds more.
-    It also says what is proved about naming the person on the released images, if anything.
+    It also states the guarantee against naming the person on the released images, if there is one.
 
     The exit code is 1 if a bound is above the stated value. An audit can convict a protection. It cannot
     acquit one.
@@ -85,7 +85,7 @@ def protection(
         def release(images: "Tensor", protection: "Protection" = each) -> "Tensor":
             return protection.release(images, fresh_noise()).values
 
-        result = _audited(
+        result = _audit(
             release,
             stated,
             shape=sizes,
@@ -95,7 +95,7 @@ def protection(
             confidence=confidence,
             seed=seed,
         )
-        naming = ""  # what follows from a guarantee that does not hold is not worth a line
+        naming = ""  # nothing follows from a guarantee that does not hold
         if not result.convicted:
             naming = naming_words(each, sizes, releases=releases, among=_CANDIDATES)
         audited.append(Audited(portable(each.spec), result, naming))
@@ -104,7 +104,7 @@ def protection(
         raise typer.Exit(1)
 
 
-def _audited(
+def _audit(
     release: "Mechanism",
     stated: "Guarantee | None",
     *,
@@ -115,7 +115,7 @@ def _audited(
     confidence: float,
     seed: int,
 ) -> "AuditResult | OneRunAudit":
-    """By many trials, or by so many releases."""
+    """Audit by trials, or by releases if their number is given."""
     from sfumato.dp.audit import AuditConfig, OneReleaseConfig, audit, audit_release
 
     if releases is None:

@@ -68,7 +68,7 @@ def training(
     audit = TrainingAuditConfig(canaries=canaries, runs=runs, steps=steps, confidence=confidence, seed=seed)
     card: Mapping[str, Any] | None = None
     if model is None:
-        config, subject = _configured(epsilon, delta, algorithm, clipping, overrides)
+        config, subject = _configure(epsilon, delta, algorithm, clipping, overrides)
     else:
         config, card = _of_model(model, epsilon, overrides)
         subject = f"The training of {model}"
@@ -87,10 +87,10 @@ def training(
         raise typer.Exit(1)
 
 
-def _configured(
+def _configure(
     epsilon: float | None, delta: float, algorithm: str, clipping: str, overrides: list[str] | None
 ) -> "tuple[MetaConfig, str]":
-    """Of the options."""
+    """Return the settings from the options, and the subject."""
     from sfumato.base.settings import configure
     from sfumato.errors import ConfigError
     from sfumato.learn.meta import MetaConfig
@@ -113,7 +113,7 @@ def _configured(
 def _of_model(
     path: str, epsilon: float | None, overrides: list[str] | None
 ) -> "tuple[MetaConfig, Mapping[str, Any]]":
-    """Of the card of a model."""
+    """Return the settings from the card of a model, and the card."""
     from sfumato.errors import ConfigError
     from sfumato.learn import meta
 

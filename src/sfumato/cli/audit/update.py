@@ -1,4 +1,4 @@
-"""`sfumato audit update`: what the update of a federated client gives away."""
+"""`sfumato audit update`: find out how much the update of a federated client reveals."""
 
 from typing import Annotated
 
@@ -32,7 +32,7 @@ def update(
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which labels and images a server reads from an update, what noise proves, and what to change.
+    """Say which labels and images a server reads from an update, what noise proves, and how to change it.
 
     The exit code is 1 if something is read.
     """
@@ -42,7 +42,7 @@ def update(
 
     require("an audit of updates", "study", "scipy")
     sizes = updates.image_shape(shape)
-    audited = updates.opened(model, sizes, weights, classes)
+    audited = updates.open_named(model, sizes, weights, classes)
     sent = load(
         update,
         training=updates.training_of(images, steps, rate, batch),

@@ -38,7 +38,7 @@ def classifier(
     training, validation, test = given.images(target)
     # Fails now, not after training.
     classes.codes_of(test, target, learner.trainable(training, target, config.network), "classifier")
-    with given.checkpointed("steps") as (checkpoint, progress):
+    with given.checkpoint("steps") as (checkpoint, progress):
         model = learner.train(
             training,
             protection,

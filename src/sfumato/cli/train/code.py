@@ -16,7 +16,7 @@ from sfumato.cli.train.shared import (
     Target,
     Way,
     beside_guessing,
-    fitted,
+    fit_to_data,
     method,
     of_encoder,
 )
@@ -78,9 +78,9 @@ def code(
     train, validation, test = given.images(target, episodic=not known)
     shape = Shape(way=way, shot=shot, queries=queries)
     config = learner.fill_queries(config, len(train.label(target).codes.unique()))
-    config, shape = fitted(config, train, validation, test, target, shape)
+    config, shape = fit_to_data(config, train, validation, test, target, shape)
     scenes = same_scenes.draw_sets(train) if config.same_scenes else None
-    with given.checkpointed("episodes") as (checkpoint, progress):
+    with given.checkpoint("episodes") as (checkpoint, progress):
         model = learner.train(
             train,
             config,

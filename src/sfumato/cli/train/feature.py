@@ -38,7 +38,7 @@ def feature(
     training, validation, test = given.images(targets[0], sensitive=sensitive)
     for target, names in learner.trainable(training, config, targets, sensitive).items():
         classes.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
-    with given.checkpointed("epochs") as (checkpoint, progress):
+    with given.checkpoint("epochs") as (checkpoint, progress):
         model = learner.train(
             training,
             config,

@@ -15,7 +15,7 @@ from sfumato.cli.train.shared import (
     Target,
     Way,
     beside_guessing,
-    fitted,
+    fit_to_data,
     method,
     of_encoder,
 )
@@ -60,10 +60,10 @@ def few_shot(
     config = given.config(learner.FewShotConfig, of_encoder(encoder, denoiser_depth="null"))
     where, protections = device_named(device), protect.expand(spec)
     training, validation, test = given.images(target, episodic=True)
-    config, shape = fitted(
+    config, shape = fit_to_data(
         config, training, validation, test, target, Shape(way=way, shot=shot, queries=queries)
     )
-    with given.checkpointed("episodes") as (checkpoint, progress):
+    with given.checkpoint("episodes") as (checkpoint, progress):
         model = learner.train(
             training,
             protections,

@@ -6,7 +6,7 @@ import typer
 
 from sfumato.cli.train.shared import Device, Given, method
 
-_AGAINST = 3.0  # the weight of the adversary, where --sensitive is given and no --set against=
+_AGAINST = 3.0  # the weight of the adversary, with --sensitive and without --set against=
 
 
 @method(
@@ -27,12 +27,12 @@ def mask(
     ] = None,
     device: Device = "cpu",
 ) -> None:
-    """Train a mask: which pixels a task needs, so that a device shows no others.
+    """Train a mask that picks the pixels a task needs, so that a device shows no others.
 
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
     mask, to images of the size it was trained on. With --sensitive, an adversary learns who is shown, and the
-    mask is trained against them. A study's adversaries measure what that hides. Nothing is proved. If you
-    stop it, run the same command again to resume.
+    mask is trained against them. A study's adversaries measure how well that works. Nothing is proved.
+    If you stop it, run the same command again to resume.
     """
     from sfumato.base.placement import device_named
     from sfumato.learn import adversarial_mask as learner
@@ -44,7 +44,7 @@ def mask(
     training, validation, test = given.images(target, sensitive=sensitive)
     # Fails now, not after training.
     classes.codes_of(test, target, learner.trainable(training, config, target), "mask")
-    with given.checkpointed("steps") as (checkpoint, progress):
+    with given.checkpoint("steps") as (checkpoint, progress):
         model = learner.train(
             training,
             config,

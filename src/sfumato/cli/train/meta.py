@@ -13,7 +13,7 @@ from sfumato.cli.train.shared import (
     Target,
     beside_guessing,
     check_episodes,
-    fitted,
+    fit_to_data,
     method,
 )
 
@@ -85,15 +85,15 @@ def meta(
     training, _, test = given.images(target, episodic=True, settings=parse_overrides(source_settings or []))
     shape = Shape(way=config.way, shot=config.shot, queries=queries)
     if config.private is None:
-        config, shape = fitted(config, training, None, test, target, shape)
-        # What is meta-learned is tested as it was trained.
+        config, shape = fit_to_data(config, training, None, test, target, shape)
+        # A meta-learned model is tested as it was trained.
         config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
     else:  # its settings are public, and so are not chosen by the data
         own = Shape(way=config.way, shot=config.shot, queries=config.queries)
         check_episodes(training, "training", target, own, "--set way=, shot= and queries=")
         check_episodes(test, "test", target, shape, "--queries, and --set way= and shot=")
     console = stderr()
-    with given.checkpointed("meta-steps", console) as (checkpoint, progress):
+    with given.checkpoint("meta-steps", console) as (checkpoint, progress):
         model = learner.train(
             training,
             protection,

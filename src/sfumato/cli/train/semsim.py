@@ -26,7 +26,7 @@ Judged = Annotated[
     seeds="weights, order of images, and triplets",
 )
 def semsim(given: Given, judgements: Judged) -> None:
-    """Train SemSim, the distance to an original that follows what people recognise.
+    """Train SemSim, a distance to an original that follows the judgement of people.
 
     If you stop it, run the same command again to resume. `sfumato assess A B --semsim OUT` measures by it.
     """
@@ -34,7 +34,7 @@ def semsim(given: Given, judgements: Judged) -> None:
 
     config = given.config(learner.SemSimConfig)
     both = _read(judgements, config.size)
-    with given.checkpointed("steps") as (checkpoint, progress):
+    with given.checkpoint("steps") as (checkpoint, progress):
         model = learner.train(both, config, seed=given.seed, checkpoint=checkpoint, progress=progress)
         model.save(given.out)
     given.tell(model.card, [_words(model.card)])
@@ -54,7 +54,7 @@ def semsim_perceptual(
         typer.Option(help="Weights of SqueezeNet 1.0, whose stages are weighed. The artefact holds them."),
     ],
 ) -> None:
-    """Learn which stages of SqueezeNet see what people see, and how likely people recognise an image.
+    """Weigh the stages of SqueezeNet by the judgement of people, and learn how often they recognise images.
 
     It needs few judgements, and seconds. `sfumato assess A B --semsim OUT` gives the probability of each
     pair.
@@ -75,7 +75,7 @@ def semsim_perceptual(
     model.save(given.out)
     foretold = model.card["held_out"]
     held_out = (
-        f"on {foretold['originals']:,} originals that no weight was learned from: Brier score "
+        f"on {foretold['originals']:,} originals held out from training: Brier score "
         f"{foretold['brier']:.3f} (0 is best; {foretold['brier_of_share']:.3f} says the same of every image)"
     )
     given.tell(model.card, [_words(model.card), held_out])
@@ -89,7 +89,7 @@ def _read(judgements: list[Path], size: int) -> "Judgements":
 
 
 def _words(card: dict[str, Any]) -> str:
-    """What it was trained on."""
+    """Describe the training data."""
     data = card["data"]
     return (
         f"{data['name']}: {data['reconstructions']:,} reconstructions of {data['originals']:,} originals, "

@@ -1,4 +1,4 @@
-"""What the commands of `sfumato train` share."""
+"""The options and steps that all commands of `sfumato train` share."""
 
 import inspect
 import re
@@ -74,7 +74,7 @@ def _methods() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What the user of any `sfumato train METHOD` gives: see `method`."""
+    """The shared options of `sfumato train METHOD`, see `method`."""
 
     out: Path
     overrides: list[str] | None
@@ -89,14 +89,14 @@ class Given:
     licence: str | None = None
 
     def config(self, kind: type[_Config], chosen: Sequence[str] = (), *, replaces: bool = True) -> _Config:
-        """The settings of a training: those of other options, and those of --set, which come last.
+        """Return the settings of a training: those of other options, then those of --set.
 
-        With --print-config they are printed, and the command ends.
+        With --print-config it prints them, and ends the command.
 
         Args:
             kind: the configuration.
             chosen: "KEY=VALUE", by other options.
-            replaces: whether --force replaces an artefact; else the caller says what happens to it.
+            replaces: whether --force replaces an artefact; else the caller decides.
         """
         from sfumato.base.settings import configure
 
@@ -116,10 +116,10 @@ class Given:
         episodic: bool = False,
         settings: Mapping[str, Any] | None = None,
     ) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
-        """Training, validation (if there are any) and test images; says what was done if none are named.
+        """Read training, validation (if there are any) and test images; says how it made missing splits.
 
         Args:
-            target, sensitive, episodic: what the splits are for; see data.splitting.
+            target, sensitive, episodic: the purpose of the splits; see data.splitting.
             settings: of the source; see sources.read.
         """
         from sfumato.cli.sources import read
@@ -137,10 +137,10 @@ class Given:
         return source.split("train"), validation, source.split("test")
 
     @contextmanager
-    def checkpointed(
+    def checkpoint(
         self, unit: str, console: "Console | None" = None
     ) -> Iterator[tuple[Path, Callable[[int, int], None]]]:
-        """A checkpoint beside the artefact, removed once that is written, and what moves a progress bar."""
+        """Yield a checkpoint next to the artefact, removed in the end, and the report to a progress bar."""
         from sfumato.networks.encoders import embedding_cache
 
         checkpoint = self.out.with_suffix(".checkpoint")
@@ -152,11 +152,11 @@ class Given:
     def tell(
         self, card: Mapping[str, Any], lines: Sequence[str], *, tested: Any = None, **figures: Any
     ) -> None:
-        """Write into the card what is known after the training, and print what became of it.
+        """Add licence and test to the card, and print the results.
 
         Args:
             card: of the model.
-            lines: in words; with --json the card and the figures are printed in their place.
+            lines: in words; with --json it prints the card and the figures instead.
             tested: an Accuracy of test images, with low and high, or of test episodes, with half_width.
             figures: by name, fit for JSON.
         """
@@ -180,7 +180,7 @@ class Given:
 def method(
     name: str, *, config: str, such_as: str, seeds: str, data: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function the command `sfumato train NAME`, with the options that all of them have.
+    """Make a function the command `sfumato train NAME`, with the options of all methods.
 
     The function is called with a Given, and with its own options by name.
 
@@ -188,8 +188,8 @@ def method(
         name: of the command.
         config: whose keys --set takes, as "module:Class".
         such_as: two of these, for the help.
-        seeds: what --seed decides.
-        data: examples of what --data takes; None for a method that is given no images.
+        seeds: the random choices that --seed decides.
+        data: examples of --data; None for a method without images.
     """
     last: dict[str, tuple[Any, Any]] = {
         "overrides": (list[str] | None, setting(f"A training setting, such as {such_as}.")),
@@ -234,11 +234,11 @@ def method(
 
 
 def of_encoder(encoder: str | None, *, name: str = "encoder", **others: str) -> list[str]:
-    """The settings that --encoder asks for.
+    """Return the settings that --encoder asks for.
 
     Args:
         encoder: of --encoder.
-        name: of the setting that it is.
+        name: of the setting for it.
         others: settings that suit an encoder that is not trained.
     """
     if encoder is None:
@@ -246,7 +246,7 @@ def of_encoder(encoder: str | None, *, name: str = "encoder", **others: str) -> 
     return [f"{name}={encoder}", *(f"{key}={value}" for key, value in others.items())]
 
 
-def fitted(
+def fit_to_data(
     settings: "Settings",
     training: "LabelledImages",
     validation: "LabelledImages | None",
@@ -254,10 +254,10 @@ def fitted(
     target: str,
     shape: "Shape",
 ) -> "tuple[Settings, Shape]":
-    """Settings of a training, and the shape of test episodes, no larger than the classes allow; says so.
+    """Shrink the settings of a training and the shape of test episodes to the classes; says so.
 
     Args:
-        settings: with the fields way, shot and queries, and those of validation where there is any.
+        settings: with the fields way, shot and queries, and those of validation if there is any.
         training, validation, test: the images.
         target: the label whose classes count.
         shape: of a test episode.
@@ -284,14 +284,14 @@ def fitted(
 
 
 def check_episodes(part: "LabelledImages", subject: str, target: str, shape: "Shape", keys: str = "") -> None:
-    """Raise DataError now, not after the training, where classes are too small; names the split.
+    """Raise DataError now, not after the training, if classes are too small; names the split.
 
     Args:
         part: images of a split.
         subject: its name.
         target: the label whose classes count.
         shape: of its episodes.
-        keys: where that is set, of a training that is not fitted to its data; "" for others.
+        keys: the options of that shape if it is not fitted to the data; "" if it is.
     """
     from sfumato import episodes
     from sfumato.errors import DataError
@@ -304,7 +304,7 @@ def check_episodes(part: "LabelledImages", subject: str, target: str, shape: "Sh
 
 
 def beside_guessing(tested: Any) -> str:
-    """What guessing has in the same test, and whether the test is above it; see Given.tell."""
+    """State the accuracy of guessing in the same test, and whether the test beats it; see Given.tell."""
     low, _, chance = _ends_and_chance(tested)
     if low > chance:
         return f"guessing: {100 * chance:.1f}%"
@@ -315,7 +315,7 @@ def beside_guessing(tested: Any) -> str:
 
 
 def _ends_and_chance(tested: Any) -> tuple[float, float, float]:
-    """The 95% interval of an Accuracy, of images or of episodes, and what guessing has."""
+    """Return the 95% interval of an Accuracy, of images or of episodes, and the accuracy of guessing."""
     if hasattr(tested, "images"):
         return tested.low, tested.high, tested.chance
     return tested.mean - tested.half_width, tested.mean + tested.half_width, 1 / tested.shape.way
