@@ -47,7 +47,7 @@ def test_a_card_states_what_its_noise_costs():
     assert wrong.findings[-1].figures["computed"] == cost
     assert (
         wrong.sentence
-        == "Do not rely on what this card states: with the noise that it names, the training costs more."
+        == "Do not rely on this card's statement: with the noise that it names, the training costs more."
     )
 
 

@@ -1,4 +1,4 @@
-"""The annotation page, where people say what they recognise in reconstructions; and its results."""
+"""The annotation page, on which people name the things they recognise in reconstructions; its results."""
 
 from sfumato.annotate.campaign import CampaignConfig, Pair, draw_balanced, read_pairs
 from sfumato.annotate.store import Store, create

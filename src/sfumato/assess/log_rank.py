@@ -26,7 +26,7 @@ from sfumato.errors import ConfigError, DataError
 PRIORS = ("uniform", "counts")
 BEYOND = (1, 5, 10)  # values of k for which a result reports how many are not among the k best
 
-_CELLS = 1 << 18  # kernels evaluated at a time: 2 MB, what the cache of a core holds
+_CELLS = 1 << 18  # kernels evaluated at a time: 2 MB, the cache of a core
 _ROWS = 256  # test features at a time, at most
 _ABSENT = -1e300  # the logarithm of an absent kernel; an infinity would give 0 * inf in a product
 _FLOOR = 1e-6  # share of a feature's variance: the least of any direction

@@ -57,7 +57,7 @@ class Perceptual:
     summed over stages. The weights are those of the published heads, which hold the squares of the equation's
     w.
 
-    If the shorter side of a pair is below what the network can read, both images are enlarged until it has 64
+    If the shorter side of a pair is below the network's least size, both images are enlarged until it has 64
     pixels (bilinear). Published implementations fail on these, so that no published figure changes.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The audit of private meta-training: what it reveals about a task, by canaries; and its card.
+"""The audit of private meta-training: how much it reveals about a task, by canaries; and its card.
 
 The audited training is the shipped one, from the draw of tasks to the noised update, with the given settings.
 Canaries replace the tasks, so that nothing private is used.
@@ -107,7 +107,7 @@ def audit_training(
     audit: TrainingAuditConfig = _USUAL,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Report a lower bound of what a private meta-training reveals about one task, against its statement.
+    """Bound from below how much a private meta-training reveals about one task, against its statement.
 
     Args:
         config: the training, with `private`.
@@ -189,7 +189,7 @@ def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
     follows = computed <= stated["epsilon"] * (1 + 1e-9)
     return Finding(
         name="card",
-        title="What the card states",
+        title="The statement of the card",
         verdict="bounded" if follows else "leaks",
         sentence=(
             f"The card states eps = {round_up(stated['epsilon'])} at delta = {stated['delta']:g}. "
@@ -203,7 +203,7 @@ def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
 def _sentence(findings: list[Finding], sampled: OneRunAudit) -> str:
     leaking = [finding.name for finding in findings if finding.verdict == "leaks"]
     if leaking == ["card"]:
-        return "Do not rely on what this card states: with the noise that it names, the training costs more."
+        return "Do not rely on this card's statement: with the noise that it names, the training costs more."
     if leaking:
         return (
             "Do not train on private tasks this way: it gives away more about a task than it states. "
@@ -218,5 +218,5 @@ def _sentence(findings: list[Finding], sampled: OneRunAudit) -> str:
 
 def _changes(findings: list[Finding]) -> tuple[str, ...]:
     if any(finding.verdict == "leaks" for finding in findings):
-        return ("Delete what was trained, and train again when the fault is fixed.",)
+        return ("Delete this model, and train again when the fault is fixed.",)
     return ("Train with a smaller epsilon if the accuracy allows it: nothing else gives away less.",)

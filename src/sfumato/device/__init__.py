@@ -1,1 +1,1 @@
-"""The party that holds the originals: what leaves it is charged in its ledger first."""
+"""The party that holds the originals: it charges each release in its ledger first."""

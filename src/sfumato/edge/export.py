@@ -1,4 +1,4 @@
-"""Export an artefact's side as one ONNX file, written only if it computes what PyTorch does."""
+"""Export an artefact's side as one ONNX file, written only if it computes the same as PyTorch."""
 
 import json
 import math

@@ -82,7 +82,7 @@ def has_answers(model: Served) -> bool:
 
 
 def why_no_table(model: Served, *, confidence: str) -> str | None:
-    """Say why devices get no table of a model, and what they can do; None if they get one.
+    """Say why devices get no table of a model, and name the cure; None if they get one.
 
     Args:
         model: see has_answers; of others the table has prototypes.

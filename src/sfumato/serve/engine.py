@@ -119,7 +119,7 @@ class Engine:
     def check(self) -> None:
         """Raise BusyError if a request has found no room since the last batch began.
 
-        Refusing before reading costs next to nothing. A server that reads what it then refuses answers fewer
+        Refusing before reading costs next to nothing. A server that reads refused requests answers fewer
         requests the more it gets.
         """
         if self._refuses:

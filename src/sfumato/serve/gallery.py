@@ -60,8 +60,8 @@ class Galleries:
 
     State: a cache of one version each, at most _MOST_BYTES in all; and the classifiers that the store
         searches.
-    Every question asks the store whether there is a newer version, so that it sees what other processes
-    enrol.
+    Every question asks the store whether there is a newer version, so that it sees classes of other
+    processes.
     """
 
     def __init__(self, store: Store) -> None:

@@ -2,9 +2,9 @@
 
 A device that sends clean images under the right name, or of the wrong size, or pixels instead of cells, gets
 an error before anything is computed or stored. It does not stop a liar: people who want to send a clean image
-can imitate what is checked here.
+can imitate the features checked here.
 
-Nothing here refuses a release that is what its spec says, except for noise: there an image has a chance of at
+Nothing here refuses a release that fits its spec, except for noise: there an image has a chance of at
 most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
 """
 
@@ -28,7 +28,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class NotProtectedError(DataError):
-    """An incoming release is evidently not what the model demands: nothing of it was stored."""
+    """An incoming release evidently breaks the model's demand: nothing of it was stored."""
 
 
 def demand_of(served: Served, header: Header) -> Demand:

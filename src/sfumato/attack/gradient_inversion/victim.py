@@ -27,7 +27,7 @@ def share(
     local_rate: float = 1.0,
     local_batch: int | None = None,
 ) -> dict[str, Tensor]:
-    """Return what a client shares for a batch: by parameter, the gradient, or the change by local steps.
+    """Return a client's message for a batch: by parameter, the gradient, or the change by local steps.
 
     Args:
         model: in its training mode; it is not changed, nor are its running statistics.

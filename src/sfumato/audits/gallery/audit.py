@@ -185,7 +185,7 @@ def _noise(
     report: Callable[[int, int], None],
     parts: int,
 ) -> Finding:
-    """Report what noise on prototypes would prove, reduce and cost."""
+    """Report the bound, effect and cost of noise on prototypes."""
     middle = public.mean(0)
     norm = (public - middle).norm(dim=1).median().item()
     centred = Embedded(embedded.asked - middle, embedded.enrolled - middle)
@@ -218,10 +218,10 @@ def _noise(
         report(3 + number, parts)
     return Finding(
         name="noise",
-        title="What noise on prototypes would do",
+        title="The effect of noise on prototypes",
         verdict="not shown",
         sentence=(
-            "Gaussian noise on each prototype bounds what any adversary can identify, and costs accuracy: "
+            "Gaussian noise on each prototype bounds any adversary's success, and costs accuracy: "
             f"without it {plain.accuracy:.1%} of other photographs are named correctly."
         ),
         table=Table(

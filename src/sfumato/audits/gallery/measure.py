@@ -61,7 +61,7 @@ class GalleryAuditConfig:
         if self.shot >= self.photographs or self.shot > self.photographs - self.known:
             raise ConfigError(
                 f"shot={self.shot} and known={self.known} of photographs={self.photographs}: a class needs "
-                "photographs beside its shots, and known ones that are never enrolled; lower shot or known, "
+                "photographs besides its shots, and known ones that are never enrolled; lower shot or known, "
                 "or raise photographs"
             )
         if self.galleries < self.attacked + 4:

@@ -26,7 +26,7 @@ def audit_update(
     config: UpdateAuditConfig = _USUAL,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Report what a server can read from one update: labels, images, and their bounds.
+    """Report how much a server can read from one update: labels, images, and their bounds.
 
     Args:
         model: (N, C, H, W) float images -> logits, in the client's training mode, trained with cross-entropy.
@@ -82,7 +82,7 @@ def _sentence(case: Case, findings: Sequence[Finding]) -> str:
         return "The update is 0 everywhere: no image and no label is in it."
     exact, searched, bound = (_of(findings, name) for name in ("exact", "search", "bound"))
     if _leaks(findings, "imprint"):
-        return "Do not train this model: it is made so that the server reads images from what clients send."
+        return "Do not train this model: it is made so that the server reads images from updates."
     if exact and exact.verdict == "leaks":
         return (
             f"Do not send such an update: {exact.figures['images']} of its {images} images come back from it "
@@ -94,7 +94,7 @@ def _sentence(case: Case, findings: Sequence[Finding]) -> str:
             "from it by a search."
         )
     if bound and bound.verdict == "bounded":
-        return f"No image came back, and the noise bounds what others can do. {bound.sentence}"
+        return f"No image came back, and the noise bounds other adversaries. {bound.sentence}"
     read = "its labels can be read, and " if _leaks(findings, "labels") else ""
     if searched and case.truth.images is None:
         return f"Look at what a search found before you send such updates: {read}nothing is proved."
@@ -132,7 +132,7 @@ def _changes(case: Case, findings: Sequence[Finding]) -> list[str]:
 
 def _limits(case: Case) -> list[str]:
     limits = [
-        "It tries the attacks that it names; another adversary may find what these do not.",
+        "It tries the attacks that it names; another adversary may find more.",
         "It is one update: many rounds of one client tell more.",
     ]
     limits.append(

@@ -16,7 +16,7 @@ def report_bound(case: Case) -> Finding:
     to an image with chance κ before they see the update, does so with at most Φ(Φ⁻¹(κ) + √T/σ) after it, for
     T steps of DP-SGD that may each see the image. Sampling of batches would reduce it.
     """
-    noise, title = case.update.noise, "What noise bounds"
+    noise, title = case.update.noise, "Bounds by the noise"
     if noise is None:
         return Finding(
             name="bound",
@@ -33,7 +33,7 @@ def report_bound(case: Case) -> Finding:
         title=title,
         verdict="bounded" if bounds[among] < 1 / 2 else "not shown",
         sentence=(
-            f"Whoever guesses an image right 1 in {among} times beforehand does so in at most "
+            f"Someone who guesses an image right 1 in {among} times beforehand does so in at most "
             f"{bounds[among]:.1%} of cases after this update, if noise of σ = {noise.noise_multiplier:g} was "
             f"added to gradients clipped to {noise.clipping_norm:g} in each of its steps."
         ),

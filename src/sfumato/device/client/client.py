@@ -212,7 +212,7 @@ class _Service(ABC, Generic[_Transport]):
         Args:
             label: of the class.
             sources: files, Pillow images, (C, H, W) uint8 tensors, or one of these. A centre square of each
-                is resized to what the model takes.
+                is resized to the size of the model.
             classifier: a name; None for the client's own.
             failed: called with each image that cannot be read, is nearly its own release, or would pass a
                 budget, and with the error; None raises the error.

@@ -63,7 +63,7 @@ Notice = Callable[[Demanded], None]
 
 @dataclass(frozen=True)
 class Policy:
-    """What this device allows a service.
+    """The protections this device allows a service.
 
     Attributes:
         url: of the service.

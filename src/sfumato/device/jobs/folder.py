@@ -181,7 +181,7 @@ def dry_run(
     engine: EngineConfig | None = None,
     report: Report = lambda images, done, total: None,
 ) -> Outcome:
-    """Return what protect_folder would do and charge: it reads everything and writes nothing.
+    """Return the outcome and charges of protect_folder: it reads everything and writes nothing.
 
     The charges go to a copy of the ledger, so that its budgets apply.
     """
@@ -231,7 +231,7 @@ def first_image(
 
 
 def preview(image: Images, protection: Protection) -> Pixels:
-    """Show an image next to what the receiver of its release sees: (C, H, W) uint8 -> (C, H, 2 W).
+    """Show an image next to the receiver's view of its release: (C, H, W) uint8 -> (C, H, 2 W).
 
     If parts are protected, they are framed on the original. Nothing is charged, and the noise is drawn for
     this picture alone: it must not leave the device.
@@ -406,7 +406,7 @@ def _lock(target: Storage, journal: Path) -> Iterator[None]:
 def _run(
     job: Job, only: str | None, ledger: Path, journal: Journal | None, where: EngineConfig, report: Report
 ) -> Outcome:
-    """Walk the source, let workers release what is missing, and keep the journal."""
+    """Walk the source, let workers release the missing files, and keep the journal."""
     total = sum(size for _, size, _ in listing.walk(job.source, only, Outcome()))
     outcome = Outcome()
     done_images = done_bytes = 0

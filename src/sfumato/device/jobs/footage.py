@@ -27,7 +27,7 @@ _BASE = Fraction(1, 90_000)  # replaces a finer time base
 _LONGEST = 3600  # seconds that one frame may last
 _FLAT = 4  # AV_SPHERICAL_RECTILINEAR
 _TRANSPARENT = (
-    "partly transparent, so that it would show what a player hides: write it without transparency first"
+    "partly transparent, so it would show pixels that a player hides: write it without transparency first"
 )
 _RECORD = "play it, record what you see, and protect that"
 

@@ -34,7 +34,7 @@ class Released(NamedTuple):
     """A release that the ledger was charged for.
 
     Attributes:
-        release: what may leave.
+        release: the release that may leave.
         new: number of images that were charged now; the others were charged before.
         numbers: for each released image, the ledger's number of its release, see Charged.
     """
@@ -117,7 +117,7 @@ def charge_and_release(
         rows = {name: row for row, name in enumerate(fresh)}
         released = released.rows([rows[name] for name in digests])
         return Released(released, charged.new, charged.numbers)
-    # The ledger's answer counts, not what was drawn here: another process may have been first.
+    # The ledger's answer counts, not the draw made here: another process may have been first.
     # (None comes from a copy without releases, by which nothing leaves.)
     packets = [
         kept[name] if packet is None else packet

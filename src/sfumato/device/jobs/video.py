@@ -43,7 +43,7 @@ EVERY = 5  # most frames between two detections of faces
 LOOK = Fraction(1, 5)  # most seconds between them
 HELD = 1.0  # seconds that a face stays covered after it disappeared
 _QUALITY = "20"  # of H.264; lower is better
-_BT709 = 1  # ITU-T H.273: what an ordinary screen shows
+_BT709 = 1  # ITU-T H.273: the colours of an ordinary screen
 
 
 @dataclass(frozen=True)

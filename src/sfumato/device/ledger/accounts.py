@@ -76,7 +76,7 @@ Proving = Callable[[int | None], Guarantee | None]  # m pixels (None: the protec
 
 
 class Accounts:
-    """The budgets of a ledger and what has been spent. State: the ledger's connection."""
+    """The budgets of a ledger and the sums spent of them. State: the ledger's connection."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database

@@ -40,7 +40,7 @@ class Budget:
     batches together have fewer values.
 
     Attributes:
-        definition: what is added up.
+        definition: the quantity that is summed.
         amount: the limit: ε, μ^2, ρ, bits, or a number of releases; for naming, the bits by which a guess
             among N people may improve. Infinite lifts the default.
         pixels: m of the neighbours.
@@ -106,7 +106,7 @@ class Budget:
         return cls(definition=parsed[0], amount=parsed[1], pixels=int(pixels), words=text.replace(" ", ""))
 
     def cost(self, guarantees: Sequence[Guarantee], information: Information = NOTHING_KNOWN) -> float:
-        """Return what a release adds to the sum, by the best of its guarantees.
+        """Return the cost that a release adds to the sum, by the best of its guarantees.
 
         Args:
             guarantees: the known ones.
@@ -155,7 +155,7 @@ class Budget:
         return min(costs)
 
     def refusal(self, spent: float, cost: float, subject: str, command: Callable[[str], str]) -> str | None:
-        """Return why a cost does not fit what is left, and what to do; None if it fits.
+        """Return why a cost does not fit the rest of the budget, and the cure; None if it fits.
 
         Args:
             spent: by the subject so far.

@@ -77,7 +77,7 @@ class Charged(NamedTuple):
     """A ledger's answer to charges.
 
     Attributes:
-        releases: what must leave instead of each `release`: itself, or the stored one if this image and spec
+        releases: the release to send for each `release`: itself, or the stored one if this image and spec
             were charged before, which costs nothing now.
         new: how many were charged now.
         numbers: 16 random bytes for each, drawn at its first charge: the name of that release.
@@ -118,10 +118,10 @@ class Charges:
     def add(
         self, charge: Charge, folder: bytes, budgets: dict[Limited, Budget], mode: NearCopies
     ) -> tuple[bytes | None, bytes, bool]:
-        """Charge a release, within a transaction. Returns what must leave, its number, whether it is new.
+        """Charge a release, within a transaction. Returns the release to send, its number, whether it is new.
 
         Args:
-            charge: what is about to leave.
+            charge: the release about to leave.
             folder: the name of the folder in which its image lies.
             budgets: all of the ledger's.
             mode: how to treat near copies.

@@ -1,4 +1,4 @@
-"""The ledger: what a device has released of which image, at what cost, and within which budgets.
+"""The ledger: which releases of which image a device made, at which cost, within which budgets.
 
 One SQLite file a device; every release is recorded in it before anything leaves. It knows images by the
 digest of their pixels, and near copies of one picture by their fingerprints. It stores every random release
@@ -317,21 +317,21 @@ class Ledger:
         folder: str | os.PathLike[str] | None = None,
         person: str | None = None,
     ) -> float:
-        """Set or lift a limit on what may be spent from now on.
+        """Set or lift a limit on further spending.
 
-        A scope has at most one budget of releases and one of what is proved. A new budget replaces the one
+        A scope has at most one budget of releases and one of proved guarantees. A new budget replaces the one
         of its kind; None lifts both. The budget of a folder protects something that is in every image below
         it: the releases of all these images and of their near copies add up, including those made elsewhere
         once the ledger has seen the image in the folder. The budget of a single image holds for each picture
         by itself. The budget of a person replaces that of every person.
 
         Args:
-            budget: the limit. It may be below what is spent already; then nothing more is allowed.
+            budget: the limit. It may be below the sum spent already; then nothing more is allowed.
             folder: a folder or its URL, see scopes.folder_name.
             person: a name; "" for every person by themselves. None, without a folder, for every single image.
 
         Returns:
-            what is spent of it already (0 for single images and every person); infinite if nothing is proved
+            the sum spent of it already (0 for single images and every person); infinite if nothing is proved
             about one of the releases.
 
         Raises:
@@ -397,7 +397,7 @@ class Ledger:
             return chain.last(self._database).number
 
     def summary(self) -> Summary:
-        """Summarise what the ledger holds."""
+        """Summarise the ledger."""
         with self._errors():
             return summarise(self._database, self._accounts)
 
@@ -414,7 +414,7 @@ class Ledger:
         person: str | None = None,
         assuming: Assumption = "none",
     ) -> list[Naming]:
-        """State what all releases so far prove about naming a person, or the one person of a folder.
+        """State how far all releases so far bound naming a person, or the one person of a folder.
 
         Releases of near copies count, in any folder. Unlike releases are composed (see dp.naming.compose),
         with the proofs that were known when they were charged.
@@ -446,7 +446,7 @@ class Ledger:
         ]
 
     def copy_without_releases(self, path: Path) -> None:
-        """Write a copy with every charge but no release, to find out what a run would cost."""
+        """Write a copy with every charge but no release, to find out the cost of a run."""
         Ledger(path).close()
         with self._errors():
             tables.copy_without_releases(self._database, path)

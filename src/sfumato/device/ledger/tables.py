@@ -128,7 +128,7 @@ def fill(database: sqlite3.Connection) -> None:
 def insert_budget(
     database: sqlite3.Connection, scope: bytes, counted: bool, budget: Budget, spent: float
 ) -> None:
-    """Set a budget of a scope; it replaces the one of its kind (releases, or what is proved)."""
+    """Set a budget of a scope; it replaces the one of its kind (releases, or proved guarantees)."""
     database.execute(
         "insert or replace into budgets values (?, ?, ?, ?, ?, ?, ?)",
         (scope, counted, budget.definition, budget.amount, budget.pixels, budget.words, spent),

@@ -194,7 +194,7 @@ def check(
         if now.releases:
             raise LedgerError(
                 f"{ledger}: its witness {_path(ledger)} is missing, which records whether this is the latest "
-                f"copy. What an older copy does not know {again} {accept}"
+                f"copy. Releases that an older copy lacks {again} {accept}"
             )
     elif known.ledger != now.ledger:
         raise LedgerError(
@@ -209,7 +209,7 @@ def check(
     elif not chain.holds(database, known.last):
         raise LedgerError(
             f"{ledger}: is a copy that continued elsewhere: its release {known.releases:,} is not the one "
-            f"that left here. What left here after the copy was made {again} {accept}"
+            f"that left here. Releases made here after the copy {again} {accept}"
         )
 
 

@@ -232,7 +232,7 @@ class Keys(Database):
     def revoke(self, key_id: str, *, by: Key | None = None) -> None:
         """Revoke a key for good, from the next call on; see `admit` for other processes.
 
-        What it enrolled stays.
+        Its examples stay.
 
         Args:
             key_id: of any tenant; with `by`, of its tenant.

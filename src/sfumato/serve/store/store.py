@@ -11,7 +11,7 @@ class Store(Keys, Classifiers, Search):
     State: connections to the database, which threads share; keys that were asked for within a second, and
     requests that were drawn for them, see `take`.
 
-    Any number of threads and processes may use the same store, and each sees at once what another enrolled.
+    Any number of threads and processes may use the same store, and each sees new examples at once.
     If the database went away, the next call connects again: nothing has to be reopened after StoreError.
 
     Methods raise StoreError, with the cure, if the database cannot be used; and NotFoundError for objects
