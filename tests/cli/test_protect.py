@@ -564,7 +564,7 @@ def test_what_is_no_image_in_a_pipe_is_answered_in_one_line_and_not_charged(
         (["photos", "out", "--with", SPEC, "--address", "a:1"], "address=a:1: only for the engine ray"),
         (["memory://gone", "out", "--with", SPEC], "memory://gone: no such folder or file"),
         (["photos", "nosuch://u:pw@out", "--with", SPEC], "nosuch://: not a URL that fsspec opens here"),
-        (["photos/0.png", "s3://u:pw@b/a.png", "--with", SPEC], "s3://b/a.png: one image goes to a file"),
+        (["photos/0.png", "s3://u:pw@b/a.png", "--with", SPEC], "s3://b/a.png: one image needs a local file"),
         (["photos/0.png", "a.png", "--dry-run", "--with", SPEC], "--dry-run is for folders and tar files"),
         (["photos/0.png", "notes.txt/a.png", "--with", SPEC], "notes.txt"),
         (["photos", "out", "--with", SPEC, "--ledger", "notes.txt"], "notes.txt: file is not a database"),
