@@ -1,11 +1,11 @@
-"""Who is shown by many releases: adversaries who know releases of each person and get n more of one of them.
+"""Name people by many releases: adversaries know releases of each person and get n more of one of them.
 
 Some pictures of each person are known, in a gallery; n of the others, drawn again and again, are named
-among the people of a panel. One half of the people chooses the adversary, and the other half says how often
-they are right, both ways: the largest of many figures would be large by luck. A panel is of one half: who is
-named too often takes from others, so that the best of a panel would look bad on the rest of it. The same
-comparisons say how many people are recognised as the person of a label, and how many labels of two services,
-which have n releases of each person, are found to belong together.
+among the people of a panel. One half of the people chooses the adversary, and the other half measures how
+often they are right, both ways: the largest of many figures would be large by luck. A panel is of one half:
+a person named too often takes from others, so that the best of a panel would look bad on the rest of it. The
+same comparisons count the people who are recognised as the person of a label, and the labels of two services,
+with n releases of each person, that are found to belong together.
 """
 
 import itertools
@@ -24,20 +24,20 @@ from sfumato.errors import DataError
 from sfumato.networks.weights import initial_weights
 
 SIZES = (1, 3, 10, 30, 100)  # releases of one person
-PANEL = 100  # people at most among whom one is named
+PANEL = 100  # people in a panel at most
 _FEWEST = 4  # people who can be named: two in each half
 DRAWS = 10  # of galleries, panels and sets
 _STEPS, _RATE = 100, 0.05  # of a logistic regression
 _WEIGHT = 0.03  # of the squares of its weights, in its loss
 _COMPONENTS = 64  # of products, for PLDA
-_NUMBERS = 32  # of a release at most, so that products of pairs are looked at
-_PRIOR = 20.0  # releases that what everybody sends counts for in a table, beside those of a person
-_FALSE_ALARMS, _COMPARED = 0.01, 200_000  # and pairs of two people that say what they are
+_NUMBERS = 32  # of a release at most, to try products of pairs
+_PRIOR = 20.0  # releases that the common distribution weighs in a table, next to those of a person
+_FALSE_ALARMS, _COMPARED = 0.01, 200_000  # and pairs of two people that set its threshold
 _WIDTH, _EMBEDDED, _NETWORK_STEPS, _NETWORK_RATE, _BATCH = 64, 32, 150, 3e-3, 48  # of the network on sets
 
 Scores = Callable[[int], Tensor]  # n -> (B, P, G, P), how well each set of n fits each person of its panel
 Linker = Callable[[Tensor], Scores]  # a gallery, (B, P, H, d), that may be as small as a set
-View = Callable[[Tensor], Tensor]  # (..., T, d) in the order in which a device sends them -> what is sent
+View = Callable[[Tensor], Tensor]  # (..., T, d) in the order in which a device sends them -> the numbers sent
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Panels:
         return torch.arange(self.gallery.shape[1]).repeat_interleave(self.gallery.shape[2])
 
     def of(self, features: Callable[[Tensor], Tensor]) -> "Panels":
-        """The same of other numbers of each release."""
+        """Map the numbers of each release to others."""
         gallery, probes, others = map(features, (self.gallery, self.probes, self.others))
         return Panels(gallery, probes, others, self.of_others)
 
 
 @dataclass(frozen=True)
 class Point:
-    """What n releases of one person tell.
+    """How well n releases of one person identify them.
 
     Attributes:
         releases: n.
@@ -78,8 +78,8 @@ class Point:
         chosen: by the first half and by the second.
         by_adversary: their shares, of all people.
         accepted: the share of sets that are accepted as the right person's, if 1 in 100 of others is too.
-        linked: (P,) as `named`, where the gallery has n releases as well; the other service is known by no
-            other people's releases than one's own.
+        linked: (P,) as `named`, with n releases in the gallery, too; adversaries learn from other people
+            of their own service alone.
     """
 
     releases: int
@@ -98,7 +98,7 @@ class Curve:
 
     Attributes:
         points: by rising n, of the same people.
-        panel: among how many people one is named: guessing is right in 1/panel.
+        panel: the number of people in a panel: guessing is right in 1/panel.
         pictures: of each person.
     """
 
@@ -108,7 +108,7 @@ class Curve:
 
 
 def pictures_for(releases: int) -> int:
-    """How many pictures of a person are needed: n to be named by, and half as many to know them by."""
+    """Return how many pictures of a person are needed: n to name them by, half as many to know them by."""
     return releases + max(1, releases // 2)
 
 
@@ -117,7 +117,7 @@ def measurable(people: Tensor, most: int = SIZES[-1]) -> int:
 
     Args:
         people: (N,) int64, who is on each picture.
-        most: at most so many.
+        most: the largest size to return.
 
     Returns:
         one of SIZES; 0 if fewer than four people have two pictures.
@@ -140,15 +140,15 @@ def curve(
     draws: int = DRAWS,
     seed: int,
 ) -> Curve:
-    """How often people are named from 1, 3, 10, ... releases of them, see the module.
+    """Measure how often people are named from 1, 3, 10, ... releases of them, see the module.
 
     Args:
         views: words -> (N, d) numbers of each release, as somebody sees it, and (M, d) of other people's.
         people: (N,) int64, who is on each; of those with enough pictures, see `measurable`.
         of_others: (M,) int64.
-        scenes: (N,) int64, what releases are of one picture: these are never apart; None for none.
+        scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
         most: releases.
-        sent: what of numbers is sent, image after image; called for each order anew.
+        sent: turns numbers into those sent, image after image; called for each order anew.
         panel: people of a panel, at most.
         draws: how often galleries, panels and sets are drawn.
         seed: of all that is drawn.
@@ -198,7 +198,7 @@ def _deal(
     size: int,
     draw: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Panels, and rows of what is known and what is to be named: (B, P), (B, P, H), (B, P, H')."""
+    """Draw panels, and rows of known and of tested releases: (B, P), (B, P, H), (B, P, H')."""
     order = torch.randperm(len(looked_for), generator=draw)
     halves = [order[half[order] == side] for side in (0, 1)]
     members = torch.cat([each[: len(each) // panel * panel] for each in halves]).view(-1, panel)
@@ -219,7 +219,7 @@ def _deal(
 
 
 def _link(linker: Linker, gallery: Tensor, size: int) -> Tensor:
-    """As Scores, of a gallery that has no more releases of each person than a set."""
+    """Score as Scores does, by a gallery with no more releases of each person than a set."""
     return linker(gallery[:, :, :size])(size)
 
 
@@ -231,7 +231,7 @@ def _point(
     half: Tensor,
     codes: Tensor,
 ) -> Point:
-    """What so many releases tell, by all adversaries."""
+    """Measure all adversaries on sets of a size."""
     asked = dict(_shares(namers, size))
     right = {name: shares for name, (shares, _) in asked.items()}
     named, chosen = _state(right, who, half)
@@ -252,7 +252,7 @@ def _point(
 
 
 def _shares(made: Mapping[str, Scores], size: int) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
-    """Each with (B, P) shares of sets that are named rightly, and that are accepted at few false alarms."""
+    """Yield for each (B, P) shares of sets that are named rightly, and accepted at few false alarms."""
     for name, scores in made.items():
         fit = scores(size).cpu()  # (B, P, G, P)
         people = fit.shape[1]
@@ -268,7 +268,7 @@ def _shares(made: Mapping[str, Scores], size: int) -> Iterator[tuple[str, tuple[
 
 
 def _state(shares: Mapping[str, Tensor], who: Tensor, half: Tensor) -> tuple[Tensor, tuple[str, str]]:
-    """Of each person by the adversary who is best on the other half; and who is, on each half.
+    """Take each person's shares by the best adversary on the other half; return the best of each half, too.
 
     Args:
         shares: of each adversary, (B, P).
@@ -288,8 +288,8 @@ def _state(shares: Mapping[str, Tensor], who: Tensor, half: Tensor) -> tuple[Ten
 
 
 def adversaries(shown: Panels, words: str) -> Iterator[tuple[str, Scores]]:
-    """Those who look at one view of releases and learn from a gallery; `words` stand after their names."""
-    yield f"whitened means{words}", whitened_means(shown, shown.gallery)
+    """Yield adversaries who see one view of releases and learn from a gallery; `words` follow their names."""
+    yield f"whitened means{words}", by_whitened_means(shown, shown.gallery)
     yield f"logistic regression{words}", by_regression(shown)
     pairs = 1 < shown.gallery.shape[-1] <= _NUMBERS
     if pairs:
@@ -302,8 +302,8 @@ def adversaries(shown: Panels, words: str) -> Iterator[tuple[str, Scores]]:
 
 
 def _of_other_people(shown: Panels, words: str, seed: int) -> Iterator[tuple[str, Linker]]:
-    """Those who learn from other people alone, so that a gallery may be as small as a set."""
-    yield f"means{words}", partial(whitened_means, shown, inner=_inner_of_others(shown))
+    """Yield adversaries who learn from other people alone, so that a gallery may be as small as a set."""
+    yield f"means{words}", partial(by_whitened_means, shown, inner=_inner_of_others(shown))
     if _teach(shown):
         yield f"plda{words}", by_plda(shown, None)
         yield f"network{words}", by_network(shown, seed)
@@ -321,7 +321,7 @@ def _repeat(shown: Panels) -> bool:
 
 
 def products(codes: Tensor) -> Tensor:
-    """(..., b) -> (..., b + b(b - 1)/2), the products of all pairs beside them."""
+    """(..., b) -> (..., b + b(b - 1)/2), with the products of all pairs appended."""
     first, second = torch.triu_indices(codes.shape[-1], codes.shape[-1], 1)
     return torch.cat([codes, codes[..., first] * codes[..., second]], -1)
 
@@ -347,8 +347,8 @@ def _inner_of_others(shown: Panels) -> Tensor:
     return inner[None]
 
 
-def whitened_means(shown: Panels, gallery: Tensor, *, inner: Tensor | None = None) -> Scores:
-    """The mean of a set against those of a gallery, by the covariance of releases of one person.
+def by_whitened_means(shown: Panels, gallery: Tensor, *, inner: Tensor | None = None) -> Scores:
+    """Compare the mean of a set with those of a gallery, by the covariance of releases of one person.
 
     `inner`: (1 or B, M, d) differences that say the covariance; None for those of the gallery.
     """
@@ -363,12 +363,12 @@ def whitened_means(shown: Panels, gallery: Tensor, *, inner: Tensor | None = Non
 
 
 def add_up(log_likelihoods: Tensor) -> Scores:
-    """(B, P, H, P) of single releases, which are added up."""
+    """Add up (B, P, H, P) of single releases over sets."""
     return lambda size: sets(log_likelihoods, size).sum(3)
 
 
 def by_regression(shown: Panels) -> Scores:
-    """The log-probabilities of logistic regressions, one a panel, all at once."""
+    """Score by log-probabilities of logistic regressions, one a panel, all at once."""
     mean = shown.gallery.mean((1, 2), keepdim=True)
     spread = shown.gallery.std((1, 2), keepdim=True).clamp(min=1e-3)
     x, z = ((each - mean) / spread for each in (shown.gallery, shown.probes))
@@ -390,7 +390,7 @@ def by_regression(shown: Panels) -> Scores:
 
 
 def by_counts(shown: Panels) -> Scores:
-    """How often each person sent each output: the exact table of the gallery, for few outputs."""
+    """Score by how often each person sent each output: the exact table of the gallery, for few outputs."""
     people, asked = shown.probes.shape[1:3]
     truth = torch.arange(people).repeat_interleave(asked)
     tables = [
@@ -404,7 +404,7 @@ def by_counts(shown: Panels) -> Scores:
 
 
 def by_plda(shown: Panels, dimensions: int | None) -> Linker:
-    """Likelihood ratios of sets by a model of other people (attack.plda)."""
+    """Score by likelihood ratios of sets under a model of other people (attack.plda)."""
     model = plda.train(shown.others.cpu()[None], shown.of_others, dimensions=dimensions)
     probes = shown.probes.cpu()
 
@@ -427,7 +427,7 @@ def by_plda(shown: Panels, dimensions: int | None) -> Linker:
 
 
 class _OnSets(nn.Module):
-    """Embeds a set, by the mean of what each release becomes (Zaheer et al. 2017). State: weights."""
+    """Embeds a set by the mean embedding of its releases (Zaheer et al. 2017). State: weights."""
 
     def __init__(self, numbers: int) -> None:
         super().__init__()
@@ -436,7 +436,7 @@ class _OnSets(nn.Module):
 
 
 def by_network(shown: Panels, seed: int) -> Linker:
-    """A small network on sets, which learned from other people: two sets of one are to be near each other."""
+    """Score by a small network on sets, trained on other people to put two sets of one near each other."""
     device, generator = shown.others.device, torch.Generator().manual_seed(seed)
     spread, mean = torch.std_mean(shown.others, 0)
     scaled = partial(_scale, mean=mean, spread=spread.clamp(min=1e-3))
@@ -471,7 +471,7 @@ def _scale(values: Tensor, *, mean: Tensor, spread: Tensor) -> Tensor:
 
 
 def _two_sides(people: Tensor, draw: torch.Generator) -> Tensor:
-    """Rows of two halves of the releases of each person who has two, some twice. (M,) -> (2, O, H)."""
+    """Split rows of the releases of each person who has two into halves, some twice. (M,) -> (2, O, H)."""
     every = [(people == code).nonzero().flatten() for code in people.unique()]
     shuffled = [rows[torch.randperm(len(rows), generator=draw)] for rows in every if len(rows) > 1]
     halves = [rows.split((len(rows) + 1) // 2) for rows in shuffled]

@@ -64,7 +64,7 @@ def by_table(
         identities: (n,) int64.
         probes: (Q, m, D) of Q releases of each photograph to name.
         truth: (m,) int64, who they are.
-        prior: how many releases what everybody sends counts for, beside those of a person, in posteriors.
+        prior: how many releases the common distribution weighs, next to those of a person, in posteriors.
 
     Raises:
         DataError: more than 2^12 different outputs: most have too few counts.
