@@ -210,9 +210,9 @@ class Search(Database):
         """Speed up `nearest` for a classifier of 100,000 classes or more by an HNSW index.
 
         Source: Malkov & Yashunin 2018, as pgvector builds it: M = 16 links, 64 candidates. Enrolment
-            continues
-        meanwhile, and keeps the index up to date later. It takes minutes: call it in the background, as often
-        as you like. SQLite has no such index, nor does pgvector for vectors of more than 2,000 numbers.
+        continues meanwhile, and keeps the index up to date later. It takes minutes: call it in the
+        background, as often as you like. SQLite has no such index, nor does pgvector for vectors of more than
+        2,000 numbers.
 
         Returns:
             whether there is one now.
