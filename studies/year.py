@@ -82,7 +82,9 @@ class Year:
 
     def bits(self, images: Tensor) -> Tensor:
         """(N, 1) of -1 and 1."""
-        return torch.cat([self.code.release(part, seeded_noise(0)).vectors() for part in images.split(PART)]).float()
+        return torch.cat(
+            [self.code.release(part, seeded_noise(0)).vectors() for part in images.split(PART)]
+        ).float()
 
     def begin(self, name: str, budget: str | None) -> Path:
         """A ledger in which drawn faces, which look alike, are no copies, with one budget for each person."""
