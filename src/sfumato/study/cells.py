@@ -40,9 +40,9 @@ def digest_of(settings: Any) -> str:
 def changed(config: Any) -> dict[str, Any]:
     """The settings of a configuration that are not at their defaults, for a digest.
 
-    A new setting thus leaves the digests of studies that do not use it; another default, or other results
-    of the same settings, need another `models.RESULTS`. Where a field's metadata has `before`, that was the
-    default, and is what digests of before stand for; `by_content` says what decides a value.
+    So a new setting leaves the digests of studies that do not use it; another default, or other results of
+    the same settings, need another `models.RESULTS`. `before` in a field's metadata is its former default,
+    which old digests stand for; `by_content` marks values that count by content.
     """
     plain = dataclasses.asdict(config)
     return {
@@ -54,7 +54,7 @@ def changed(config: Any) -> dict[str, Any]:
 
 
 def _by_content(value: Any) -> Any:
-    """A setting; of an encoder in a file, what is in it and not where it lies."""
+    """A setting; for an encoder in a file, its content and not its path."""
     if not isinstance(value, str) or ":" not in value:
         return value
     from sfumato.networks.encoders.pretrained import on_card  # it needs PyTorch, which reports do without

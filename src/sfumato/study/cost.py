@@ -1,4 +1,4 @@
-"""How long a study takes: the work of every cell, and what a unit of each kind of work costs.
+"""How long a study takes: the work of every cell, and the cost of a unit of each kind of work.
 
 A forecast, not a measurement: training that stops early is counted in full. `benchmarks/forecast.py` measures
 the constants; a core that trains a Conv-4 twice as fast takes half of them.
@@ -22,7 +22,7 @@ _RISING = 0.6  # of a classifier's epochs beyond its patience are trained: 28 of
 _SAME_SCENES = 410  # images of the same scenes in each step: none in the first fifth, then 16 people in 32
 SIDE = 64  # of the images that the constants count; work grows with pixels
 
-STEP = 0.007  # seconds of one core for an image that a Conv-4 is trained on, beside what follows
+STEP = 0.007  # seconds of one core for an image that a Conv-4 is trained on, besides the rest below
 # Kind of work -> seconds of one core a unit, see `units`.
 SECONDS: Mapping[str, float] = {
     "classifier": 0.0036,
@@ -48,13 +48,13 @@ SECONDS: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much there is of everything that a study looks at.
+    """The size of everything that a study looks at.
 
     Attributes:
         side: of the images: the root of their pixels.
         train, validation, test: how many images.
         compared: photographs of the gallery, and probes.
-        further: of the people to look for, all there are.
+        further: all pictures of the people to look for.
         labels: how many the data has.
     """
 
@@ -68,7 +68,7 @@ class Sizes:
 
     @property
     def pixels(self) -> float:
-        """Of an image, in images of 64x64."""
+        """The pixels of an image, in images of 64x64."""
         return (self.side / SIDE) ** 2
 
 
@@ -77,15 +77,15 @@ def seconds(work: Mapping[str, float], *, speed: float = 1.0, encoder: float = 0
 
     Args:
         work: see `units`.
-        speed: of this machine, in machines that the constants were measured on.
-        encoder: seconds of this machine for one image through the encoder that somebody trained before.
+        speed: of this machine, in machines that measured the constants.
+        encoder: seconds of this machine for one image through the pretrained encoder.
     """
     own = sum(amount * SECONDS[kind] for kind, amount in work.items() if kind != "encoder")
     return own / speed + work.get("encoder", 0.0) * encoder
 
 
 def units(config: "StudyConfig", sizes: Sizes) -> Iterator[tuple[Cell, dict[str, float]]]:
-    """Each cell with its kinds of work, of which networks that cells share are that of the first.
+    """Each cell with its kinds of work; the first cell counts the networks that several share.
 
     The unit is an image of 64x64 that a network is trained on once ("classifier", "few-shot", "denoised",
     "meta", "code", "mask", "feature", "recogniser", "restorer", "inverter") or that is released and looked at
@@ -107,7 +107,7 @@ _Parts = Iterator[tuple[tuple[object, ...], dict[str, float]]]
 
 
 def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
-    """The parts of a cell: what several share under a key, and what is its own under ()."""
+    """The parts of a cell: shared ones under a key, its own under ()."""
     spec = cell.protection
     if isinstance(recipe := config.named[spec], Untrained):
         yield ("artefact", spec, cell.seed), _artefact(config, sizes, recipe.name)
@@ -133,7 +133,7 @@ def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
 
 
 def _learner(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
-    """What a learner is trained on, once for each protection that it sees; and its test."""
+    """The images a learner is trained on, once for each protection that it sees; and its test."""
     name = cell.subject
     learner, spec = LEARNERS[name], cell.protection
     if learner.method not in (
@@ -172,7 +172,7 @@ def _classifier(config: "StudyConfig", sizes: Sizes) -> dict[str, float]:
 
 
 def _artefact(config: "StudyConfig", sizes: Sizes, recipe: str) -> dict[str, float]:
-    """What a protection is trained on. The answer is that of a learner."""
+    """The images a protection is trained on. The answer is that of a learner."""
     if recipe == "code":
         codes = config.codes
         if is_frozen(codes.encoder):
@@ -191,7 +191,7 @@ def _artefact(config: "StudyConfig", sizes: Sizes, recipe: str) -> dict[str, flo
 
 
 def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
-    """What an adversary trains; and their comparisons."""
+    """The networks an adversary trains; and their comparisons."""
     spec, kind, adversary = cell.protection, ATTACKS[cell.subject], config.adversary
     if kind.fuses:
         yield (), {"fused": sizes.compared}
@@ -201,7 +201,7 @@ def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
         return
     further = adversary.adaptive_steps * adversary.batch
     seen = sizes.compared
-    if kind.adaptive:  # fresh noise each time that an image is seen
+    if kind.adaptive:  # fresh noise each time it sees an image
         noisy = getattr(config.named[spec], "draws_noise", False)
         seen = sizes.compared * (adversary.copies if noisy else 1) + (further if noisy else sizes.train)
     if kind.view == "restored":

@@ -1,4 +1,4 @@
-"""What study.json says of a run: its settings, its data and its cells; and what made a record."""
+"""The content of study.json: the settings, data and cells of a run; and the origin of a record."""
 
 import platform
 import sys
@@ -17,7 +17,7 @@ from sfumato.study.vocabulary import CLASSIFIER, LEARNERS
 
 
 def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """What study.json says: the settings, the data and the cells."""
+    """The content of study.json: the settings, the data and the cells."""
     config = lab.config
     named = {name: asdict(getattr(config, name)) for name in _settings_used(lab)}
     return {
@@ -46,7 +46,7 @@ def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _unreadable(data: LabelledImages) -> list[str]:
-    """How many files the data was read without, in words; their names are for whoever runs the study."""
+    """How many files of the data are unreadable, in words; their names are for the study's user."""
     files, every = len(data.skipped), len(data.skipped) + len(data)
     return [f"Files of the data that cannot be read: {files:,} of {every:,}."] if files else []
 
@@ -66,10 +66,10 @@ def _settings_used(lab: Lab) -> list[str]:
 
 
 def _secret_is_task(lab: Lab) -> bool:
-    """Whether the target label tells the sensitive one, on the test images.
+    """Whether the target label determines the sensitive one, on the test images.
 
-    Then who does what the service does names the secret. The other way round, as where people have one
-    gender each, the task tells little of who they are.
+    Then the service's own task names the secret. The other way round, as when people have one gender each,
+    the task tells little about their identity.
     """
     task = lab.config.task
     if task.sensitive is None:
@@ -79,7 +79,7 @@ def _secret_is_task(lab: Lab) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Of what a result depends on, for its record."""
+    """The versions that a result depends on, for its record."""
     return {
         "sfumato": sfumato.__version__,
         "python": platform.python_version(),

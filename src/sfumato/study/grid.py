@@ -1,4 +1,4 @@
-"""A study file: what is compared with what. YAML in, a checked configuration out."""
+"""A study file: the protections, learners and attacks to compare. YAML in, a checked configuration out."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -33,24 +33,24 @@ _MOST = 100  # turns, and further shapes of episodes, of each kind
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is classified, what must stay hidden, and how the classifier is tested.
+    """The label to classify, the labels that must stay hidden, and the test of the classifier.
 
     Attributes:
         target: the label to classify.
         sensitive: the label that says who is on an image, whom adversaries look for; None for no attacks.
-            Where it is the target, the accuracy itself is a lower bound of the adaptive risk, and nothing is
+            If it is the target, the accuracy itself is a lower bound of the adaptive risk, and nothing is
             recommended.
         attributes: further labels that must stay hidden, whose classes all people share, as gender:
             adversaries infer them. In a study file `sensitive: [identity, gender]` names both.
         way, shot, queries, episodes: the test.
-        other_shots: how many support images the same models are tested with as well.
-        other_ways: among how many classes as well, with each of these numbers of support images.
+        other_shots: further numbers of support images to test the same models with.
+        other_ways: further numbers of classes, with each of these numbers of support images.
         classes: names of the target's classes that count, for labels that not all images have; None for all.
-        split_by: a label whose values are each in one split only, of data that names no splits; None for what
-            suits the task, see data.splitting.
-        folds: how many turns people take as test people, of data that names no splits: everybody is looked
-            for once, on what was trained without them; 1 for one split. The seeds of the study are then the
-            numbers of the folds.
+        split_by: a label whose values are each in one split only, for data without named splits; None for
+            the choice that suits the task, see data.splitting.
+        folds: how many turns people take as test people, for data without named splits: adversaries look
+            for everybody once, after a training without them; 1 for one split. The seeds of the study are
+            then the numbers of the folds.
 
     Classifiers are tested on every test image, and way, shot, queries and episodes are not for them.
     """
@@ -102,7 +102,7 @@ class Task:
 
     @property
     def other_shapes(self) -> dict[str, Shape]:
-        """The shapes of further test episodes, by what records call them: "1_shot", "20_way_5_shot"."""
+        """The shapes of further test episodes, by their name in records: "1_shot", "20_way_5_shot"."""
         shapes = {f"{shot}_shot": replace(self.shape, shot=shot) for shot in self.other_shots}
         for way in self.other_ways:
             for shot in (self.shot, *self.other_shots):
@@ -117,13 +117,13 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What a recommended setting must keep to.
+    """The bounds that a recommended setting must keep.
 
     Attributes:
         reidentification_at_most: top-1 accuracy of the strongest adversary, from 0 to 1.
-        inference_at_most: attribute -> how often the strongest adversary infers it, from 0 to 1: above how
-            often the commonest class is right.
-        releases: of one person, from which they are named at most so often; one of attack.sets.SIZES.
+        inference_at_most: attribute -> how often the strongest adversary infers it, from 0 to 1: above the
+            share of the commonest class.
+        releases: of one person, with which that bound holds too; one of attack.sets.SIZES.
     """
 
     reidentification_at_most: float = 0.1
@@ -146,20 +146,20 @@ class StudyConfig:
     """One study. Lists of values in a protection stand for one protection each.
 
     Attributes:
-        name, title: what to call it.
+        name, title: of the study.
         data: a source for `sfumato.data.load`, or a mapping of `source` and its settings.
         task: see Task.
         protections: specs; "none" is always added in front. "mask:keep=0.1", "feature:dimension=10,noise=0.3"
             and "answer", which name no artefact, are trained by the study, see `trained`.
-        learners: of "clean", "protected", "denoised", and those which are studied only where they are named:
+        learners: of "clean", "protected", "denoised", and those that a study must name:
             "meta"; and ordinary classifiers, whose classes are those of the training images:
             "classifier-clean", trained on clean images and tested on released ones, "classifier-protected",
             trained on releases, and "classifier-shape", which sees of a mask which pixels it shows.
-        attacks: of ATTACKS. "reidentify-denoised" is always among them where the static adversary and the
-            denoised learner are: the service has the denoiser, which undoes part of the protection. Who
-            restores undoes the protection by a network of their own; how much comes back is measured as well.
-        measures: of "ssim", "psnr" and "mse"; and "face-similarity", by the adversary's recogniser, which is
-            measured only where it is named.
+        attacks: of ATTACKS. "reidentify-denoised" is always among them with the static adversary and the
+            denoised learner: the service has the denoiser, which undoes part of the protection. An adversary
+            who restores undoes the protection by their own network; its gain is measured as well.
+        measures: of "ssim", "psnr" and "mse"; and "face-similarity", by the adversary's recogniser, only if
+            named.
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
         meta: how "meta" is meta-learned, for the way and shot of the task, which `parse` fills in; it is
             tested with no other shots.
@@ -167,17 +167,17 @@ class StudyConfig:
         adversary: how strong the adversaries are.
         restoration: how the adversary of "reidentify-restored" undoes a protection of images.
         inversion: how they, and "invert-feature", draw images from numbers.
-        masks: how masks are trained that the study trains; `keep` is that of their spec. `against` is against
+        masks: how the study trains masks; `keep` is that of their spec. `against` is against
             the sensitive label, by the adversaries' training people.
-        features: how private features are, for the target and against the sensitive label; `dimension` is
-            that of their spec, where it has one.
-        codes: how codes are trained; their size and noise are those of their spec. `against` is against the
+        features: how it trains private features, for the target and against the sensitive label; `dimension`
+            is that of their spec, if it has one.
+        codes: how it trains codes; their size and noise are those of their spec. `against` is against the
             sensitive label.
-        artefacts: a folder where trained protections are kept, so that studies share them; null for `models`
+        artefacts: a folder for trained protections, so that studies share them; null for `models`
             of the run.
-        tells: whether it is measured how well releases tell every label of the data set.
-        stored: whether it is measured what stored embeddings tell their thief.
-        reconstructions: who rebuilds images, of "invert-feature".
+        tells: whether to measure how well releases tell every label of the data set.
+        stored: whether to measure the risk of stolen embeddings.
+        reconstructions: the methods that rebuild images, of "invert-feature".
         recommend: see Bounds.
         seeds: each repeats the whole study; of a study with folds they are the numbers of these.
         transfer: a learner other than "meta", whose model of each setting is then queried with every other
@@ -284,27 +284,27 @@ class StudyConfig:
         return named
 
     def __getstate__(self) -> dict[str, Any]:
-        """What workers get: the settings, without networks that protections have read."""
+        """The state for workers: the settings, without networks that protections have read."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def episodic(self) -> bool:
-        """Whether there are episodes: not where all learners are ordinary classifiers."""
+        """Whether there are episodes: not if all learners are ordinary classifiers."""
         return not self.learners or not all(LEARNERS[name].knows_classes for name in self.learners)
 
     @property
     def views(self) -> list[str]:
-        """What there is to see of a protection: the released image, and the denoised one."""
+        """The views of a protection: the released image, and the denoised one."""
         return ["released", "denoised"] if "denoised" in self.learners else ["released"]
 
 
 def _to_choose() -> list[str]:
-    """The learners that a study may name: not who takes answers, which a protection brings with it."""
+    """The learners that a study may name: not the one for answers, which a protection brings with it."""
     return [name for name, learner in LEARNERS.items() if learner.releases != ("answer",)]
 
 
 def _defaults(table: Mapping[str, Any]) -> list[str]:
-    """What a study has that names nothing."""
+    """The names of a table that a study has by default."""
     return [name for name, entry in table.items() if entry.default]
 
 
@@ -345,7 +345,7 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
         settings.setdefault("seeds", list(range(folds)))
     shape = {"way": task.get("way", Task.way), "shot": task.get("shot", Task.shot)}
     settings["meta"] = {**shape, **settings.get("meta", {})}
-    # How large a code is, its spec says; the settings need some size.
+    # The spec of a code says how large it is; the settings need some size.
     settings["codes"] = {"bits": 16, **settings.get("codes", {})}
     config = check_settings(StudyConfig, settings, where)
     if not isinstance(config.data.get("source"), str):
@@ -355,7 +355,7 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
 
 
 def on_encoder(config: StudyConfig, encoder: str) -> StudyConfig:
-    """The study with all that classifies, and codes, on an encoder that was trained before.
+    """The study with all its classifiers and codes on a pretrained encoder.
 
     Without "denoised": a denoiser would be trained through the encoder, longer than all else together.
     """
@@ -369,10 +369,10 @@ def on_encoder(config: StudyConfig, encoder: str) -> StudyConfig:
 
 
 def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
-    """The study with episodes no larger than the classes of `data` allow; larger ones are made smaller.
+    """The study with episodes that fit the classes of `data`; larger ones are made smaller.
 
-    See episodes.largest. A task that is meta-learned has a way and shot that the training images have, too. A
-    study without episodes stays as it is.
+    See episodes.largest. A meta-learned task has a way and shot that the training images allow, too. A study
+    without episodes stays as it is.
     """
     if not config.episodic:
         return config
@@ -395,7 +395,7 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
 
 
 def fitting(before: StudyConfig, after: StudyConfig) -> list[str]:
-    """What `fitted` chose, in words: a sentence for the episodes of each split that are smaller."""
+    """The changes of `fit_study`, in words: a sentence for the episodes of each split that are smaller."""
     return [
         words
         for words in (
@@ -410,7 +410,7 @@ def fitting(before: StudyConfig, after: StudyConfig) -> list[str]:
 
 
 def _codes(data: LabelledImages, task: Task) -> torch.Tensor:
-    """The class of each image, of those that count."""
+    """The class of each image, for classes that count."""
     label = data.label(task.target)
     if task.classes is None:
         return label.codes

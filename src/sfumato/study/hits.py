@@ -1,8 +1,8 @@
 """How often people were named, person by person, and how sure that is.
 
-Whoever takes the best of many settings takes lucky ones, too. So a setting is under a bound where the upper
-end of its interval is, with all settings of the study allowed for; and what chooses among settings is
-measured on one half of the people, and stated on the other. See sfumato.study.choose.recommend.
+The best of many settings may be a lucky one. So a setting is under a bound only if the upper end of its
+interval is, with all settings of the study allowed for; and the figures that choose among settings come from
+one half of the people, those that are stated from the other. See sfumato.study.choose.recommend.
 """
 
 import math
@@ -15,13 +15,13 @@ from sfumato.base.proportions import wilson
 
 @dataclass(frozen=True)
 class Hits:
-    """How often one way to compare releases named people rightly, added up over seeds.
+    """How often one classifier named people correctly, added up over seeds.
 
     Attributes:
-        hits, probes: (P,) of each person, in the order of the study; of records of earlier versions, which do
-            not have them apart, of all people together.
+        hits, probes: (P,) of each person, in the order of the study; in records of earlier versions, which
+            do not separate them, of all people together.
         seeds: how many.
-        folds: among how many groups the people are looked for, each in their own; see `hits_of`.
+        folds: the number of groups of people, each searched separately; see `hits_of`.
     """
 
     hits: tuple[float, ...]
@@ -31,37 +31,37 @@ class Hits:
 
     @property
     def apart(self) -> bool:
-        """Whether people are."""
+        """Whether people are counted apart."""
         return len(self.probes) > 1
 
     @property
     def share(self) -> float:
-        """Of all probes."""
+        """The share of all probes."""
         return sum(self.hits) / sum(self.probes)
 
     def half(self, number: int) -> "Hits":
-        """Of every second person, from the first (0) or from the second (1); of all where nobody is apart."""
+        """Every second person, from the first (0) or from the second (1); all if people are not apart."""
         if not self.apart:
             return self
         return replace(self, hits=self.hits[number::2], probes=self.probes[number::2])
 
     def of_more(self, times: int) -> "Hits":
-        """The same of so many times as many people, if guessing and naming are that much rarer among them."""
+        """The same for `times` as many people, if guessing and naming are that much rarer among them."""
         hits = tuple(count / times for count in self.hits)
         return replace(self, hits=hits * times, probes=self.probes * times)
 
     def by_counting(self, outputs: int) -> float:
-        """The largest share of the probes that anybody can name from one of so many outputs of each.
+        """The largest share of the probes that anybody can name from one of `outputs` outputs each.
 
-        What is guessed on seeing an output is right for one person alone: those of the M people whom most
-        probes show are the most (Smith 2009, Thm. 1, for the priors that these people have). In each fold it
-        is right for others.
+        A guess on seeing an output is right for one person alone: at best for the M people with the most
+        probes (Smith 2009, Thm. 1, for the priors that these people have). In each fold it is right for
+        others.
         """
         return sum(sorted(self.probes, reverse=True)[: outputs * self.folds]) / sum(self.probes)
 
     @property
     def trials(self) -> float:
-        """How many independent trials are as sure as these are.
+        """The number of independent trials that would be as certain.
 
         Photographs of one person are named together or not at all, and seeds ask for the same people: the
         variance is that between people (the ratio estimator of a cluster sample: Cochran 1977, Sec. 9.7), and
@@ -79,11 +79,11 @@ class Hits:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Of 95% for the share, by Wilson's formula for `trials`."""
+        """The 95% interval of the share, by Wilson's formula for `trials`."""
         return wilson(self.share * self.trials, self.trials)
 
     def upper_end(self, error: float) -> float:
-        """What the true share exceeds with this probability at most: Clopper & Pearson 1934, of `trials`."""
+        """The bound that the true share exceeds with this probability at most: Clopper & Pearson 1934."""
         from scipy.special import betaincinv  # type: ignore[import-untyped]
 
         trials = self.trials
@@ -92,7 +92,7 @@ class Hits:
 
 
 def fewest(keeps: Callable[[int], bool], *, most: int) -> int | None:
-    """The smallest number from 2 to `most` with a property that all above it have, too; None for none."""
+    """The smallest number from 2 to `most` with a property that all above it share; None if there is none."""
     low, high = 1, 2
     while not keeps(high):
         if high == most:
@@ -110,10 +110,10 @@ def whole_percents(share: float) -> float:
 
 
 def hits_of(results: Sequence[Any], *, folds: bool = False) -> dict[str, Hits]:
-    """Classifier -> its hits over seeds; of those that all seeds have, with the number of probes.
+    """Classifier -> its hits over seeds; for those that all seeds have, with the number of probes.
 
-    Folds have people of their own, who stand beside each other: nobody is counted twice. What was trained for
-    two folds is trained in part on the same people, which the interval, of people, does not know.
+    Folds have their own people, whose hits are appended: nobody is counted twice. Trainings of two folds
+    share some people, which the interval, over people, does not know.
 
     Args:
         results: of one attack on one protection, one a seed; see study.parts.kinds.attack.Result.

@@ -1,4 +1,4 @@
-"""Before the first minute of a study: what its data can show, what would show more, and how long it takes.
+"""Before the first minute of a study: the claims its data can support, how to support more, and the time.
 
 Nothing is trained. A study shows that a setting keeps a bound if the upper end of every adversary's interval
 is at or under it, or if a proof says so (see choose.recommend). How low that end can be depends on the people
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
     from sfumato.data.labelled import LabelledImages
     from sfumato.study.grid import StudyConfig
 
-_MOST_PEOPLE = 10_000  # that are asked for
+_MOST_PEOPLE = 10_000  # that it suggests
 _MOST_FOLDS = 4  # each takes as long as a study of one split
-_BATCH, _TURNS = 16, 3  # images, and how often, that say how fast a machine is
-_FEW = 2_000  # training images, of which an encoder that was trained on others is worth a try
+_BATCH, _TURNS = 16, 3  # images, and repetitions, that measure the speed of a machine
+_FEW = 2_000  # training images, below which a pretrained encoder is worth a try
 LITE = "efficientnet-lite0"
 _LITE_SECONDS = 0.028  # of it for an image, on the machine of cost.SECONDS (studies/encoders.py)
-# What photographs have: sides in pixels, shades of grey, and at most this share of one shade. Of LFW, CMU,
+# Properties of photographs: sides in pixels, shades of grey, and at most this share of one shade. Of LFW,
+# CMU,
 # FER and Caltech-101 at 64 pixels the medians are 219 shades or more and at most 4%; drawn glyphs have 87%.
 _LEAST_SIDE, _SHADES, _GROUND, _LOOKED_AT = 32, 64, 0.3, 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """What the test images can show of one secret.
+    """The bounds that the test images can show for one secret.
 
     Attributes:
         label: the secret.
-        people: test people.
-        probes: releases of them, to name or to infer from.
+        probes: their releases, to name or to infer from.
         guessing: how often a guess is right.
-        lowest: the upper end that is shown of adversaries who do no better than guessing.
-        best: the same of adversaries who are never right.
-        proved: the most that the proof with the fewest outputs leaves; None for no proof.
-        by: the protection that has it, and how many outputs.
-        bound: the highest share that is accepted.
+        lowest: the upper end for adversaries who do no better than guessing.
+        best: the same for adversaries who are never right.
+        proved: the lowest proved bound, of the protection with the fewest outputs; None for no proof.
+        by: that protection, and its number of outputs.
+        bound: the highest accepted share.
         needed: how many test people would show the bound; None if they do, or if too many would be needed.
-        needed_by_proof: the same for what is proved.
+        needed_by_proof: the same for the proof.
     """
 
     label: str
@@ -78,7 +78,7 @@ class Floor:
 
     @property
     def fits(self) -> bool:
-        """Whether the bound can be shown. What is proved is rounded up, as in study.choose.recommend."""
+        """Whether the bound can be shown. Proofs are rounded up, as in study.choose.recommend."""
         return self.lowest <= self.bound or (
             self.proved is not None and self.proved <= self.bound * (1 + 1e-9)
         )
@@ -86,7 +86,7 @@ class Floor:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What runs a study.
+    """The machine that runs a study.
 
     Attributes:
         processes: how many cells run at the same time.
@@ -100,23 +100,23 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """What is known of a study before it runs.
+    """The facts about a study before it runs.
 
     Attributes:
         images, people, classes: of all data; no people without a secret.
         train, test: how many images each of the two splits has.
         task: how often guessing the class is right.
         settings: how many there are, "none" among them: each takes its part of the error.
-        floors: of who it is, and of each attribute.
-        reason: why nothing can be recommended whatever is measured; "" for no such reason.
-        minutes: how long it takes, about.
+        floors: for identity, and for each attribute.
+        reason: why nothing can be recommended in any case; "" for no such reason.
+        minutes: the time it takes, about.
         processes: that share the work.
-        encoder: what may classify better, in a sentence; "" for nothing.
-        releases: of one person, from which the bound is asked.
-        measured: from how many, at most so many, people can be named by their pictures; 0 for none.
-        enough: how many test people have pictures for as many as are asked.
-        folds: how many turns would show the bounds if people took them as test people; None if none would, or
-            if one split does, or if they do so already.
+        encoder: an encoder that may classify better, in a sentence; "" for none.
+        releases: of one person, for which the bound must hold.
+        measured: the largest number up to that from which people's pictures can measure naming; 0 for none.
+        enough: how many test people have pictures for that many.
+        folds: how many turns of test people would show the bounds; None if none would, or if one split does,
+            or if they take turns already.
     """
 
     images: int
@@ -142,7 +142,7 @@ class Preflight:
         return not self.reason and _all_fit(self.floors)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """All fields, for programs."""
         shown = {floor.label: whole_percents(floor.shown) for floor in self.floors}
         return {**asdict(self), "fits": self.fits, "at_most": shown}
 
@@ -152,7 +152,7 @@ def look(
     data: Sequence["LabelledImages"],
     machine: Machine,
 ) -> Preflight:
-    """What a study can show of its data, and how long it takes on a machine.
+    """The claims that a study's data can support, and its time on a machine.
 
     Args:
         config: of the study, with episodes that fit.
@@ -183,7 +183,7 @@ def look(
 
 
 def _of_many(config: "StudyConfig", data: "LabelledImages") -> dict[str, int]:
-    """From how many releases of one person naming is asked, and can be measured, see Preflight."""
+    """The number of releases of one person that naming is bounded for, and measurable, see Preflight."""
     from sfumato.attack.sets import measurable, pictures_for
 
     releases = config.recommend.releases
@@ -203,7 +203,7 @@ def _minutes(config: "StudyConfig", counts: cost.Sizes, machine: Machine) -> flo
 
 
 def in_turns(config: "StudyConfig", folds: int) -> "StudyConfig":
-    """The study with so many folds."""
+    """The study with this many folds."""
     return replace(config, task=replace(config.task, folds=folds), seeds=list(range(folds)))
 
 
@@ -231,7 +231,7 @@ def _all_fit(floors: Sequence[Floor]) -> bool:
 
 
 def sizes(config: "StudyConfig", data: Sequence["LabelledImages"]) -> cost.Sizes:
-    """How much there is of everything in a fold; see `look`."""
+    """The sizes of everything in a fold; see `look`."""
     first = data[0]
     compared = 0
     if config.task.sensitive is not None:
@@ -249,12 +249,12 @@ def sizes(config: "StudyConfig", data: Sequence["LabelledImages"]) -> cost.Sizes
 
 
 def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, str]) -> None:
-    """Say a pre-flight in plain words, a line at a time.
+    """Says a pre-flight in plain words, a line at a time.
 
     Args:
         made: see `look`.
         say: takes a line.
-        options: label or "" for who it is -> how its bound is set, as "--at-most".
+        options: label or "" for identity -> the option that sets its bound, as "--at-most".
     """
     people = f" of {made.people:,} people" if made.people else ""
     say(f"data: {made.images:,} images{people}, {made.classes:,} classes; {made.test:,} images are tested")
@@ -278,7 +278,7 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
 
 
 def _many_in_words(made: Preflight) -> str:
-    """From how many releases of one person naming can be measured."""
+    """The number of releases of one person up to which naming can be measured."""
     from sfumato.attack.sets import pictures_for
 
     words = (
@@ -295,7 +295,7 @@ def _many_in_words(made: Preflight) -> str:
 
 
 def _shown(floor: Floor) -> str:
-    """What can be shown of a secret, in words."""
+    """The bounds that can be shown for a secret, in words."""
     parts = [f"{percent(floor.lowest)} if adversaries do no better than guessing"]
     if floor.best < floor.lowest:
         parts.append(f"{percent(floor.best)} if they are never right")
@@ -305,7 +305,7 @@ def _shown(floor: Floor) -> str:
 
 
 def _cure(floor: Floor, made: Preflight, bound: str, folds: str) -> str:
-    """What would show the bound, in words."""
+    """The remedies that would show the bound, in words."""
     by, tested = f" for {floor.by}", floor.people / made.people
     needed = [(floor.needed, ""), (floor.needed_by_proof, by)]
     cures = [
@@ -331,7 +331,7 @@ def _duration(minutes: float, processes: int) -> str:
 
 
 def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tuple[Floor, ...], str]:
-    """What can be shown of each secret; and why nothing can, or ""."""
+    """The bounds that can be shown for each secret; and why none can, or ""."""
     task = config.task
     if task.sensitive is None:
         return (), "no secret is looked for: name one whose people have two test photographs each"
@@ -376,7 +376,7 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
 
 
 def _rows(data: "LabelledImages", split: str) -> "torch.Tensor":
-    """The rows of a split, whose images are not touched. Raises DataError if there is no such split."""
+    """The rows of a split, without reading its images. Raises DataError if there is no such split."""
     if split not in data.splits:
         data.split(split)
     return data.splits[split]
@@ -395,7 +395,7 @@ def _looked_for(data: "LabelledImages", *splits: str) -> "torch.Tensor":
 
 
 def _dealt(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Who is in the gallery, and who is on the probes, as study.adversaries deals them."""
+    """The people of the gallery and of the probes, as study.adversaries deals them."""
     from sfumato.attack.reidentify import split_gallery
 
     who = data.label(config.task.sensitive or "").codes[_looked_for(data, "distractors")]
@@ -416,14 +416,14 @@ def _floor(
     guess: Callable[[int], float],
     **proof: Any,
 ) -> Floor:
-    """What can be shown of one secret.
+    """The bounds that can be shown for one secret.
 
     Args:
         label, bound: of it.
-        probes: of each fold those of each person.
+        probes: for each fold those of each person.
         guessing: how often a guess is right in each fold.
         settings: of the study.
-        guess: how often a guess would be right of so many people.
+        guess: how often a guess would be right among this many people.
         proof: see Floor.
     """
     lowest, best = upper_ends(probes, guessing, settings=settings)
@@ -451,23 +451,23 @@ def _floor(
 
 
 def _one_of(people: int) -> float:
-    """How often a guess is right of who it is."""
+    """How often a guess of the identity is right."""
     return 1 / people
 
 
 def _same(chance: float, _: int) -> float:
-    """How often a guess of an attribute is right, of any number of people."""
+    """How often a guess of an attribute is right, among any number of people."""
     return chance
 
 
 def upper_ends(
     probes: Sequence[Sequence[float]], guessing: Sequence[float], *, settings: int
 ) -> tuple[float, float]:
-    """The upper ends of adversaries who guess, and of those never right, as choose.recommend has them.
+    """The upper ends for adversaries who guess, and for those never right, as choose.recommend has them.
 
     Args:
-        probes: of each fold those of each person.
-        guessing: how often a guess is right in each fold; as often for everybody.
+        probes: for each fold those of each person.
+        guessing: how often a guess is right in each fold; the same for everybody.
         settings: of the study, "none" among them.
     """
     asked = tuple(float(count) for of_fold in probes for count in of_fold)
@@ -479,7 +479,7 @@ def upper_ends(
 
 
 def _outputs(config: "StudyConfig", classes: int) -> tuple[int, str]:
-    """The fewest different releases of a protection that the study trains, and whose; 0 for none."""
+    """The fewest different releases of a protection that the study trains, and its name; 0 for none."""
     counted: dict[int, list[str]] = {}
     for spec in config.specs:
         recipe = config.named[spec]
@@ -495,14 +495,14 @@ def _outputs(config: "StudyConfig", classes: int) -> tuple[int, str]:
 
 
 def _follows(task: "torch.Tensor", secret: "torch.Tensor") -> bool:
-    """Whether the class tells who it is, as Lab has it."""
+    """Whether the class determines the identity, as in Lab."""
     import torch
 
     return len(torch.stack([task, secret]).unique(dim=1)[0]) == len(task.unique())
 
 
 def suggested_encoder(config: "StudyConfig", data: Sequence["LabelledImages"], machine: Machine) -> str:
-    """What may classify better than a network that these images alone train, in a sentence; or "".
+    """An encoder that may classify better than a network trained on these images alone, in words; or "".
 
     For arguments see `look`.
     """
@@ -549,7 +549,7 @@ def measure(config: "StudyConfig", channels: int, engine: "EngineConfig | None" 
 
 
 def step_seconds() -> float:
-    """Seconds of the processor to train a Conv-4 on an image, which say how fast a core is."""
+    """Processor seconds to train a Conv-4 on an image, which measure the speed of a core."""
     from sfumato.networks import Conv4
 
     network = Conv4(1)
@@ -557,7 +557,7 @@ def step_seconds() -> float:
 
 
 def _seconds_of(encoder: str, channels: int) -> float:
-    """Seconds of an image through an encoder that was trained before."""
+    """Seconds of an image through a pretrained encoder."""
     import torch
 
     from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained

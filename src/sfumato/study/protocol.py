@@ -1,7 +1,7 @@
-"""What a study is made of, by type: kinds of cells, attacks, rebuilders, learners; recipes are in lab.lab.
+"""The parts of a study, by type: kinds of cells, attacks, rebuilders, learners; recipes are in lab.lab.
 
-Each is a few functions of a lab and a cell. `settings` gives all that decides a result beside the cell, its
-data and its artefacts: whatever changes there makes a new record, so that a version number belongs there too.
+Each is a few functions of a lab and a cell. `settings` gives all that decides a result besides the cell, its
+data and its artefacts: any change there makes a new record, so that a version number belongs there too.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sfumato.study.lab.comparisons import Comparison
     from sfumato.study.lab.lab import Lab
 
-Facts = dict[str, Any]  # fit for JSON: what decides a result, or the result
+Facts = dict[str, Any]  # fit for JSON: the settings that decide a result, or the result
 _Settings = Callable[["Lab", Cell], Facts]
 _Found = Callable[["Lab", Cell], Facts]
 _Method = TypeVar("_Method")
@@ -36,12 +36,12 @@ class Kind:
     """A kind of cells.
 
     Attributes:
-        result: what a record holds.
+        result: the type of a record's result.
         cells: the cells of a study, of one protection and one seed.
-        settings: what decides the result of a cell.
+        settings: those that decide the result of a cell.
         measure: the result, as `result` reads it.
-        left_out: what a study names and cannot do with the releases of a protection, in words -> the kinds of
-            releases that it takes.
+        left_out: the parts of a study that are impossible with the releases of a protection, in words ->
+            the possible kinds of releases.
     """
 
     result: type["pydantic.BaseModel"]
@@ -53,11 +53,11 @@ class Kind:
 
 @dataclass(frozen=True)
 class Learner:
-    """Who trains and tests a learner of the vocabulary.
+    """The functions that train and test a learner of the vocabulary.
 
     Attributes:
         check: raises an error before anything is trained, if it cannot be.
-        settings: what decides the accuracy.
+        settings: those that decide the accuracy.
         accuracy: the result, see kinds.accuracy.Result.
     """
 
@@ -68,12 +68,12 @@ class Learner:
 
 @dataclass(frozen=True)
 class Attack:
-    """Who makes an attack of the vocabulary.
+    """The functions of an attack of the vocabulary.
 
     Attributes:
-        settings: what decides the figures.
+        settings: those that decide the figures.
         attack: the result, see kinds.attack.Result.
-        compared: what they make of every probe, if attacks that combine others can have it.
+        compared: the similarities for every probe, if attacks that combine others can use them.
     """
 
     settings: _Settings
@@ -83,11 +83,11 @@ class Attack:
 
 @dataclass(frozen=True)
 class Rebuilder:
-    """Who makes a reconstruction of the vocabulary.
+    """The functions of a reconstruction of the vocabulary.
 
     Attributes:
-        settings: what decides what is rebuilt.
-        rebuild: what they make of releases of (N, C, H, W) uint8 images; of the same shape.
+        settings: those that decide the images.
+        rebuild: the images from releases of (N, C, H, W) uint8 images; of the same shape.
     """
 
     settings: _Settings
@@ -95,17 +95,17 @@ class Rebuilder:
 
 
 def learner_of(name: str) -> Learner:
-    """Who trains and tests a learner of the vocabulary."""
+    """The functions that train and test a learner of the vocabulary."""
     return _resolve(f"learner {name!r}", LEARNERS[name].method, Learner)
 
 
 def attack_of(name: str) -> Attack:
-    """Who makes an attack of the vocabulary."""
+    """The functions of an attack of the vocabulary."""
     return _resolve(f"adversary {name!r}", ATTACKS[name].method, Attack)
 
 
 def rebuilder_of(name: str) -> Rebuilder:
-    """Who makes a reconstruction of the vocabulary."""
+    """The functions of a reconstruction of the vocabulary."""
     return _resolve(f"reconstruction {name!r}", RECONSTRUCTIONS[name].method, Rebuilder)
 
 

@@ -1,6 +1,6 @@
-"""The records of a study: one JSON file a cell, under the digest of all that decides its result.
+"""The records of a study: one JSON file per cell, named by the digest of all that decides its result.
 
-A record is of the kind of its cell, and typed: see `parse`. A run packs into a file of rows, its study and
+A record has the kind of its cell, and a type: see `parse`. A run packs into a file of rows, its study and
 its records, an object a line: see `pack` and `read_run`.
 """
 
@@ -26,13 +26,13 @@ from sfumato.study.parts.kinds.common import Model
 
 CONTENT = "content_sha256"  # the key of the digest
 CURE = "delete it and run the study again, which makes this record anew"
-_MOST = 1_000_000  # bytes of a file of rows; what follows is in NAME.2.jsonl
+_MOST = 1_000_000  # bytes of a file of rows; the rest is in NAME.2.jsonl
 _DIGITS = string.digits + string.ascii_letters
 _TYPES_OF_COUNTS = {"#int": int, "#float": float}
 _SHORTEST = 8  # numbers that are packed
 _REPEATED = re.compile(r"\((\d+)\)")  # how often, as packed has it
 _MOST_COUNTS = 10_000_000  # of a file, once they are unpacked
-# What tells cells of a kind apart, beside protection and seed.
+# The keys that distinguish cells of a kind, besides protection and seed.
 _WHICH = {
     "accuracy": "learner",
     "attack": "attack",
@@ -46,7 +46,7 @@ _WHICH = {
 
 
 class CellOfRecord(Model):
-    """What a record is of, beside its kind; which of these it has depends on the kind."""
+    """The cell of a record, without its kind; the kind decides which of these it has."""
 
     protection: str
     seed: int
@@ -57,22 +57,22 @@ class CellOfRecord(Model):
 
     @property
     def which(self) -> tuple[str, ...]:
-        """What tells it from others of its kind, protection and seed, by the names of the keys."""
+        """The values that distinguish it within its kind, protection and seed, by the names of the keys."""
         values = self.model_dump(exclude={"protection", "seed"}, exclude_none=True)
         return tuple(str(values[key]) for key in sorted(values))
 
 
 class Record(Model):
-    """What all records have; see kinds for the result of each kind.
+    """The fields of all records; see kinds for the result of each kind.
 
     Attributes:
         kind: of its cell.
-        cell: what it is of.
+        cell: the cell.
         result: of the type that its kind has.
         seconds: that it took.
-        processor_seconds: the same of the processor, which other programs do not lengthen.
+        processor_seconds: the same for the processor, which other programs do not lengthen.
         digest: of all that decides the result.
-        versions: of what made it.
+        versions: of the programs that made it.
     """
 
     kind: str
@@ -92,7 +92,7 @@ class Record(Model):
 
     @property
     def name(self) -> str:
-        """Of the cell, such as "accuracy blur:radius=1 denoised 0"."""
+        """The name of the cell, such as "accuracy blur:radius=1 denoised 0"."""
         return " ".join([self.kind, self.cell.protection, *self.cell.which, str(self.cell.seed)])
 
 
@@ -116,7 +116,7 @@ def parse(content: Mapping[str, Any]) -> Record:
     """The record of a loaded file.
 
     Raises:
-        DataError: it is none of the kinds, or lacks something; the message says what.
+        DataError: it has an unknown kind, or lacks something, which the message names.
     """
     try:
         return _READER.validate_python(content)
@@ -131,10 +131,10 @@ def parse(content: Mapping[str, Any]) -> Record:
 
 
 def source_of(name: str) -> str:
-    """What a study and its report call their data: as the study file has it, but for an absolute path.
+    """The name of the data in a study and its report: as in the study file, but without an absolute path.
 
     That is left out, with the folders of this machine: "folder" of "folder:/home/anna/photos". A relative one
-    is in the words of whoever wrote the study, and stays.
+    is in the words of the study's author, and stays.
     """
     kind, colon, place = name.partition(":")
     outside = place.startswith(("/", "~", "\\")) or Path(place).is_absolute() or place[1:2] == ":"
@@ -142,7 +142,7 @@ def source_of(name: str) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as one line of JSON, whole or not at all; an object with a digest, see read_json."""
+    """Writes a value as one line of JSON, whole or not at all; an object with a digest, see read_json."""
     if isinstance(value, dict):
         # As it will be read: keys that are numbers become text, of which 10 comes before 5.
         value = _with_digest(json.loads(json.dumps(value, allow_nan=False)))
@@ -152,14 +152,14 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, cure: str) -> dict[str, Any]:
-    """Read an object that `write_json` wrote, without its digest.
+    """Reads an object that `write_json` wrote, without its digest.
 
     Promises: an object that was edited or damaged since it was written is refused, if it has a digest. It is
     not a signature: who can write the file can write the digest.
 
     Args:
         path: of the file.
-        cure: what to do if it is refused.
+        cure: the remedy to name if it is refused.
 
     Raises:
         DataError: it cannot be read, is not a JSON object of finite numbers, or is not as it was written.
@@ -168,7 +168,7 @@ def read_json(path: Path, cure: str) -> dict[str, Any]:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write objects, one a line, each with its digest and with its lists of counts packed.
+    """Writes objects, one a line, each with its digest and with its lists of counts packed.
 
     A file has at most a megabyte; more rows go to NAME.2.jsonl and so on, which `read_rows` reads as well.
     """
@@ -191,7 +191,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_rows(path: Path, cure: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read what `write_rows` wrote: file and line, for errors, and the object without its digest.
+    """Reads the rows of `write_rows`: file and line, for errors, and the object without its digest.
 
     Raises:
         DataError: as for read_json.
@@ -205,10 +205,10 @@ def read_rows(path: Path, cure: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_run(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read a study and then its records, from the folder of a run or from a file of rows.
+    """Reads a study and then its records, from the folder of a run or from a file of rows.
 
     Raises:
-        DataError: there is no study, or an object is damaged: it is named.
+        DataError: there is no study, or an object is damaged: it names it.
     """
     if path.is_file():
         yield from read_rows(path, CURE)
@@ -220,7 +220,7 @@ def read_run(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def pack(run: Path, path: Path, *, leave_out: Collection[str] = ()) -> int:
-    """Pack a run into a file of rows: its study, and the records of its cells. Returns how many records.
+    """Packs a run into a file of rows: its study, and the records of its cells. Returns how many records.
 
     Args:
         run: the folder.
@@ -242,14 +242,14 @@ def pack(run: Path, path: Path, *, leave_out: Collection[str] = ()) -> int:
 
 
 def unpack(path: Path, run: Path) -> None:
-    """Make the folder of a run from a file of rows, where a study resumes."""
+    """Makes the folder of a run from a file of rows, so that a study can resume there."""
     for _, content in read_run(path):
         file = f"records/{content['digest']}.json" if "digest" in content else "study.json"
         write_json(run / file, content)
 
 
 def names_of(specs: Sequence[str]) -> dict[str, str]:
-    """What reports and rows call protections: a file by its name, with a number if others have that name."""
+    """The names of protections in reports and rows: a file by its name, with a number for equal names."""
     paths: dict[str, list[str]] = {}  # of each name
 
     def short(key: str, path: str) -> str:
@@ -292,7 +292,7 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """What `packed` packed."""
+    """Reverses the packing."""
     if isinstance(value, list):
         return [unpacked(part) for part in value]
     if not isinstance(value, dict):

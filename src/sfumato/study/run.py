@@ -1,7 +1,7 @@
-"""Run a study: every cell that has no record yet, one after the other or many at once.
+"""Run a study: every cell without a record, one after the other or many at once.
 
-A stopped study resumes. Each cell, and each network that several need, is claimed by the process that makes
-it: no two make the same, neither workers of one run nor those of another in the same directory.
+A stopped study resumes. The process that makes a cell, or a network that several need, claims it: no two make
+the same, neither workers of one run nor those of another in the same directory.
 """
 
 import os
@@ -45,9 +45,9 @@ class Prepared:
     """A study with its data, before anything is trained.
 
     Attributes:
-        config: whose episodes fit, if that was asked for.
+        config: its episodes fit if the caller wished so.
         data: with splits that suit the task, once for each fold.
-        notes: what was done for that, and which files were left out, a sentence each.
+        notes: the changes made for that, and the files that were left out, a sentence each.
     """
 
     config: StudyConfig
@@ -56,18 +56,18 @@ class Prepared:
 
 
 def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | None = None) -> Prepared:
-    """Load the data of a study, and split it as the study asks.
+    """Loads the data of a study, and splits it as the study says.
 
     Args:
         config: see `grid.load`.
-        fit: make episodes smaller where the classes are too small for them; see `grid.fitted`.
-        loaded: the data, of an earlier Prepared; None for reading it.
+        fit: make episodes smaller if classes are too small for them; see `grid.fitted`.
+        loaded: the data, of an earlier Prepared; None to read it.
 
     Raises:
         DataError, ConfigError: the data does not fit the study.
     """
     if loaded is None:
-        settings = {"strict": False, **config.data}  # files that cannot be read are left out
+        settings = {"strict": False, **config.data}  # leaves out unreadable files
         loaded = data.load(settings.pop("source"), **settings)
     parts, words = _split(config, loaded)
     fitted = reduce(grid.fitted, parts, config) if fit else config
@@ -85,24 +85,24 @@ def run(
     progress: Progress | None = None,
     engine: EngineConfig | None = None,
 ) -> Path:
-    """Make every record of a study that is not there yet, and return the directory.
+    """Makes every missing record of a study, and returns the directory.
 
     The same settings, seed and number of threads give the same results on every engine.
 
     Args:
-        config: see `grid.load`; or a study that is prepared, which has its data.
-        directory: where study.json, records/ and models/ are kept; for a cluster, one that all nodes have
+        config: see `grid.load`; or a prepared study, which has its data.
+        directory: of study.json, records/ and models/; for a cluster, one that all nodes have
             under this path, with locks that hold among them (as NFS 4 has).
         fit: see `prepare`.
-        force: go on in a folder that holds the run of a study of another name, or of other data; its records
-            stay, and its study.json is replaced.
-        progress: see Progress; None for silence, Progress.printed() for a line of each cell.
-        engine: where cells run; one after the other in this process unless something else is named.
+        force: continue in a folder that holds the run of a study of another name, or of other data; its
+            records stay, and its study.json is replaced.
+        progress: see Progress; None for silence, Progress.printed() for a line per cell.
+        engine: runs the cells; one after the other in this process by default.
 
     Raises:
-        DataError, ConfigError: the data does not fit the study; said before anything is trained.
-        BudgetExceededError: nor does the budget of private meta-learning have room for a step; said as early.
-        SfumatoError: worker processes were lost; what was finished is kept.
+        DataError, ConfigError: the data does not fit the study; raised before any training.
+        BudgetExceededError: the budget of private meta-learning has no room for a step; raised as early.
+        SfumatoError: worker processes were lost; all finished work is kept.
     """
     progress = progress or Progress()
     directory = Path(directory).absolute()
@@ -137,7 +137,7 @@ def run(
 
 
 def check(lab: Lab) -> None:
-    """Fail now rather than after an hour: labels, class sizes, cells larger than the images.
+    """Fails now rather than after an hour: labels, class sizes, cells larger than the images.
 
     Raises:
         DataError, ConfigError: the data does not fit the study.
@@ -162,7 +162,7 @@ _Task = tuple[Cell, dict[str, Any]]
 
 
 def _check_own(directory: Path, name: str, source: str) -> None:
-    """Raise DataError for a folder that another study ran in, or one of other data."""
+    """Raises DataError for a folder of another study, or one of other data."""
     path = directory / "study.json"
     if not path.exists():
         return
@@ -176,7 +176,7 @@ def _check_own(directory: Path, name: str, source: str) -> None:
 
 
 def _split(config: StudyConfig, loaded: LabelledImages) -> tuple[tuple[LabelledImages, ...], str]:
-    """The data once for each fold, with splits that suit the task; and what was done for that."""
+    """The data once for each fold, with splits that suit the task; and the changes made for that."""
     task = config.task
     if task.folds > 1:
         folds, words = in_turns(loaded, target=task.target, sensitive=task.sensitive, folds=task.folds)
@@ -220,7 +220,7 @@ def _at_once(
     total: int,
     progress: Progress,
 ) -> None:
-    """Keep all workers busy. A cell that needs what another is making goes back, and others come first."""
+    """Keeps all workers busy. A cell that waits for another goes back, and others come first."""
     running: dict[Future[bool], _Task] = {}
     held_up: list[_Task] = []
     while waiting or running or held_up:
@@ -262,7 +262,7 @@ def _lab_of(labs: Sequence[Lab], cell: Cell) -> Lab:
 
 
 def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bool:
-    """Make the record of a cell. -> False where another process is making it, or what it needs."""
+    """Makes the record of a cell. False if another process is making it, or one of its parts."""
     path = _path(directory, entry)
     try:
         with claim(path):

@@ -1,4 +1,4 @@
-"""Which learners, attacks and views a study has of a protection: those that make sense."""
+"""The learners, attacks and views that make sense for a protection of a study."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def learners_of(config: "StudyConfig", spec: str) -> list[str]:
     """The learners that a study trains for a protection.
 
-    On clear images all few-shot learners would be the clean one, as classifiers would. A device that answers
-    by itself leaves nothing to learn.
+    On clear images all few-shot learners would be the clean one, as classifiers would. The device's own
+    answer leaves nothing to learn.
     """
     kind = release_kind(spec)
     if kind == "answer":
@@ -23,7 +23,7 @@ def learners_of(config: "StudyConfig", spec: str) -> list[str]:
         chosen = ["clean"] if config.episodic else []
         if {"classifier-clean", "classifier-protected"}.intersection(wanted):
             chosen.append("classifier-clean")
-        # Of methods of their own, as meta-learning, there is no other learner of clear images.
+        # Methods of their own, as meta-learning, have no other learner of clear images.
         chosen += [name for name in wanted if LEARNERS[name].method not in (FEW_SHOT, CLASSIFIER)]
         return chosen
     return [
@@ -36,7 +36,7 @@ def learners_of(config: "StudyConfig", spec: str) -> list[str]:
 def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
     """The attacks that a study makes on a protection.
 
-    On clear images nobody need adapt; and there is nothing to fuse where one attack alone is made.
+    On clear images there is nothing to adapt to; and a single attack has nothing to fuse with.
     """
     if config.task.sensitive is None:
         return []
@@ -56,7 +56,7 @@ def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
 
 
 def views_of(config: "StudyConfig", spec: str) -> list[str]:
-    """What there is to see of a protection: images that are released, denoised or restored."""
+    """The views of a protection: images that are released, denoised or restored."""
     kind = release_kind(spec)
     views = ["released"] if kind in IMAGES else []
     if spec != "none" and "denoised" in learners_of(config, spec):
@@ -67,12 +67,12 @@ def views_of(config: "StudyConfig", spec: str) -> list[str]:
 
 
 def not_taken(what: str, table: Mapping[str, Any], names: list[str], spec: str) -> dict[str, tuple[str, ...]]:
-    """Those that cannot take what a protection releases. -> what each is called: the releases that it takes.
+    """The names that cannot use a protection's releases -> the kinds of releases that they take.
 
     Args:
-        what: they are, as "learner".
+        what: their kind, as "learner".
         table: of the vocabulary.
-        names: that the study has of it.
+        names: of the study.
         spec: of the protection.
     """
     kind = release_kind(spec)

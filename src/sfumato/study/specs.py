@@ -1,7 +1,7 @@
 """The protections that a study names: those of `protect`, and those that it trains itself.
 
-A spec without `artefact=`, such as "mask:keep=0.1,0.25", names some that are trained on the study's training
-images, with the settings that its file has for them. Each leaves an artefact that `sfumato protect`, `train`
+A spec without `artefact=`, such as "mask:keep=0.1,0.25", names protections to train on the study's training
+images, with the settings of its file for them. Each leaves an artefact that `sfumato protect`, `train`
 and `serve` take.
 """
 
@@ -18,7 +18,7 @@ class Named(Protocol):
 
     @property
     def spec(self) -> str:
-        """As the study file has it, and its records."""
+        """As in the study file, and in its records."""
 
 
 @runtime_checkable
@@ -29,10 +29,10 @@ class Untrained(Named, Protocol):
 
     @property
     def kind(self) -> str:
-        """Of what it releases."""
+        """The kind of its release."""
 
     def with_artefact(self, path: str) -> str:
-        """The spec of the protection that is trained."""
+        """The spec of the trained protection."""
 
 
 # The classes of protocol.Recipe, which need PyTorch.
@@ -63,6 +63,6 @@ def expand(spec: str) -> list[Named]:
 
 
 def recipe_of(spec: str) -> Untrained | None:
-    """The recipe of one canonical spec of a study; None where nothing is to be trained for it."""
+    """The recipe of one canonical spec of a study; None if nothing is to be trained for it."""
     (named,) = expand(spec)
     return named if isinstance(named, Untrained) else None

@@ -1,6 +1,6 @@
 """Every protection, learner, attack, view and measure of a study, once: its name, its words and its look.
 
-The engine, the recommendation, the charts and the report read from here what there is and what to call it,
+The engine, the recommendation, the charts and the report read from here the parts that exist and their names,
 so that a new one is a file and a line of this module, or a package that registers it: see
 docs/guides/own-parts.md. Nothing here needs PyTorch.
 """
@@ -16,12 +16,12 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 GREY, BROWN = "#6b6f76", "#8c564b"
 
-# What leaves a device: kinds of releases.
+# The kinds of releases.
 PIXELS, SHAPE, NUMBERS, BITS, ANSWER = "pixels", "shape", "numbers", "bits", "answer"
 RELEASES = (PIXELS, SHAPE, NUMBERS, BITS, ANSWER)
-IMAGES = (PIXELS, SHAPE)  # those that can be looked at
+IMAGES = (PIXELS, SHAPE)  # those that people can look at
 
-# Who trains and tests a learner: objects of the rooms of study.parts, which need PyTorch.
+# The code that trains and tests a learner: objects of the rooms of study.parts, which need PyTorch.
 FEW_SHOT = "sfumato.study.parts.learners.few_shot:LEARNER"
 META = "sfumato.study.parts.learners.meta:LEARNER"
 CLASSIFIER = "sfumato.study.parts.learners.classifier:LEARNER"
@@ -32,9 +32,9 @@ GREY_IMAGES = "grey: networks take them as three equal channels"
 
 @dataclass(frozen=True)
 class Look:
-    """How one series is drawn, everywhere in a report.
+    """The look of one series, everywhere in a report.
 
-    Colour and mark are those of a protection. Line and fill tell learners and adversaries apart.
+    Colour and mark are those of a protection. Line and fill distinguish learners and adversaries.
 
     Attributes:
         colour, marker: of its points.
@@ -50,14 +50,14 @@ class Look:
 
 @dataclass(frozen=True)
 class ProtectionWords:
-    """What reports call a protection.
+    """The words of reports for a protection.
 
     Attributes:
         title: its name at the head of a chart.
         axes: parameter -> the name of an axis along which it varies, with its unit.
-        release: the kind of what it releases, where its spec says no other; see `release_kind`.
-        defaults: parameter -> its value where a spec has none, in words; "default" for others.
-        leaves: what leaves of an image, in a sentence for somebody who knows no spec.
+        release: the kind of its release, if its spec names no other; see `release_kind`.
+        defaults: parameter -> its value if a spec has none, in words; "default" for others.
+        leaves: its release, in a sentence for somebody who knows no spec.
         look: its colour and its mark, which no other protection has; None for one of `SPARE_LOOKS`.
     """
 
@@ -163,7 +163,7 @@ PROTECTIONS = {
 }
 
 
-# Who infers an attribute, by the names that records have.
+# The methods that infer an attribute, by their names in records.
 INFERRERS = {
     "values": "classifiers of what travelled",
     "network": "a network trained on releases",
@@ -171,7 +171,7 @@ INFERRERS = {
 
 
 def release_kind(spec: str) -> str:
-    """The kind of what a spec releases. Of a name that is not known: pixels."""
+    """The kind of a spec's release. For an unknown name: pixels."""
     name, _, rest = spec.partition(":")
     if name == "mask" and "values=shape" in rest.split(","):
         return SHAPE
@@ -182,7 +182,7 @@ def release_kind(spec: str) -> str:
 
 
 def words_of(name: str) -> ProtectionWords:
-    """What to call a protection; one that others registered has `words` of its own, or a `kind` alone."""
+    """The words for a protection; one that others registered has its own `words`, or a `kind` alone."""
     if name in PROTECTIONS:
         return PROTECTIONS[name]
     own = protections.PROTECTIONS.get(name)
@@ -198,14 +198,14 @@ class LearnerWords:
     Attributes:
         name: in study files.
         words: in a sentence about its accuracy.
-        term: what it is, in the glossary of a report.
-        look: of its series; beside a protection in the colour and with the mark of that.
-        method: who trains and tests it: a protocol.Learner, or a reference to one.
+        term: its meaning, in the glossary of a report.
+        look: of its series; next to a protection in the colour and with the mark of that.
+        method: the code that trains and tests it: a protocol.Learner, or a reference to one.
         releases: the kinds of releases that it takes.
         knows_classes: whether its classes are those of the training images; others are tested on episodes of
-            classes that are new. Accuracies of the two are not to be compared.
+            new classes. Accuracies of the two are not comparable.
         trained_on: "clear" images, "released" ones, or the "shape" of a mask alone.
-        of_service: whether a service can be run with it; others show what is in a release.
+        of_service: whether a service can run it; others show the content of a release.
         default: whether a study has it that names no learners.
     """
 
@@ -311,7 +311,7 @@ LEARNERS: Registry[LearnerWords] = _registry(
             trained_on="shape",
             of_service=False,
         ),
-        # Of the protection "answer", and of no other; no study need name it.
+        # For the protection "answer" alone; no study need name it.
         LearnerWords(
             "answer",
             "the device's own answer",
@@ -332,14 +332,14 @@ def classifiers() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class View:
-    """What an adversary looks at.
+    """An adversary's view.
 
     Attributes:
         name: in records.
         words: after "adversary", in a sentence; "" for the release itself.
-        short: where there is little room; after a comma.
+        short: for little room; after a comma.
         heading: at the head of a column.
-        releases: the kinds of releases that there is such a view of.
+        releases: the kinds of releases with such a view.
     """
 
     name: str
@@ -370,17 +370,17 @@ VIEWS: dict[str, View] = {
 
 @dataclass(frozen=True)
 class AttackWords:
-    """One who looks for people on releases, or on what a denoiser or a network of their own makes of them.
+    """An adversary who looks for people on releases, or on denoised or restored ones.
 
     Attributes:
         name: in study files.
         view: a name of VIEWS.
         adaptive: whether their own photographs are protected, and undone, in the same way; or clean (static).
-        term: who they are, for the chapter of a report on attacks.
-        method: who makes it: a protocol.Attack, or a reference to one.
+        term: the adversary, for the chapter of a report on attacks.
+        method: the code that makes it: a protocol.Attack, or a reference to one.
         default: whether a study has it that names no attacks.
-        needed: the kinds of releases of which none is recommended where it was not tried.
-        fuses: whether it is all others of a study together, so that two must take a release.
+        needed: the kinds of releases that are never recommended without a try of it.
+        fuses: whether it combines all others of a study, so that two must take a release.
     """
 
     name: str
@@ -404,7 +404,7 @@ class AttackWords:
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """The kinds of releases that it is made on: clean photographs are compared with images only."""
+        """The kinds of releases it can attack: clean photographs are compared with images only."""
         kinds = VIEWS[self.view].releases
         return kinds if self.adaptive else tuple(kind for kind in kinds if kind in IMAGES)
 
@@ -459,7 +459,7 @@ ATTACKS: Registry[AttackWords] = _registry(
             default=True,
             needed=IMAGES,
         ),
-        # Whose own photographs have no mask has no shapes to compare.
+        # An adversary whose own photographs have no mask has no shapes to compare.
         AttackWords(
             "reidentify-shape",
             "shape",
@@ -491,10 +491,10 @@ ATTACKS: Registry[AttackWords] = _registry(
         ),
     ],
 )
-# How the strongest of each kind is drawn, beside a protection in the colour and with the mark of that.
+# The looks of the strongest of each kind, next to a protection in the colour and with the mark of that.
 ADVERSARY_LOOKS = {"static": Look(GREY, "o", (0, (5, 2)), "none"), "adaptive": Look(GREY, "o", "-")}
 
-# How an adversary compares embeddings, by the words of records; studies of earlier versions have "linear".
+# The ways to compare embeddings, by the words of records; studies of earlier versions have "linear".
 IDENTIFIERS = {
     "svm": "SVM",
     "linear": "linear",
@@ -512,17 +512,17 @@ IDENTIFIERS = {
 
 @dataclass(frozen=True)
 class MeasureWords:
-    """How much of an image is left in what can be seen of it.
+    """How much of an image is left in a view of it.
 
     Attributes:
         name: in study files.
         words: in a report.
         form: of its value, "{:.2f}" say.
-        term: what it is, in the glossary of a report.
+        term: its meaning, in the glossary of a report.
         function: of float images and their counterparts, (N, C, H, W) each, to (N,), or a reference to it;
-            None for what the recogniser of the adversary measures.
+            None for a measure by the recogniser of the adversary.
         default: whether a study has it that names no measures.
-        beside_pictures: whether it stands there; not what another one says as well.
+        beside_pictures: whether it stands there; not if another one already says the same.
     """
 
     name: str
@@ -578,14 +578,14 @@ MEASURES: Registry[MeasureWords] = _registry(
 
 @dataclass(frozen=True)
 class ReconstructionWords:
-    """One who rebuilds images.
+    """A method that rebuilds images.
 
     Attributes:
         name: in study files.
         words: at the head of a table.
-        term: what they do, in the chapter of a report on reconstruction.
-        releases: the kinds of releases that it is made on.
-        method: who rebuilds: a protocol.Rebuilder, or a reference to one.
+        term: the method, in the chapter of a report on reconstruction.
+        releases: the kinds of releases it can rebuild from.
+        method: the code: a protocol.Rebuilder, or a reference to one.
     """
 
     name: str

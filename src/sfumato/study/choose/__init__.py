@@ -1,1 +1,1 @@
-"""Reading a run, and choosing from it: estimates, the frontier, what to recommend and how to use it."""
+"""Reading a run, and choosing from it: estimates, the frontier, the recommendation and its use."""

@@ -1,4 +1,4 @@
-"""What the records of a study say together: numbers over its seeds, each with its interval."""
+"""The joint results of a study's records: numbers over its seeds, each with its interval."""
 
 import math
 import statistics
@@ -19,10 +19,10 @@ Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and the interval to print beside it.
+    """A number and the interval to print with it.
 
     With one seed: the record's own 95% interval. With several: their mean, and the lowest and highest of
-    them, since what differs from training to training is more than what differs from episode to episode.
+    them, since trainings differ more than episodes do.
     """
 
     value: float
@@ -40,12 +40,12 @@ class Risk:
     """How often one adversary, with their best classifier, names the right identity.
 
     Attributes:
-        attack, classifier: who.
-        top1: how often.
+        attack, classifier: the adversary.
+        top1: the share of probes they name.
         chance: of the best guess without looking.
-        identities: how many people there were to name.
-        named: classifier -> its hits; of those whose probes are recorded for all seeds.
-        rising: the networks of theirs that still gained when training ended: the figures are lower bounds.
+        identities: the number of people to choose from.
+        named: classifier -> its hits; for those with probes recorded for all seeds.
+        rising: their networks that still gained when training ended: the figures are lower bounds.
     """
 
     attack: str
@@ -62,11 +62,11 @@ class Risk:
         return f"{ATTACKS[self.attack].words}, {classifier_in_words(self.classifier)}"
 
     def upper_end(self, error: float) -> float:
-        """What their share exceeds with this probability at most; of old records the end of the interval."""
+        """The bound their share exceeds with this probability at most; the interval's end in old records."""
         return max((hits.upper_end(error) for hits in self.named.values()), default=self.top1.high)
 
     def of_half(self, number: int) -> "Risk":
-        """The same on one half of the people, by the classifier that is the strongest there."""
+        """The same for one half of the people, by the strongest classifier there."""
         if not self.named:
             return self
         halves = {name: hits.half(number) for name, hits in self.named.items()}
@@ -82,7 +82,7 @@ class Inference(Risk):
 
     @property
     def adversary(self) -> str:
-        """In words: "classifiers of what travelled"."""
+        """In words: "classifiers of the values that travelled"."""
         return INFERRERS.get(self.classifier, self.classifier)
 
 
@@ -100,7 +100,7 @@ def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str],
 def accuracy_halves(
     study: Study, records: Iterable[Record]
 ) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
-    """(protection, learner) -> accuracy on two halves of the test images, of those recorded for all seeds."""
+    """(protection, learner) -> accuracy on two halves of the test images, if recorded for all seeds."""
     results: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in belonging(study, records, "accuracy"):
         results[record.cell.protection, record.cell.learner or ""].append(record.result)
@@ -147,7 +147,7 @@ def inferences(study: Study, records: Iterable[Record]) -> dict[tuple[str, str],
 def _strongest_of(
     study: Study, attack: str, seeds: Sequence[Any]
 ) -> tuple[str, str, Estimate, float, int, Mapping[str, Hits]]:
-    """What a Risk has of the results of one attack, one a seed."""
+    """The parts of a Risk from the results of one attack, one per seed."""
     identities = min(result.identities for result in seeds)
     named = hits_of(seeds, folds=in_folds(study))
     if in_folds(study) and named:
@@ -174,17 +174,17 @@ def _rising(seeds: Sequence[Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Together:
-    """What n releases of one person tell, over the seeds.
+    """The risk from n releases of one person, over the seeds.
 
     Attributes:
         releases: n.
         named: how often people are named, by adversaries that other people chose.
         hits: the same person by person; see `hits.Hits.upper_end`.
         chance: of a guess.
-        worst: how often the person is named who is named most.
+        worst: how often the most named person is named.
         over_half: the share of people who are named in more than half of the tries.
-        accepted: the share of sets that are accepted as the right person's, if 1 in 100 of others is too.
-        linked: how often labels of two services are found to be of one person.
+        accepted: the share of sets accepted as the right person's, at 1 in 100 false acceptances.
+        linked: how often two services' labels are linked to one person.
     """
 
     releases: int
@@ -202,10 +202,10 @@ class Curve:
     """How naming grows with the number of releases.
 
     Attributes:
-        points: by rising number, of those that all seeds have.
-        enough: how many releases -> how many of `able` people have enough pictures for them.
+        points: by rising number, those that all seeds have.
+        enough: number of releases -> how many of `able` people have enough pictures for it.
         able: how many people have two pictures.
-        stopped: whether more releases were not looked at, since fewer name too many.
+        stopped: whether larger numbers were skipped, since smaller ones name too many.
     """
 
     points: tuple[Together, ...]
@@ -214,7 +214,7 @@ class Curve:
     stopped: bool
 
     def after(self, releases: int) -> Together | None:
-        """What so many tell; None if that was not measured."""
+        """The risk from this many releases; None if it was not measured."""
         return next((point for point in self.points if point.releases == releases), None)
 
 
@@ -260,13 +260,13 @@ def _together(study: Study, points: Sequence[Any], chance: float) -> Together:
 
 
 def _hits_of(rates: Sequence[float], tries: Sequence[int]) -> Hits:
-    """Of one seed: the interval is that of resampling people, see Hits.trials."""
+    """For one seed: the interval is that of resampling people, see Hits.trials."""
     hits = tuple(rate * count for rate, count in zip(rates, tries, strict=True))
     return Hits(hits, tuple(map(float, tries)), seeds=1)
 
 
 def _merged(study: Study, of_seeds: Sequence[Hits]) -> Hits:
-    """Of the same people added up; of other people, as those of folds, beside each other."""
+    """Adds up hits on the same people; appends those on other people, as in folds."""
     hits, probes = [each.hits for each in of_seeds], [each.probes for each in of_seeds]
     if in_folds(study) or len({len(people) for people in probes}) > 1:
         return Hits(tuple(chain(*hits)), tuple(chain(*probes)), seeds=1, folds=len(of_seeds))
@@ -281,21 +281,21 @@ def _over(study: Study, of_seeds: Sequence[Hits]) -> Estimate:
 
 
 def strongest_score(results: Iterable[Any]) -> tuple[str, Estimate]:
-    """The classifier that names most people rightly over the seeds of a cell, and how many: top-1."""
+    """The classifier that names the most people over the seeds of a cell, and its top-1 share."""
     scores: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for result in results:
         for score in result.scores:
             scores[score.classifier].append((score.top1, score.low, score.high))
     top1 = {classifier: over_seeds(intervals) for classifier, intervals in scores.items()}
-    # The first of several that are equal.
+    # The first of equals.
     strongest = max(top1, key=lambda classifier: top1[classifier].value)
     return strongest, top1[strongest]
 
 
 def proofs(study: Study, records: Iterable[Record]) -> dict[str, proved.Result]:
-    """Protection -> what is proved of a release of it, of those of which it is recorded.
+    """Protection -> the proof for its release, for protections with a recorded one.
 
-    Studies of earlier versions record it beside the similarity of releases to the original.
+    Earlier versions record it with the similarity of releases to the original.
     """
     results: dict[str, proved.Result] = {}
     for record in belonging(study, records, "proved"):
@@ -312,7 +312,7 @@ def proofs(study: Study, records: Iterable[Record]) -> dict[str, proved.Result]:
 
 
 def over_seeds(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
-    """Of one seed its own interval; of several their mean, with the lowest and the highest of them."""
+    """For one seed its own interval; for several their mean, with the lowest and the highest of them."""
     if len(intervals) == 1:
         return Estimate(*intervals[0], seeds=1)
     middles = [value for value, _, _ in intervals]
@@ -328,12 +328,12 @@ def in_folds(study: Study) -> bool:
 def together(
     study: Study, intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]
 ) -> Estimate:
-    """What the seeds of a study say together: see `over_seeds`; folds, each of other images, are one share.
+    """Joins the seeds of a study: see `over_seeds`; folds, each with other images, are one share.
 
     Args:
         study: whose seeds they are.
         intervals: of each seed.
-        trials: of how many images each is a share; none for means.
+        trials: the images that each is a share of; none for means.
     """
     if not in_folds(study):
         return over_seeds(intervals)
@@ -353,17 +353,17 @@ def bounds_of_attributes(study: Study) -> dict[str, float]:
 
 
 def episodic(study: Study) -> bool:
-    """Whether there are episodes: not where all learners are ordinary classifiers."""
+    """Whether there are episodes: not if all learners are ordinary classifiers."""
     return not study["learners"] or not set(study["learners"]) <= set(classifiers())
 
 
 def clean_learner(study: Study) -> str:
-    """Whose accuracy on clear images is that of no protection."""
+    """The learner whose accuracy on clear images stands for no protection."""
     return "clean" if episodic(study) else "classifier-clean"
 
 
 def guessing(study: Study, records: Iterable[Record]) -> float | None:
-    """How often guessing the class is right; None where nothing tells."""
+    """How often guessing the class is right; None if no record tells."""
     if episodic(study):
         return float(1 / study["task"]["way"])
     chances = [record.result.chance for record in belonging(study, records, "accuracy")]
@@ -396,7 +396,7 @@ def cells(study: Study) -> list[str]:
 
 def cell_name(entry: Mapping[str, Any]) -> str:
     """The name of a cell that study.json lists; that of a record is `record.name`."""
-    cell = entry["cell"]  # of a kind that this version does not know it may hold anything
+    cell = entry["cell"]  # a kind unknown to this version may hold anything
     which = [cell[key] for key in sorted(cell) if key not in ("protection", "seed")]
     parts = (entry["kind"], cell.get("protection"), *which, cell.get("seed"))
     return " ".join(str(part) for part in parts if part is not None)
@@ -412,7 +412,7 @@ def cells_of(study: Study, kind: str, protection: str) -> list[dict[str, Any]]:
 
 
 def missing(study: Study, records: Iterable[Record]) -> list[str]:
-    """Those of the study's cells that no record is of."""
+    """The study's cells without a record."""
     ran = {record.name for record in records}
     return [name for name in cells(study) if name not in ran]
 
@@ -448,7 +448,7 @@ def percent(value: float) -> str:
 
 
 def is_repeated(study: Study) -> bool:
-    """Whether figures are over several seeds; folds, which have people of their own, count as one."""
+    """Whether figures are over several seeds; folds, which have their own people, count as one."""
     return len(study["seeds"]) > 1 and not in_folds(study)
 
 

@@ -1,4 +1,4 @@
-"""Every setting of a study with what it keeps of the task and what it tells of people; and which are best."""
+"""Every setting of a study with its accuracy on the task and its risk for people; and which are best."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,14 +30,14 @@ class Setting:
 
     Attributes:
         protection: the spec.
-        learner: which learner was best; None where no accuracy is recorded.
+        learner: the best learner; None without a recorded accuracy.
         accuracy: the accuracy of that learner.
-        halves: the same on two halves of the test images; None where they are not apart.
-        risk: the strongest of the attacks that ran; None where none did.
+        halves: the same on two halves of the test images; None if they are not apart.
+        risk: the strongest of the attacks that ran; None if none did.
         risks: of all attacks that ran.
         inferred: how often each attribute that must stay hidden is inferred.
         untried: the adversaries that must be tried on it, and that the study leaves out.
-        complete: whether all attacks and inferences of the study ran, with all seeds; where not, the risks
+        complete: whether all attacks and inferences of the study ran, with all seeds; otherwise the risks
             are too low.
         on_frontier: no other complete setting is at least as good in both and better in one.
     """
@@ -54,20 +54,20 @@ class Setting:
     on_frontier: bool
 
     def upper_end(self, error: float) -> float:
-        """What no adversary's share is above, but for this probability; 1 where nobody looked.
+        """A bound on every adversary's share, but for this probability; 1 if nobody looked.
 
-        The strongest of them is above its own with this probability at most: nothing need be corrected for
-        how many they are.
+        The strongest of them exceeds its own with this probability at most: their number needs no
+        correction.
         """
         ends = [risk.upper_end(error) for risk in self.risks]
         return max(ends, default=1.0)
 
     def accuracy_on(self, half: int) -> Estimate | None:
-        """Its accuracy on one half of the test images; on all where they are not apart."""
+        """Its accuracy on one half of the test images; on all if they are not apart."""
         return self.halves[half] if self.halves else self.accuracy
 
     def risk_on(self, half: int) -> Risk | None:
-        """The strongest adversary on one half of the people; on all where they are not apart."""
+        """The strongest adversary on one half of the people; on all if they are not apart."""
         return max(
             (risk.of_half(half) for risk in self.risks), key=lambda risk: risk.top1.value, default=None
         )
@@ -76,7 +76,7 @@ class Setting:
 def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | None = None) -> list[Setting]:
     """Every protection of the study, in its order, with its best learner and its strongest adversary.
 
-    Ordinary classifiers count where there are no others, and those of shapes never: they are not a service.
+    Ordinary classifiers count if there are no others, and those of shapes never: they are not a service.
 
     Args:
         study: the loaded study.json.
@@ -94,7 +94,7 @@ def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | N
             if (protection, name) in accuracy and _counts(study, name)
         ]
         learner = max(learners, key=lambda name: accuracy[protection, name].value, default=None)
-        # Nobody need adapt to clear images: the static adversary stands for all.
+        # Clear images need no adaptation: the static adversary stands for all.
         every = attacks is None or protection == "none"
         wanted = [name for name in attacks_on(study, protection) if every or name in (attacks or ())]
         planned = [
@@ -131,7 +131,7 @@ def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | N
 
 
 def _counts(study: Study, learner: str) -> bool:
-    """Whether the accuracy of a learner is one of the study's task, by a service that can be run."""
+    """Whether a learner's accuracy is one of the study's task, by a service that can be run."""
     words = LEARNERS.get(learner)
     return words is None or (words.of_service and not (episodic(study) and words.knows_classes))
 
@@ -151,7 +151,7 @@ def needed_on(protection: str) -> list[str]:
 
 
 def not_tried_on(study: Study, protection: str) -> list[str]:
-    """The adversaries that can look at what a protection releases, and whom a study leaves out."""
+    """The adversaries that can look at a protection's releases, and that a study leaves out."""
     kind, tried = release_kind(protection), attacks_on(study, protection)
     if protection == "none":
         return []

@@ -15,10 +15,10 @@ from sfumato.study.vocabulary import ATTACKS
 
 
 def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
-    """Read a study and the records of its cells, from the folder of a run or a file of its rows.
+    """Reads a study and the records of its cells, from the folder of a run or a file of its rows.
 
     Raises:
-        DataError: there is no study; or a record is damaged, or two are of the same cell: they are named.
+        DataError: there is no study; or a record is damaged, or two are of the same cell: it names them.
     """
     (path, study), *contents = read_run(Path(directory))
     for key in ("name", "title", "data", "task", "protections", "learners", "seeds", "cells"):
@@ -45,10 +45,10 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
 
 
 def typed(content: Mapping[str, Any]) -> Record:
-    """The record of a loaded file; of a kind or an attack that this version does not know, its cell alone.
+    """The record of a loaded file; if its kind or attack is unknown to this version, its cell alone.
 
     Raises:
-        DataError: it is damaged; the message says what is wrong.
+        DataError: it is damaged; the message says how.
     """
     cell = content.get("cell")
     attack = cell.get("attack") if isinstance(cell, dict) else None
@@ -64,5 +64,5 @@ def typed(content: Mapping[str, Any]) -> Record:
 
 
 def is_known(kind: str, attack: str | None) -> bool:
-    """Whether this version knows what a cell is of; attacks on people have names of its vocabulary."""
+    """Whether this version knows the kind of a cell; attacks on people have names of its vocabulary."""
     return kind in ALL and (kind != "attack" or attack is None or attack in ATTACKS)

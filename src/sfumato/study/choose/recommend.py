@@ -1,8 +1,8 @@
 """From the records of a study to the setting to use: pure functions, and the words that say so.
 
-A setting is judged by its strongest adversary and by its best learner. What a recommendation promises is
-no more than was measured: a bound on what THESE adversaries found, beside what is proved, if anything is.
-How a setting is chosen without luck is said in sfumato.study.hits.
+A setting is judged by its strongest adversary and by its best learner. A recommendation promises no more
+than was measured: a bound on the success of THESE adversaries, together with the proof, if there is one.
+sfumato.study.hits explains the choice without luck.
 """
 
 import math
@@ -38,10 +38,10 @@ from sfumato.wire.tables import MOST_BITS
 
 ERROR = 0.05  # how often a study may recommend a setting whose risk is above the bound
 
-_TIMES = 1000  # as many people at most are asked for
+_TIMES = 1000  # at most this many times the people are suggested
 
-# What a clean learner must learn at least of all that there is above guessing, so that there is something to
-# keep; and the share of it that a useful setting keeps at least.
+# The least share of the accuracy above guessing that a clean learner must learn, so that there is something
+# to keep; and the least share of it that a useful setting keeps.
 _LEARNED, _USEFUL = 1 / 3, 1 / 2
 
 
@@ -52,19 +52,19 @@ class Recommendation:
     Attributes:
         setting: the recommended one.
         runner_up: the next most accurate setting under the bound.
-        bound: the highest re-identification that the study accepts; None where it names none.
+        bound: the highest re-identification that the study accepts; None if it names none.
         releases: of one person, from which that is accepted.
         by_table: whether that holds only if queries are looked up in an answer table, and so send nothing.
         has_table: whether there can be one.
-        headline: one line: "recommended: SPEC", or that and why there is none.
+        headline: one line: "recommended: SPEC", or that there is none, and why.
         reasons: more on why there is none, a sentence each.
-        accuracy, risk: its figures, on the test images and people that had no part in the choice where the
+        accuracy, risk: its figures, on test images and people that had no part in the choice if the
             records have them apart; None without a setting.
         chosen: how it was chosen, a sentence each.
-        found: how it is shown to keep the bounds, and what else adversaries found, a sentence each.
-        proved: what is proved of it, in a sentence.
+        found: how it is shown to keep the bounds, and adversaries' other results, a sentence each.
+        proved: the proof for it, in a sentence.
         not_tried: who was not tried on it, and which settings were not judged, a sentence each.
-        nearest: without a setting, the one that comes nearest to being one; None if nothing was learned.
+        nearest: without a setting, the one that comes nearest; None if nothing was learned.
     """
 
     setting: Setting | None
@@ -85,7 +85,7 @@ class Recommendation:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What there is to know about it, a sentence a line; the first has its figures."""
+        """The facts about it, a sentence a line; the first has its figures."""
         if self.setting is None or self.accuracy is None or self.risk is None:
             return self.reasons
         figures = (
@@ -96,27 +96,27 @@ class Recommendation:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What the command line prints."""
+        """The lines that the command line prints."""
         return (self.headline, *self.details)
 
 
 def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
-    """The most accurate useful setting of which it is shown that nobody is named more often than accepted.
+    """The most accurate useful setting that is shown to name nobody more often than accepted.
 
-    That is asked of one release, and of as many of one person as the study names (`releases`); of so many not
-    if queries send nothing, since a device looks codes up in an answer table.
+    That must hold for one release, and for as many of one person as the study names (`releases`); not for
+    many if queries send nothing, since a device looks codes up in an answer table.
 
-    It is shown by proof, or where the upper end of each adversary's interval is at or under the study's
+    It is shown by proof, or if the upper end of each adversary's interval is at or under the study's
     bound, with all settings of the study allowed for. Settings that a proof keeps come before all others; the
-    device's own answer comes last where the classes are new, since a cloud is to learn them. A setting is
-    useful where it keeps half of what the clean learner has over guessing. The choice is made on
-    one half of the people and test images, and the figures that are stated are those of the other.
+    device's own answer comes last for new classes, since a cloud is to learn them. A setting is useful if it
+    keeps half of the clean learner's gain over guessing. The choice is made on one half of the people and
+    test images, and the figures are those of the other.
 
-    There is none, and the reason is given, where the study has no bound, no secret or no attacks; where the
+    There is none, and the reason is given, if the study has no bound, no secret or no attacks; if the
     secret is the task itself (an adaptive adversary then has at least the task's accuracy, so that no setting
-    is both useful and safe against them); where the clean learner has learned next to nothing; or where no
+    is both useful and safe against them); if the clean learner has learned next to nothing; or if no
     setting is shown to keep the bound. A setting with attacks that did not run is never recommended, nor one
-    that an adversary was not tried on who must be (vocabulary.Attack.needed).
+    without an adversary that must be tried (vocabulary.Attack.needed).
     """
     bound = (study.get("recommend") or {}).get("reidentification_at_most")
     settings = frontier(study, records)
@@ -182,7 +182,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
 
 
 class _Choice:
-    """How settings are ranked. State: none that changes."""
+    """The ranking of settings. State: none that changes."""
 
     def __init__(self, study: Study, records: Sequence[Record], bound: float) -> None:
         self._bound, self._episodic = bound, episodic(study)
@@ -193,16 +193,16 @@ class _Choice:
         self._least = least_useful(study, records)
 
     def ranked(self, settings: Sequence[Setting]) -> list[Setting]:
-        """Those that are useful and shown to keep the bound, the best first."""
+        """The useful settings that are shown to keep the bound, the best first."""
         kept = [each for each in settings if self._is_useful(each) and self._keeps(each)]
-        return sorted(kept, key=self._rank)  # of equal ones the order of the study
+        return sorted(kept, key=self._rank)  # equals in the order of the study
 
     def upper_end(self, setting: Setting) -> float:
         """The upper end of the strongest adversary, with all settings of the study allowed for."""
         return setting.upper_end(ERROR / self._settings)
 
     def shown(self, setting: Setting) -> str:
-        """How it is shown that a setting keeps the bound, in a sentence."""
+        """The sentence that shows that a setting keeps the bound."""
         if (proof := self._proved(setting)) is not None:
             return (
                 f"At most {percent(self._bound)} is accepted; it is proved that nobody names more than "
@@ -215,7 +215,7 @@ class _Choice:
         )
 
     def _of_unlike_people(self, setting: Setting) -> str:
-        """What counting allows where some people are on more test images than others; "" where none are."""
+        """The bound of counting if some people are on more test images than others; "" otherwise."""
         outputs, risk = self._proofs[setting.protection].outputs, setting.risk_on(1)
         probes = next((hits for hits in risk.named.values() if hits.apart), None) if risk else None
         if outputs is None or probes is None:
@@ -237,7 +237,7 @@ class _Choice:
         return few and release_kind(setting.protection) == BITS and "flip=" not in setting.protection
 
     def _after(self, setting: Setting) -> Together | None:
-        """What the study's number of releases tells; None if that was not measured."""
+        """The risk from the study's number of releases; None if it was not measured."""
         curve = self._curves.get(setting.protection)
         return curve.after(self.releases) if curve else None
 
@@ -249,7 +249,7 @@ class _Choice:
         return (point.hits.upper_end(ERROR / self._settings) if point else 1.0) - self._bound
 
     def of_many(self, setting: Setting) -> list[str]:
-        """What many releases of one person tell, and whether that keeps the bound, a sentence each."""
+        """The risk from many releases of one person, and whether that keeps the bound, a sentence each."""
         curve = self._curves.get(setting.protection)
         if curve is None:
             sentences = [_UNKNOWN] if self.releases > 1 else []
@@ -268,7 +268,7 @@ class _Choice:
         return sentences
 
     def needs_its_classes(self, setting: Setting) -> bool:
-        """Whether it is an answer to a task whose classes are new: the device must have been sent them."""
+        """Whether it is an answer to a task with new classes: the device must have been sent them."""
         return self._episodic and release_kind(setting.protection) == ANSWER
 
     def _rank(self, setting: Setting) -> tuple[bool, bool, float, float]:
@@ -286,7 +286,7 @@ class _Choice:
     def _keeps(self, setting: Setting) -> bool:
         """Whether it is shown to keep all bounds.
 
-        A setting is wrongly recommended where one of them does not hold, and that one is then shown to hold
+        A setting is wrongly recommended if one of them does not hold, and that one is then shown to hold
         with its own probability of error: several bounds are no more error than one.
         """
         asked = {inferred.attack for inferred in setting.inferred} == set(self._of_attributes)
@@ -297,7 +297,7 @@ class _Choice:
         return inferred.upper_end(ERROR / self._settings)
 
     def excess(self, setting: Setting) -> float:
-        """How far the upper end is above the bound that is missed the most; 0 or less where all are kept."""
+        """How far the upper end is above the bound that is missed most; 0 or less if all are kept."""
         who = 0.0 if self._proved(setting) else self.upper_end(setting) - self._bound
         return max(
             [
@@ -321,7 +321,7 @@ class _Choice:
         ]
 
     def what_would_show(self, setting: Setting) -> list[str]:
-        """How many people, or which bound, would show that a setting keeps it, in a sentence; or nothing."""
+        """The number of people, or the bound, that would show that a setting keeps it, in a sentence."""
         error, proof = ERROR / self._settings, self._proofs.get(setting.protection)
         hits = [named for risk in setting.risks for named in risk.named.values() if named.apart]
         if self.upper_end(setting) <= self._bound or not hits or not setting.risk:
@@ -348,16 +348,16 @@ class _Choice:
         ]
 
     def _proved(self, setting: Setting, releases: int = 1) -> proved.Naming | None:
-        """What proves that nobody is named more often than accepted, among as many people as there are.
+        """The proof that nobody is named more often than accepted, among as many people as there are.
 
-        Of several releases that is by the number of their sequences, with nothing assumed of them. The people
-        are all on test images: adversaries can look only for whom two photographs show.
+        For several releases it counts their sequences, and assumes nothing about them. The people are all
+        on test images: adversaries can look only for people with two photographs.
         """
         proof = self._proofs.get(setting.protection)
         if proof is None or setting.risk is None:
             return None
         people = max(setting.risk.identities, proof.people or 0)
-        # What is proved is rounded up: 4 answers among 40 people are 10% and a little.
+        # Proved shares are rounded up: 4 answers among 40 people are 10% and a little.
         most = self._bound * (1 + 1e-9)
         if releases > 1:
             few = proof.outputs is not None and proof.outputs**releases <= most * people
@@ -367,14 +367,14 @@ class _Choice:
 
 
 def least_useful(study: Study, records: Sequence[Record]) -> float:
-    """The accuracy from which a setting is useful: half way from guessing to the clean learner."""
+    """The accuracy from which a setting is useful: halfway from guessing to the clean learner."""
     clean = accuracies(study, records).get(("none", clean_learner(study)))
     chance = guessing(study, records) or 0.0
     return chance if clean is None else chance + _USEFUL * (clean.value - chance)
 
 
 def nothing_to_keep(study: Study, records: Sequence[Record]) -> list[str]:
-    """That clear images tell next to nothing of the target, and what would help; empty where they do."""
+    """That clear images show next to nothing of the target, and remedies; empty if they show enough."""
     clean = accuracies(study, records).get(("none", clean_learner(study)))
     chance = guessing(study, records)
     if clean is None or chance is None:
@@ -411,7 +411,7 @@ def _nearest(
 def _no_recommendation(
     study: Study, records: Sequence[Record], settings: Sequence[Setting], bound: float | None
 ) -> list[str]:
-    """Why there is none: a headline, and details; empty where there is one."""
+    """Why there is none: a headline, and details; empty if there is one."""
     if reason := nothing_to_keep(study, records):
         return reason
     sensitive = study["task"].get("sensitive")
@@ -471,7 +471,7 @@ def _capital(words: str) -> str:
 
 
 def _known(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings of which all is known that they are judged by."""
+    """The settings with all figures that judge them."""
     return [each for each in settings if each.complete and each.accuracy and each.risk and not each.untried]
 
 
@@ -493,7 +493,7 @@ def _not_considered(settings: Sequence[Setting]) -> list[str]:
 
 
 def _nothing_learned(study: Study, records: Sequence[Record], settings: Sequence[Setting]) -> list[str]:
-    """Settings whose best learner is no better than guessing, in a sentence; empty where there are none.
+    """Settings whose best learner is no better than guessing, in a sentence; empty if there are none.
 
     A code or a classifier whose training never got anywhere looks as safe as one that hides everything.
     """
@@ -521,16 +521,16 @@ def _risk_in_words(risk: Risk) -> str:
 
 
 _UNKNOWN = "What many releases of one person tell is not known: fewer than four people have two pictures."
-SAID = (1, 10, 100)  # releases whose figures are said
+SAID = (1, 10, 100)  # releases whose figures are printed
 
 
 def releases_of(study: Study) -> int:
-    """From how many releases of one person a recommendation of the study keeps its bound."""
+    """The number of releases of one person at which a recommendation of the study keeps its bound."""
     return int((study.get("recommend") or {}).get("releases", 1))
 
 
 def curve_in_words(curve: Curve, releases: int) -> str:
-    """How naming grows with the number of releases, and why it is not known for more."""
+    """How naming grows with the number of releases, and why larger numbers are unknown."""
     said = [point for point in curve.points if point.releases in (*SAID, releases)]
     *first, last = [f"{percent(point.named.value)} from {point.releases}" for point in said]
     end = said[-1]
@@ -557,7 +557,7 @@ def _ends(estimate: Estimate) -> str:
 
 
 def proved_in_words(proof: proved.Result | None) -> str:
-    """What is proved of a release, and at which number of people nothing is, in a sentence."""
+    """The proof for a release, and the number of people at which there is none, in a sentence."""
     if proof is None:
         return "What is proved of it is not recorded."
     statements = []

@@ -1,4 +1,4 @@
-"""How to use what a study recommends, or what comes nearest: its files, and the commands that take them."""
+"""How to use a study's recommendation, or the nearest setting: its files, and the commands that take them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from sfumato.study.lab.models import keep_recommended
 from sfumato.study.records import Record
 from sfumato.study.specs import recipe_of
 
-_SERVED = ("code", "feature")  # whose artefact is all that a service needs
+_SERVED = ("code", "feature")  # a service needs only their artefact
 
 
 def next_commands(
@@ -21,7 +21,7 @@ def next_commands(
     *,
     artefacts: Path | None = None,
 ) -> list[str]:
-    """The commands that use what a study recommends, or what comes nearest; see `commands`."""
+    """The commands for a study's recommendation, or for the nearest setting; see `commands`."""
     setting = advice.setting or advice.nearest
     reason = "" if advice.setting else advice.headline.removeprefix("no recommendation: ")
     if setting is None:
@@ -41,17 +41,17 @@ def commands(
     reason: str = "",
     table: bool = False,
 ) -> list[str]:
-    """A line for the device, one for the cloud and one for queries; fewer where the files are gone.
+    """A line for the device, one for the cloud and one for queries; fewer if the files are gone.
 
-    The few-shot model of the setting, where there is one, is copied; see models.keep_recommended. Each line
-    of a setting that is not recommended says so, in words that a shell takes for a comment.
+    It copies the few-shot model of the setting, if there is one; see models.keep_recommended. Each line
+    of a setting that is not recommended says so, in a shell comment.
 
     Args:
         directory: of the run.
-        study, records: what was loaded of it.
+        study, records: loaded from it.
         setting: the recommended one, or the nearest.
         reason: why it is not recommended; "" if it is.
-        artefacts: the folder of trained protections, where it is not that of the run.
+        artefacts: the folder of trained protections, if it is not that of the run.
         table: whether an answer table can be made of its codes.
     """
     spec, (_, height, width) = setting.protection, study["data"]["shape"]
@@ -87,8 +87,8 @@ def codes(
 
     Args:
         directory: of the run.
-        study, records: what was loaded of it.
-        artefacts: the folder of trained protections, where it is not that of the run.
+        study, records: loaded from it.
+        artefacts: the folder of trained protections, if it is not that of the run.
     """
     folder = directory / "models" if artefacts is None else Path(artefacts)
     trained_of = [(recipe_of(spec), proof) for spec, proof in proofs(study, records).items()]
@@ -100,9 +100,9 @@ def codes(
 
 
 def measured(artefact: Path) -> list[str]:
-    """What the study found out about a protection that it trained, a sentence each.
+    """The study's results on a protection that it trained, a sentence each.
 
-    Nothing for an artefact that does not lie among the models of a run, and for one of another kind.
+    Nothing for an artefact outside the models of a run, or of another kind.
 
     Args:
         artefact: the file, as RUN/models/code-....safetensors.

@@ -1,1 +1,1 @@
-"""What the cells of a study share: its data, its releases, its networks and its adversaries."""
+"""The parts that the cells of a study share: its data, its releases, its networks and its adversaries."""

@@ -1,4 +1,4 @@
-"""What the adversaries of a study have: people to look for, others to train on, recognisers and restorers."""
+"""The means of a study's adversaries: people to look for, others to train on, recognisers and restorers."""
 
 import copy
 import hashlib
@@ -30,11 +30,11 @@ from sfumato.study.lab.streams import OTHERS, RESTORED
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 _VERSION = 3  # raised when the same adversary would find more or less, as models.RESULTS for all
-_FRAMING = 300  # photographs that tell where faces usually lie
+_FRAMING = 300  # photographs that show the usual place of faces
 
 
 class Releasing(Protocol):
-    """What they get from a lab: releases as the devices make them, and its networks."""
+    """Their view of a lab: releases as the devices make them, and its networks."""
 
     @property
     def models(self) -> Models:
@@ -42,28 +42,28 @@ class Releasing(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """What is told of a training under way."""
+        """The listener of a training under way."""
 
     def released(self, cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Any:
-        """What the protection of a cell makes of (N, C, H, W) uint8 images."""
+        """The release by a cell's protection of (N, C, H, W) uint8 images."""
 
     def made_of(self, specs: Iterable[str]) -> dict[str, Any]:
-        """What belongs into a digest beside these specs."""
+        """The part of a digest that depends on more than the text of these specs."""
 
 
 class Adversaries:
-    """All who are after the sensitive label of one study. State: what they have trained so far."""
+    """All who are after the sensitive label of one study. State: their trained networks so far."""
 
     def __init__(self, config: StudyConfig, data: LabelledImages, lab: Releasing) -> None:
-        """Those of a study, of its data, and of the lab that releases."""
+        """The adversaries of a study, on its data, with the lab that releases."""
         self._config = config
         self._data = data
         self._lab = lab
 
     def check(self) -> None:
-        """Raise DataError where there is nobody to look for, or nobody to train on."""
+        """Raises DataError if there is nobody to look for, or nobody to train on."""
         self._data.label(self.sensitive)
-        self.others  # noqa: B018 - raises where there is nobody
+        self.others  # noqa: B018 - raises if there is nobody
         self.dealt(0)
         if self._faces and self._data.images.shape[1] != 3:
             raise DataError(
@@ -72,7 +72,7 @@ class Adversaries:
             )
 
     def settings(self, adversary: reidentify.AdversaryConfig) -> dict[str, Any]:
-        """What decides an adversary: their settings, and what is in the files that they name."""
+        """The digest's part for an adversary: their settings, and the content of the files they name."""
         settings = changed(adversary)
         for name in ("weights", "detector"):
             if name in settings:
@@ -84,28 +84,28 @@ class Adversaries:
         return {"sensitive": self.sensitive, "adversary": settings, "version": _VERSION}
 
     def undoing(self, spec: str) -> dict[str, Any]:
-        """All of the study that decides the network by which they undo a protection, beside spec and seed."""
+        """The settings of the study that decide the network with which they undo a protection."""
         settings: dict[str, Any] = {"sensitive": self.sensitive, "adversaries": _VERSION}
         if release_kind(spec) in IMAGES:
             return settings | {"restoration": changed(self._config.restoration)}
         return settings | {"inversion": changed(self._config.inversion)}
 
     def recogniser(self) -> dict[str, Any]:
-        """All of the study that decides their recogniser of clean photographs."""
+        """The settings of the study that decide their recogniser of clean photographs."""
         return self.settings(replace(self._config.adversary, adaptive_steps=0))
 
     # People
 
     @property
     def sensitive(self) -> str:
-        """The label that they are after. Raises ConfigError where there is none."""
+        """The label that they are after. Raises ConfigError if there is none."""
         if self._config.task.sensitive is None:
             raise ConfigError("attacks need task.sensitive: name the label that must stay hidden")
         return self._config.task.sensitive
 
     @cached_property
     def people(self) -> LabelledImages:
-        """Those to look for: the test images, and the distractors where the data names some."""
+        """The people to look for: the test images, and the distractors if the data has any."""
         return self._of_splits("test", "distractors")
 
     @cached_property
@@ -138,12 +138,12 @@ class Adversaries:
         return codes
 
     def dealt(self, seed: int) -> tuple[Tensor, Tensor]:
-        """Rows of `people` that are known, and that are to be named."""
+        """Rows of `people` that are known, and rows to name."""
         adversary = self._config.adversary
         codes = self.people.label(self.sensitive).codes
         return reidentify.split_gallery(codes, gallery=adversary.gallery, probes=adversary.probes, seed=seed)
 
-    # What they undo
+    # Undoing protections
 
     def undone(self, cell: Cell, released: Any) -> Tensor:
         """From a release to (N, C, H, W) uint8 images, as well as `undoer` can."""
@@ -212,14 +212,14 @@ class Adversaries:
         return self._lab.models.once("inverter", settings, make, read)
 
     def _of(self, cell: Cell) -> dict[str, Any]:
-        """What decides a network that undoes the protection of a cell."""
+        """The settings that decide a network that undoes the protection of a cell."""
         made_of = self._lab.made_of([cell.protection])
         return {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection), **made_of}
 
     # Recognisers
 
     def static(self, seed: int) -> reidentify.Recogniser:
-        """The recogniser of one who knows clean photographs only."""
+        """The recogniser of an adversary who knows clean photographs only."""
         config = self._config.adversary
         if not config.steps:
             return reidentify.Recogniser(self._network())
@@ -241,9 +241,9 @@ class Adversaries:
         return self._lab.models.once("recogniser", settings, make, read)
 
     def adaptive(self, cell: Cell, shown: Callable[[Tensor, int, int], Tensor]) -> reidentify.Recogniser:
-        """The static recogniser, trained further on photographs that are shown to it as the probes are.
+        """The static recogniser, trained further on photographs that look to it as the probes do.
 
-        They are their own, so that they know from the clean ones where the faces are.
+        They are their own, so that they know the place of the faces from the clean ones.
         """
         start, config = self.static(cell.seed), self._config.adversary
         further = replace(config, steps=config.adaptive_steps)
@@ -281,12 +281,12 @@ class Adversaries:
     def face_similarity(
         self, originals: LabelledImages, others: Tensor, seed: int
     ) -> tuple[float, float | None]:
-        """How alike faces are on originals and on what was made of them, as they know faces: mean cosines.
+        """How alike faces are on originals and on `others`, by the adversaries' recogniser: mean cosines.
 
-        Both are cut where the face is on the ORIGINAL: a detector that misses it is not a protection.
+        Both are cut at the face of the ORIGINAL: a detector that misses it is not a protection.
 
         Returns:
-            of each original and its counterpart; and, to compare with, of originals of two people (None where
+            of each original and its counterpart; and, for comparison, of originals of two people (None if
             there is one), below which there is little to hide.
         """
         landmarks, recogniser = self._landmarks(originals.images), self.static(seed)
@@ -302,15 +302,15 @@ class Adversaries:
         )
 
     def faces_on(self, images: Tensor) -> Any:
-        """Where a detector finds the faces on images; None where the recogniser needs none."""
+        """The places of the faces on images; None if the recogniser needs none."""
         return None if self._finder is None else self._finder.find(images)
 
     def landmarks_of_people(self, rows: Tensor) -> Tensor | None:
-        """Where the faces are on clean photographs of those to look for; None where nobody asks."""
+        """The places of the faces on clean photographs of those to look for; None if nothing uses them."""
         return None if self._landmarks_of_all is None else self._landmarks_of_all[rows]
 
     def cut(self, images: Tensor, landmarks: Tensor | None) -> Tensor:
-        """What the recogniser is shown: whole images, or the faces at those landmarks."""
+        """The input of the recogniser: whole images, or the faces at those landmarks."""
         if landmarks is None:
             return images
         return align(images, landmarks, FACE_NETWORKS[self._config.adversary.recogniser][1])
@@ -326,7 +326,7 @@ class Adversaries:
 
     @cached_property
     def _landmarks_of_all(self) -> Tensor | None:
-        """Of clean photographs, once for all attacks."""
+        """For clean photographs, once for all attacks."""
         return self._landmarks(self.people.images)
 
     @cached_property

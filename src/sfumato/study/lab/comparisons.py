@@ -1,6 +1,6 @@
-"""What an attack made of every probe, kept beside the models of a study: whoever fuses attacks reads it.
+"""An attack's comparisons of every probe, kept with the models of a study for attacks that fuse them.
 
-Whichever cell comes first makes it, that of the attack or that of the fusion.
+The cell that comes first makes them, that of the attack or that of the fusion.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from sfumato.study.vocabulary import ATTACKS
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one attack made of every probe.
+    """The similarities that one attack found for every probe.
 
     Attributes:
         result: see kinds.attack.Result.
@@ -38,7 +38,7 @@ class Comparison:
 
     @classmethod
     def of(cls, result: dict[str, Any], guesses: Sequence[Guesses]) -> "Comparison":
-        """Of all classifiers of an attack, one at least, who name the same people."""
+        """Joins all classifiers of an attack, at least one, which name the same people."""
         similarities = torch.stack([standardise(made.similarities).half() for made in guesses])
         names = tuple(made.classifier for made in guesses)
         return cls(result, names, guesses[0].identities, similarities)

@@ -1,7 +1,7 @@
-"""What the cells of a study share: its data, its releases, its networks and its adversaries.
+"""The parts that the cells of a study share: its data, its releases, its networks and its adversaries.
 
-What several cells need (trained protections, classifiers, the static adversary) is made once and kept beside
-the records, so that stopping loses at most one epoch of training.
+Parts that several cells need (trained protections, classifiers, the static adversary) are made once and kept
+with the records, so that stopping loses at most one epoch of training.
 """
 
 from collections.abc import Iterable
@@ -30,17 +30,17 @@ class Recipe(Untrained, Protocol):
     """A protection that a lab trains."""
 
     def settings(self, config: StudyConfig) -> dict[str, Any]:
-        """All that decides its artefact, beside data and seed."""
+        """The settings that decide its artefact, besides data and seed."""
 
     def check(self, lab: "Lab") -> None:
-        """Raise an error now, if it could not be trained after an hour."""
+        """Raises an error now that would otherwise come after an hour of training."""
 
     def train(self, lab: "Lab", seed: int, path: Path) -> None:
-        """Train it, and write its artefact. Resumes from a checkpoint beside it if there is one."""
+        """Trains it, and writes its artefact. Resumes from a checkpoint next to it if there is one."""
 
 
 class Lab:
-    """The data of one study, and what its cells share. State: the networks and adversaries made so far.
+    """The data of one study, and the parts its cells share. State: the networks and adversaries made so far.
 
     Attributes:
         config: of the study.
@@ -49,8 +49,8 @@ class Lab:
             validation images.
         test: all test images.
         models: the networks.
-        adversaries: who look for people.
-        progress: what is told of a training under way.
+        adversaries: those that look for people.
+        progress: the listener of a training under way.
         recipes: spec -> the protection that is trained for it.
     """
 
@@ -85,14 +85,14 @@ class Lab:
         wanted = torch.tensor([label.names.index(name) for name in task.classes])
         return part.rows(torch.isin(label.codes, wanted).nonzero().flatten())
 
-    # Protections and what they release
+    # Protections and their releases
 
     def protection(self, cell: Cell) -> Any:
         """The protection of a cell; see protection_of."""
         return self.protection_of(cell.protection, cell.seed)
 
     def protection_of(self, spec: str, seed: int) -> Any:
-        """The protection of a spec of the study: what is to be trained for it is trained now, or read.
+        """The protection of a spec of the study; trains it now, or reads it, if it has a recipe.
 
         Raises:
             BusyError: another process is training it.
@@ -109,11 +109,11 @@ class Lab:
         return self.models.artefact(recipe.name, settings, lambda path: recipe.train(self, seed, path))
 
     def released(self, cell: Cell, clean: Tensor, stream: int = MEASURED, number: int = 0) -> Any:
-        """What the protection of a cell makes of (N, C, H, W) uint8 images, the same way each time."""
+        """The release by a cell's protection of (N, C, H, W) uint8 images, the same each time."""
         return self.protection(cell).release(clean, seeded_noise(cell.seed, stream, number))
 
     def guarantee(self, cell: Cell) -> dict[str, Any] | None:
-        """What is proved of a release, as records have it."""
+        """The guarantee of a release, as records have it."""
         guarantee = self.protection(cell).guarantee(tuple(self.test.images.shape[1:]))
         return None if guarantee is None else {"text": str(guarantee), **asdict(guarantee)}
 
@@ -122,24 +122,24 @@ class Lab:
         return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
     def some_of_the_test(self, count: int, seed: int) -> Tensor:
-        """Rows of so many test images."""
+        """Rows of `count` test images."""
         return self.shuffled(len(self.test), seed)[:count]
 
-    # What decides a result, and so its digest
+    # The digest: all that decides a result
 
     def digest(self, cell: Cell, decided: dict[str, Any]) -> str:
-        """Of a cell, with all that its kind says decides its result."""
+        """The digest of a cell, with all that decides its result."""
         shared = {"results": RESULTS, "cell": asdict(cell), "data": self.data.digest}
         shared |= self.made_of(self.config.specs if cell.kind == "transfer" else [cell.protection])
         return digest_of({**shared, **decided})
 
     def training_settings(self) -> dict[str, Any]:
-        """All of the study that decides a few-shot model, beside its protection and seed."""
+        """The settings of the study that decide a few-shot model, besides its protection and seed."""
         task, config = self.config.task, self.config
         return {"target": task.target, "training": changed(config.training), "classes": task.classes}
 
     def made_of(self, specs: Iterable[str]) -> dict[str, Any]:
-        """What belongs into a digest beside these specs: their artefacts, or how they are trained."""
+        """The part of a digest besides these specs: their artefacts, or how they are trained."""
         artefacts, recipes = {}, {}
         for spec in specs:
             if spec in self.recipes:

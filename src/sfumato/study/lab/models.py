@@ -1,4 +1,4 @@
-"""Networks that several cells of a study need: each is made once, and kept beside the records."""
+"""Networks that several cells of a study need: each is made once, and kept with the records."""
 
 import shutil
 from collections.abc import Callable
@@ -17,16 +17,16 @@ _Network = TypeVar("_Network")
 
 
 class Saved(Protocol):
-    """What a training gives."""
+    """The result of a training."""
 
     def save(self, path: Path) -> None:
-        """Write it as an artefact."""
+        """Writes it as an artefact."""
 
 
 def with_checkpoint(train: Callable[[Path], Saved]) -> Callable[[Path], None]:
-    """What `Models.once` makes a network by, with a training that resumes from a checkpoint beside it.
+    """The `make` of `Models.once`, for a training that resumes from a checkpoint next to the network.
 
-    The checkpoint is removed when the network is written: it may hold what must not be published.
+    The checkpoint is removed when the network is written: it may hold unpublishable content.
     """
 
     def make(path: Path) -> None:
@@ -40,10 +40,10 @@ def with_checkpoint(train: Callable[[Path], Saved]) -> Callable[[Path], None]:
 def keep_recommended(
     directory: Path, protection: str, learner: str | None, *, recommended: bool = True
 ) -> Path | None:
-    """Copy the few-shot model that a study recommends, of its first seed, to recommended.safetensors.
+    """Copies the few-shot model that a study recommends, of its first seed, to recommended.safetensors.
 
-    What is not recommended is called so: not-recommended.safetensors. -> None, and no such file, where the
-    study trained none for this protection, as of the learner "clean".
+    Without a recommendation it is called not-recommended.safetensors. None, and no such file, if the study
+    trained none for this protection, as with the learner "clean".
     """
     names = {True: "recommended.safetensors", False: "not-recommended.safetensors"}
     for name in names.values():
@@ -68,7 +68,7 @@ class Models:
     """The networks of one study on one data set. State: folders of artefacts, and those read so far."""
 
     def __init__(self, directory: Path, data: str, *, shared: Path | None = None) -> None:
-        """Keep networks in `directory`, and artefacts of protections in `shared`, for data of that digest."""
+        """Keeps networks in `directory`, protections' artefacts in `shared`, for data of that digest."""
         self._directory = directory
         self._shared = shared or directory
         self._data = data
@@ -84,9 +84,9 @@ class Models:
         """The network of these settings.
 
         Args:
-            kind: what it is, for the name of its file.
-            settings: all that decides it, beside the data.
-            make: writes it to a path; called where no earlier cell or run has written it.
+            kind: its kind, for the name of its file.
+            settings: all that decides it, besides the data.
+            make: writes it to a path; called unless an earlier cell or run has written it.
             read: reads it from there.
 
         Raises:

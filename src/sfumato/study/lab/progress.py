@@ -1,4 +1,4 @@
-"""What a running study tells."""
+"""The progress reports of a running study."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """What a running study tells.
+    """The listeners of a running study.
 
     Attributes:
         cell: called before each cell with its words, and the numbers of cells done and in all.
@@ -21,7 +21,7 @@ class Progress:
 
     @classmethod
     def printed(cls) -> "Progress":
-        """Each cell, and each note, on a line of standard error, for whoever runs a study from Python."""
+        """Prints each cell, and each note, on a line of standard error, for users of Python."""
 
         def cell(words: str, done: int, total: int) -> None:
             print(f"{done}/{total} {words}", file=sys.stderr, flush=True)

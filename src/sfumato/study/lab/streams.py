@@ -13,17 +13,17 @@ from sfumato.images import digest
 from sfumato.protect import parse
 from sfumato.protect.release import KINDS, Encoding, Trained
 
-# Streams of noise, one for every use: of similarity, adversaries, learners, and what a release tells.
+# Streams of noise, one for every use: of similarity, adversaries, learners, and labels.
 MEASURED, GALLERY, PROBES, OTHERS, RESTORED = range(5)
 NUMBERS_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED, CLASSIFIER_TESTED = range(5, 9)
 TELLING, TOLD, MANY = 9, 10, 11
 
 
 class Remembering:
-    """A protection that puts an image through its network once, and knows the result when asked again.
+    """A protection that puts an image through its network once, and remembers the result.
 
-    All classifiers and adversaries of a study look at the same images. What is known is the release; of
-    protections that encode, what was encoded, on which each release has noise of its own. State: that, up to
+    All classifiers and adversaries of a study look at the same images. It remembers the release; for
+    protections that encode, the encoding, on which each release has its own noise. State: that, up to
     `room` bytes of it.
     """
 
@@ -49,7 +49,7 @@ class Remembering:
         return replace(rows[0], **{name: _joined(part) for name, part in parts.items()})
 
     def _remembered(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
-        """What `make` makes of each image, which is asked for those alone that are not known."""
+        """The results of `make` for each image; it calls `make` for unknown images only."""
         keys = [digest(image) for image in images]
         made = {key: self._known[key] for key in keys if key in self._known}
         new = {key: row for row, key in enumerate(keys) if key not in made}
@@ -85,7 +85,7 @@ def _joined(rows: list[Any]) -> Any:
 
 
 class Releases:
-    """The protections of a study. State: the last one, with what it has read and released.
+    """The protections of a study. State: the last one, with its network and releases.
 
     One is enough, since the cells of a setting follow each other. Its artefact must not change meanwhile.
     """
@@ -94,7 +94,7 @@ class Releases:
         self._last: tuple[str, Any] | None = None
 
     def protection(self, spec: str) -> Any:
-        """The protection that a spec names; the network of what was trained sees each image once."""
+        """The protection that a spec names; a trained network sees each image once."""
         if self._last is None or self._last[0] != spec:
             protection: Any = parse(spec, takes=KINDS)
             costly, encodes = isinstance(protection, Trained), isinstance(protection, Encoding)

@@ -1,1 +1,1 @@
-"""What a study is made of: kinds of cells, attacks, learners, and protections that it trains."""
+"""The parts of a study: kinds of cells, attacks, learners, and protections that it trains."""

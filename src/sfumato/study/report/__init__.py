@@ -1,7 +1,7 @@
 """The report of a study: one HTML file that needs nothing else, and its tables as CSV.
 
 A pure function of study.json and the records: no clock and no chance, so that the same run gives the same
-bytes. Nothing in the page asks a network for anything; it holds its style, its charts and its pictures.
+bytes. The page makes no request to a network; it holds its style, its charts and its pictures.
 """
 
 from sfumato.study.choose.reading import load

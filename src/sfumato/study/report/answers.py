@@ -1,4 +1,4 @@
-"""What somebody who decides asks of a study, answered in plain words: the first screen of a report."""
+"""The questions of a decision maker, answered in plain words: the first screen of a report."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +27,7 @@ class Answer:
 
     Attributes:
         question: in a few words.
-        figure: what answers it at a glance; "" for nothing.
+        figure: the answer at a glance; "" for none.
         sentences: the answer; the first may begin with the figure.
     """
 
@@ -37,7 +37,7 @@ class Answer:
 
 
 def answers(study: Study, records: Sequence[Record], advice: Recommendation) -> list[Answer]:
-    """The questions in the order in which they are asked; fewer where nothing is recommended."""
+    """The questions, in reading order; fewer without a recommendation."""
     if advice.setting is None:
         return [Answer("What to use", "", (_why(advice), *advice.reasons))]
     return [
@@ -79,12 +79,12 @@ def _counted_over_all(advice: Recommendation) -> tuple[str, ...]:
 
 
 def as_json(study: Study, records: Sequence[Record]) -> dict[str, Any]:
-    """What a report says of a study, fit for JSON.
+    """The content of a report, fit for JSON.
 
     Returns:
-        study: its name. recommended: the spec, or None. answers: of the first screen. settings: of each
+        study: its name. recommended: the spec, or None. answers: of the first screen. settings: for each
         protection its best learner and strongest adversary, shares from 0 to 1 with the ends of their
-        intervals, and what is proved. missing: cells that no record is of.
+        intervals, and the proof. missing: cells without a record.
     """
     advice, proved = recommend(study, records), proofs(study, records)
     return {
@@ -121,7 +121,7 @@ def _share(estimate: Estimate | None) -> dict[str, float] | None:
 
 
 def what_leaves(spec: str) -> tuple[str, ...]:
-    """What leaves of an image, for somebody who knows no spec, and that there is a network to do it."""
+    """The release of an image, in words that need no spec, and that a network makes it."""
     words = words_of(spec.partition(":")[0])
     if not words.leaves:
         return ()

@@ -1,4 +1,4 @@
-"""Records without the images that they hold: original ones, and what was made of them."""
+"""Records without their images: neither original ones nor derived ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from sfumato.study.records import Record
 
-# Kind of a record -> its result where there are no pictures.
+# Kind of a record -> its result without pictures.
 _BARE: dict[str, dict[str, Any]] = {
     "examples": {"examples": ()},
     "pictures": {"original": [], "released": [], "denoised": None, "restored": None},

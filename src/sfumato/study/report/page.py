@@ -35,12 +35,12 @@ from sfumato.study.vocabulary import ATTACKS
 
 
 def write(directory: str | os.PathLike[str], *, pictures: bool = True) -> Path:
-    """Write report.html and tables/*.csv of a run, each whole or not at all.
+    """Writes report.html and tables/*.csv of a run, each whole or not at all.
 
-    A table that an earlier report wrote and that has no rows now is removed.
+    It removes a table of an earlier report that has no rows now.
 
     Args:
-        directory: of the run; or its file of rows, beside which a folder of that name gets the report.
+        directory: of the run; or its file of rows, next to which a folder of that name gets the report.
         pictures: whether the page shows images, original ones among them; the records keep them.
 
     Returns:
@@ -65,9 +65,9 @@ def write(directory: str | os.PathLike[str], *, pictures: bool = True) -> Path:
 
 
 def render(study: Study, records: Sequence[Record], *, summary: bool = False, pictures: bool = True) -> str:
-    """The page of a study as text; of a summary what stands above the sections: one page of paper.
+    """The page of a study as text; for a summary the part above the sections: one page of paper.
 
-    Where it shows original images a notice says so; without `pictures` it holds none.
+    If it shows original images a notice says so; without `pictures` it holds none.
     """
     with needs_extra("a report", "study"):
         import jinja2
@@ -114,7 +114,7 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False, pi
 
 
 def _examples(study: Study, records: Sequence[Record], advice: Recommendation) -> Sequence[Any]:
-    """Images and what leaves of them, by the setting that is recommended; none where none is."""
+    """Images and their releases by the recommended setting; none without one."""
     made = {
         record.cell.protection: record.result.examples for record in belonging(study, records, "examples")
     }
@@ -128,7 +128,7 @@ def _many(study: Study, records: Sequence[Record], advice: Recommendation) -> Se
 
 
 def _known_to_all(study: Study, records: Sequence[Record], advice: Recommendation) -> dict[str, Any]:
-    """What every template may show."""
+    """The values that every template may show."""
     return {
         "study": study,
         "task": study["task"],

@@ -15,7 +15,7 @@ _SECONDS = 120
 
 
 def write_pdf(page: str, path: str | os.PathLike[str]) -> Path:
-    """Print an HTML page that needs nothing else; the file appears whole or not at all.
+    """Prints an HTML page that needs no other file; the PDF appears whole or not at all.
 
     Raises:
         ConfigError: no Chromium or Chrome is installed.
@@ -31,7 +31,7 @@ def write_pdf(page: str, path: str | os.PathLike[str]) -> Path:
     with tempfile.TemporaryDirectory() as folder, whole(path) as temporary:
         source, printed = Path(folder) / "page.html", Path(folder) / "page.pdf"
         source.write_text(page, encoding="utf-8")
-        # Its own sandbox does not start for root; the page runs no script and asks no network.
+        # Its own sandbox does not start for root; the page runs no script and makes no request.
         root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         command = [browser, *_FLAGS, *root, f"--user-data-dir={folder}/profile", "--no-pdf-header-footer"]
         try:

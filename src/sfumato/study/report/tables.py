@@ -38,7 +38,7 @@ class Table:
 
 
 def tables(study: Study, records: Sequence[Record]) -> list[Table]:
-    """The frontier, and the records of every kind but pictures and embeddings, as far as they are there."""
+    """The frontier, and the records of every kind but pictures and embeddings, if there are any."""
     return [table for table in all_tables(study, records) if table.rows]
 
 
@@ -58,10 +58,10 @@ class _Source:
     Attributes:
         name, caption: of the table.
         kind: of the records.
-        which: what tells their cells apart, beside protection and seed.
-        columns: what their rows hold, in this order; what they hold beside gets columns after these.
+        which: the keys that distinguish their cells, besides protection and seed.
+        columns: of their rows, in this order; columns for other keys follow.
         parts: makes the rows of one result.
-        recent: columns that records of earlier versions lack: there are none that would be empty.
+        recent: columns that records of earlier versions lack: they are left out if empty.
     """
 
     name: str
@@ -109,7 +109,7 @@ def _sources(study: Study) -> list[_Source]:
 
 
 def _recorded(result: Any) -> Row:
-    """What a record says, without what this version would add."""
+    """The content of a record, without defaults of this version."""
     said: Row = result.model_dump(exclude_unset=True)
     return said
 
@@ -145,7 +145,7 @@ def _promised(result: Any) -> list[Row]:
     return [promise]
 
 
-# What a model that promises something says of it; see learn.meta.
+# The figures of a model that promises something; see learn.meta.
 _PROMISES = (
     *("clipping", "epsilon", "delta", "accountant", "rdp", "gdp_approximation"),
     *("image_epsilon", "unit", "not_covered"),

@@ -1,4 +1,4 @@
-"""All adversaries of a study together: the similarities that they find are fused; see attack.fusion."""
+"""All adversaries of a study together: it fuses the similarities that they find; see attack.fusion."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,12 +22,12 @@ _VERSION = 1  # raised when the same adversaries would find more or less togethe
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the figures of the attack: those of all that it fuses."""
+    """The settings that decide the figures of the attack: those of all that it fuses."""
     return {"fusion": _VERSION, "of": {cell.subject: way.settings(lab, cell) for cell, way in _of(lab, cell)}}
 
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Look for everybody by all attacks together; see attack.Result.
+    """Looks for everybody by all attacks together; see attack.Result.
 
     Raises:
         BusyError: another process is making one of them.
@@ -57,7 +57,7 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def _of(lab: "Lab", cell: Cell) -> Iterator[tuple[Cell, Attack]]:
-    """The cells of the attacks that are fused, and who makes them."""
+    """The cells of the attacks to fuse, with the attacks."""
     for name in attacks_of(lab.config, cell.protection):
         if not ATTACKS[name].fuses:
             which = {**dict(cell.which), "attack": name}

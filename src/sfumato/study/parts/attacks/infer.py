@@ -1,7 +1,7 @@
-"""Attribute inference in a study: whoever knows what releases of some people show, asks it of others.
+"""Attribute inference in a study: an adversary learns it from some people, and infers it for others.
 
-By textbook classifiers of the values that travelled, the best on people who are held out; and, of images, by
-a network that learned the attribute from releases as the study's own classifiers learn the task.
+They use textbook classifiers of the values that travelled, the best on held-out people; and, for images, a
+network that learns the attribute from releases as the study's own classifiers learn the task.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ _HELD_OUT = 256  # photographs of people who choose among classifiers, or say wh
 
 
 def check(lab: "Lab") -> None:
-    """Raise where an attribute of the study cannot be learned, or its bound cannot be kept by anything."""
+    """Raises an error if an attribute of the study cannot be learned, or its bound cannot be kept at all."""
     for label in lab.config.task.attributes:
         codes = lab.test.label(label).codes
         known = lab.adversaries.others.label(label).codes
@@ -49,7 +49,7 @@ def check(lab: "Lab") -> None:
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the figures."""
+    """The settings that decide the figures."""
     config = lab.config
     decided: dict[str, Any] = {"inference": _VERSION, "sensitive": config.task.sensitive}
     if release_kind(cell.protection) in IMAGES:
@@ -58,7 +58,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Infer the attribute of a cell on all test images; see kinds.inference.Result."""
+    """Infers the attribute of a cell on all test images; see kinds.inference.Result."""
     label = cell.subject
     codes, who = lab.test.label(label).codes, lab.test.label(lab.adversaries.sensitive).codes
     others = lab.adversaries.others

@@ -1,4 +1,4 @@
-"""Feature inversion in a study: the image behind released numbers, as a decoder of the adversary draws it."""
+"""Feature inversion in a study: an adversary's decoder draws the image behind released numbers."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides what is rebuilt, beside cell, data and artefacts."""
+    """The settings that decide the rebuilt images, besides cell, data and artefacts."""
     return lab.adversaries.undoing(cell.protection)
 
 
 def rebuild(lab: "Lab", cell: Cell, clean: Tensor) -> Tensor:
-    """What the adversary draws of the releases of (N, C, H, W) uint8 images; of the same shape."""
+    """The images drawn from the releases of (N, C, H, W) uint8 images; of the same shape."""
     return lab.adversaries.undone(cell, lab.released(cell, clean))
 
 

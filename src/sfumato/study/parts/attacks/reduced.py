@@ -7,13 +7,13 @@ _COMPONENTS = 100  # numbers that a release is reduced to
 
 
 class Reduced:
-    """Principal components of vectors. State: those of the vectors that it was made of."""
+    """Principal components of vectors. State: those of the vectors it was made from."""
 
     def __init__(self, vectors: Tensor) -> None:
         from sklearn.decomposition import PCA
 
         self._pca = None
-        # Numbers that are few stay as they are; of those that never change nothing can be learned.
+        # A few numbers stay as they are; from constant ones nothing can be learned.
         if vectors.shape[1] > _COMPONENTS < len(vectors) and vectors.std(0).any():
             pca = PCA(_COMPONENTS, svd_solver="randomized", random_state=0)
             self._pca = pca.fit(vectors.double().numpy())

@@ -1,4 +1,4 @@
-"""Re-identification in a study: whom adversaries know, what they see, and how often they are right."""
+"""Re-identification in a study: the people adversaries know, their view, and their success."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -24,7 +24,7 @@ _TRAINED_FURTHER = ", trained further"
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the figures of an attack."""
+    """The settings that decide the figures of an attack."""
     kind = ATTACKS[cell.subject]
     decided = lab.adversaries.settings(lab.config.adversary)
     if kind.view == "restored":
@@ -35,12 +35,12 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Look for everybody on releases, and say how often that works."""
+    """Looks for everybody on releases, and counts the successes."""
     return compared(lab, cell).result
 
 
 def compared(lab: "Lab", cell: Cell) -> Comparison:
-    """What they make of every probe."""
+    """The similarities for every probe."""
     return comparisons.kept(lab, cell, settings(lab, cell), _compare)
 
 
@@ -52,7 +52,7 @@ def _compare(lab: "Lab", cell: Cell) -> Comparison:
 
 
 def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> Comparison:
-    """Compare the numbers that releases hold, or that somebody makes of them, with those of known people.
+    """Compares the numbers of releases, or numbers made from them, with those of known people.
 
     Args:
         lab: of the study.
@@ -77,7 +77,7 @@ def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> Compari
 
 
 def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
-    """Compare what a recogniser makes of images that are seen."""
+    """Compares a recogniser's embeddings of the images they see."""
     adversaries, config = lab.adversaries, lab.config.adversary
     shown = _Shown(lab, cell, kind)
     gallery, rows = adversaries.dealt(cell.seed)
@@ -97,7 +97,7 @@ def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
     faces = adversaries.faces_on(asked)
     known = adversaries.cut(known, landmarks)
     asked = adversaries.cut(asked, None if faces is None else faces.landmarks)
-    # Further training may spoil what a recogniser knew: an adversary keeps the better one.
+    # Further training may spoil a recogniser: an adversary keeps the better one.
     recognisers = {"": adversaries.static(cell.seed)}
     if kind.adaptive and config.adaptive_steps:
         recognisers[_TRAINED_FURTHER] = adversaries.adaptive(cell, shown)
@@ -119,7 +119,7 @@ def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
 def _trained(
     lab: "Lab", cell: Cell, kind: AttackWords, recognisers: dict[str, reidentify.Recogniser]
 ) -> list[dict[str, Any]]:
-    """The networks of an attack that were trained; see kinds.attack.Trained."""
+    """The trained networks of an attack; see kinds.attack.Trained."""
     networks = {f"recogniser{words}": recogniser.trained for words, recogniser in recognisers.items()}
     if kind.view == "restored":
         networks["restorer"] = lab.adversaries.undoer(cell).trained
@@ -143,7 +143,7 @@ class _Shown:
         self._before: dict[int, Tensor] = {}
 
     def __call__(self, images: Tensor, stream: int, number: int = 0) -> Tensor:
-        """What is seen of the images of a stream, which are the same each time."""
+        """The view of the images of a stream, the same each time."""
         if self.noisy or stream not in self._before:
             release = self._lab.released(self._cell, images, stream, number)
             self._before[stream] = seen(self._lab, self._cell, release, self._view)

@@ -1,4 +1,4 @@
-"""What an attack is recorded as: how often each classifier names people; see kinds.attack for the results."""
+"""The recorded figures of an attack: how often each classifier names people; see kinds.attack."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from torch import Tensor
 from sfumato.assess import recognition
 from sfumato.attack.reidentify import Guesses
 
-_PAIRS = 20_000_000  # at most so many pairs are verified: more would need gigabytes
+_PAIRS = 20_000_000  # at most this many pairs are verified: more would need gigabytes
 
 
 def score(guesses: Guesses, truth: Tensor) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def score(guesses: Guesses, truth: Tensor) -> dict[str, Any]:
 
 
 def hits(right: Tensor, who: Tensor) -> list[float]:
-    """How many of each person are named rightly; of `right` that are shares, their sums. -> (P,).
+    """How many of each person are named correctly; of `right` that are shares, their sums. -> (P,).
 
     Args:
         right: (m,) bool, or shares.
@@ -33,7 +33,7 @@ def hits(right: Tensor, who: Tensor) -> list[float]:
 
 
 def verified(compare: Callable[[Tensor], Tensor], names: Tensor, truth: Tensor) -> dict[str, float]:
-    """How well it is told whether one photograph of the gallery and one probe show the same person.
+    """How well they tell whether a gallery photograph and a probe show the same person.
 
     Args:
         compare: (k,) rows of probes -> (k, n) similarities to the photographs of the gallery.

@@ -1,7 +1,7 @@
 """Adversaries on the values that travelled: cells, pixels and shapes, numbers, bits or the answer.
 
-They know the protection, as the adaptive adversary does, and have no network: they learn from releases of the
-training people what tells people apart, and compare the probes with releases of the gallery.
+They know the protection, as the adaptive adversary does, and have no network: they learn the differences
+between people from releases of the training people, and compare the probes with releases of the gallery.
 """
 
 from collections.abc import Callable
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
 
 _VERSION = 2  # raised when the same adversaries would find more or less
-_NUMBERS = 2048  # of an image at most: of larger ones means over squares, which named no fewer people
-_SQUARE = 4  # whose means are looked at as well, where noise falls on every pixel
-_LEARNED = 20_000  # releases at most that are learned from
+_NUMBERS = 2048  # of an image at most: larger ones as means over squares, which named no fewer people
+_SQUARE = 4  # its means are read as well, for noise on every pixel
+_LEARNED = 20_000  # releases at most to learn from
 _REDRAWN = 8  # releases of each photograph that a table counts
 
 _Reading = Callable[[Any], Tensor]  # a release -> (N, D) numbers
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the figures of the attack."""
+    """The settings that decide the figures of the attack."""
     adversary = lab.config.adversary
     return {
         "sensitive": lab.adversaries.sensitive,
@@ -46,12 +46,12 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Look for everybody on releases, and say how often that works; see attack.Result."""
+    """Looks for everybody on releases, and counts the successes; see attack.Result."""
     return compared(lab, cell).result
 
 
 def compared(lab: "Lab", cell: Cell) -> Comparison:
-    """What they make of every probe."""
+    """The similarities for every probe."""
     return comparisons.kept(lab, cell, settings(lab, cell), _compare)
 
 
@@ -76,7 +76,7 @@ def _compare(lab: "Lab", cell: Cell) -> Comparison:
             for photographs, stream, releases in ((gallery, GALLERY, known), (rows, PROBES, asked))
         ]
         table = _table([*known, *more[0]], names, [*asked, *more[1]], truth)
-        # It takes the place of the one that counts a gallery's few copies.
+        # It replaces the one that counts a gallery's few copies.
         kept = [number for number, made in enumerate(guesses) if made.classifier != "table"]
         scores = [*(scores[number] for number in kept), _exact(table, truth)]
         exact = reidentify.Guesses("table", table.people, table.log_posteriors[0])
@@ -92,7 +92,7 @@ def _compare(lab: "Lab", cell: Cell) -> Comparison:
 def _verified(
     known: Tensor, names: Tensor, asked: Tensor, truth: Tensor, model: plda.PLDA | None
 ) -> dict[str, Any]:
-    """How pairs of photographs are verified, by PLDA; nothing if nothing could be learned.
+    """The verification of pairs of photographs, by PLDA; nothing if nothing could be learned.
 
     Args:
         known: (R, n, D) values of the gallery.
@@ -110,7 +110,7 @@ def _verified(
 def _released(
     lab: "Lab", cell: Cell, images: Tensor, stream: int, copies: int, *, first: int = 0
 ) -> list[Any]:
-    """So many releases of the images, as the other adversaries have them; without noise all are one.
+    """The given number of releases of the images, as for the other adversaries; without noise all are one.
 
     Those before the number `first` are known already.
     """
@@ -119,10 +119,10 @@ def _released(
 
 
 def release_others(lab: "Lab", cell: Cell, *, most: int, copies: int) -> tuple[list[Any], Tensor]:
-    """Releases of the training people, and who they are; of some of the people if there are too many.
+    """Releases of the training people, and their codes; of some of the people if there are too many.
 
     Args:
-        lab, cell: what is released, and how.
+        lab, cell: the images and the protection.
         most: releases in all.
         copies: releases of each photograph, if they differ.
     """
@@ -139,9 +139,9 @@ def release_others(lab: "Lab", cell: Cell, *, most: int, copies: int) -> tuple[l
 def _learner(
     released: list[Any], others: Tensor, ways: dict[str, _Reading]
 ) -> tuple[str, _Reading, plda.PLDA | None]:
-    """The way to read a release by which most people are named who were held out: its words, it, its model.
+    """The reading of a release that names the most held-out people: its words, it, its model.
 
-    The first, and no model, where nothing can be learned.
+    The first, and no model, if nothing can be learned.
     """
     models = {}
     for words, reading in ways.items():
@@ -154,9 +154,9 @@ def _learner(
 
 
 def readings(lab: "Lab", cell: Cell, released: Any) -> dict[str, _Reading]:
-    """The ways to read a release as numbers: what a classifier's name says of it, and the way.
+    """The ways to read a release as numbers: their part of a classifier's name, and the way.
 
-    Noise on every pixel is read as means over squares as well, in which most of it is gone.
+    Noise on every pixel is read as means over squares as well, which remove most of it.
     """
     if release_kind(cell.protection) not in IMAGES:
         return {"": lambda released: released.vectors()}
@@ -169,7 +169,7 @@ def readings(lab: "Lab", cell: Cell, released: Any) -> dict[str, _Reading]:
 
 
 def _planes(released: Any) -> Tensor:
-    """(N, C, h, w) float32 values from 0 to 1; of a mask, a channel more that says what is shown."""
+    """(N, C, h, w) float32 values from 0 to 1; for a mask, another channel that marks shown pixels."""
     values: Tensor = released.values.float() / 255
     return values if released.shown is None else torch.cat([values, released.shown.float()], 1)
 

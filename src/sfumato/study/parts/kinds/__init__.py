@@ -1,6 +1,6 @@
 """The kinds of cells of a study, a module each, see protocol.Kind; the cells of a study, and their results.
 
-None needs PyTorch before something is measured.
+None needs PyTorch before it measures something.
 """
 
 from collections import defaultdict
@@ -57,7 +57,7 @@ ALL: dict[str, Kind] = {**KINDS, **ACROSS}
 
 
 def cells(config: "StudyConfig") -> list[Cell]:
-    """Every cell of a study, in an order in which what a cell needs has come before."""
+    """Every cell of a study, each after the cells that it needs."""
     return [
         cell
         for kinds in (KINDS, ACROSS)
@@ -69,7 +69,7 @@ def cells(config: "StudyConfig") -> list[Cell]:
 
 
 def left_out(config: "StudyConfig") -> list[str]:
-    """What a study names and does not measure, a sentence each: combinations that make no sense."""
+    """The impossible combinations that a study names and does not measure, a sentence each."""
     specs: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for spec in config.specs:
         for kind in KINDS.values():
@@ -83,12 +83,12 @@ def left_out(config: "StudyConfig") -> list[str]:
 
 
 def digest(lab: "Lab", cell: Cell) -> str:
-    """Of all that decides the result of a cell; the name of its record."""
+    """The digest of all that decides the result of a cell; the name of its record."""
     return lab.digest(cell, ALL[cell.kind].settings(lab, cell))
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """The result of a cell. Raises BusyError where another process is making what it needs."""
+    """The result of a cell. Raises BusyError if another process is making one of its parts."""
     from sfumato.networks.encoders import embedding_cache
 
     with embedding_cache.store():

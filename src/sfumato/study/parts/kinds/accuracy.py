@@ -1,4 +1,4 @@
-"""How often a learner names the target rightly from releases."""
+"""How often a learner names the target correctly from releases."""
 
 from typing import TYPE_CHECKING
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Promise(Model):
-    """What a meta-learned model promises to the images that it was trained on; see learn.meta.
+    """The promise of a meta-learned model to its training images; see learn.meta.
 
     Attributes:
-        promise: in words. Where nothing is promised the others are None.
+        promise: in words. Without a promise the others are None.
         clipping: the policy.
-        epsilon, delta: of `unit`; ε is None where the policy is not covered, and
-            `epsilon_if_the_norm_were_public` then what it would be.
+        epsilon, delta: of `unit`; ε is None if the policy is not covered, and
+            `epsilon_if_the_norm_were_public` then is its hypothetical value.
         rdp, gdp_approximation: by the other accountants.
-        image_epsilon: of an image that is in several tasks; None where no bound is known.
-        unit, not_covered: what ε is the price of, and what it does not cover.
+        image_epsilon: of an image that is in several tasks; None if no bound is known.
+        unit, not_covered: the unit whose price ε is, and the exceptions.
     """
 
     promise: str
@@ -55,11 +55,11 @@ class Half(Model):
 
 
 class Served(Model):
-    """What a service answers of test images, with the training images enrolled.
+    """A service's answers on test images, with the training images enrolled.
 
     Attributes:
-        accuracy, low, high: the share that it names rightly, with its 95% interval.
-        accepted_right: the share that it does not answer by "none of these" besides; None where it refuses
+        accuracy, low, high: the share it names correctly, with its 95% interval.
+        accepted_right: the share that it names correctly without "none of these"; None if it refuses
             nothing.
     """
 
@@ -73,17 +73,17 @@ class Result(Model):
     """An accuracy with its interval: over episodes, or over test images.
 
     Attributes:
-        accuracy: the share that is named rightly.
-        half_width, episodes: half of its 95% interval over so many episodes; of learners of new classes.
-        low, high, images, chance: its 95% interval over so many test images, and how often it is right to
-            name the commonest class; of learners that know the classes.
-        accepted_right: the share of queries that a service names rightly and does not answer by "none of
-            these", with half of its interval; of few-shot learners and codes that refuse.
-        served: what a service answers where classes are known beforehand: see Served; of bits and numbers.
+        accuracy: the share named correctly.
+        half_width, episodes: half of its 95% interval over this many episodes; for learners of new classes.
+        low, high, images, chance: its 95% interval over this many test images, and the share of the
+            commonest class; for learners that know the classes.
+        accepted_right: the share of queries that a service names correctly without "none of these", with
+            half of its interval; for few-shot learners and codes that refuse.
+        served: a service's answers if classes are known beforehand: see Served; for bits and numbers.
         halves: the same on two halves of the test images; none in records of earlier versions.
-        privacy: what a model promises to the images that it was trained on.
+        privacy: the promise of a model to its training images.
         operations: multiply-adds of a query.
-        curve: the validation accuracy after each epoch of training, of few-shot learners.
+        curve: the validation accuracy after each epoch of training, for few-shot learners.
     """
 
     accuracy: float
@@ -114,12 +114,12 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each learner."""
+    """One for each learner."""
     return [Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)]
 
 
 def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
-    """Learners that cannot take what is released."""
+    """Learners that cannot use these releases."""
     if spec == "none" or release_kind(spec) == "answer":
         return {}
     return not_taken("learner", LEARNERS, config.learners, spec)

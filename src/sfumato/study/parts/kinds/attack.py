@@ -1,4 +1,4 @@
-"""How often an adversary names who is on a release."""
+"""How often an adversary names the person on a release."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,12 +30,12 @@ class Score(Model):
 
 
 class Trained(Model):
-    """How a network of the adversary was trained; see sfumato.attack.saturation.Training.
+    """The training of a network of the adversary; see sfumato.attack.saturation.Training.
 
     Attributes:
-        network: which.
-        steps, ceiling: that were made, and that could be.
-        figure: what was validated on people who were held out; None where nobody could be.
+        network: its name.
+        steps, ceiling: taken, and possible.
+        figure: the validation figure on held-out people; None if nobody could be held out.
         curve: steps and the figure then.
         flat: whether it had stopped rising before the ceiling; None without a figure.
     """
@@ -49,17 +49,17 @@ class Trained(Model):
 
 
 class Result(Model):
-    """What one adversary reaches.
+    """The success of one adversary.
 
     Attributes:
         scores: of each of their classifiers, at least one.
         chance: of the best guess without looking.
         identities: how many people there are to name.
-        gallery, probes: photographs that are known, and that are to be named.
+        gallery, probes: known photographs, and photographs to name.
         people: how many of the probes show each person, in the order of their names.
         faces_found: the share of probes in which a detector found a face.
         verification_auc: of one photograph of the gallery and one probe.
-        trained: the networks of theirs that this study trained; none in records of earlier versions.
+        trained: the networks that this study trained for them; none in records of earlier versions.
     """
 
     scores: Annotated[list[Score], Field(min_length=1)]
@@ -74,12 +74,12 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each attack."""
+    """One for each attack."""
     return [Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)]
 
 
 def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
-    """Attacks that cannot be made on what is released."""
+    """Attacks that are impossible on these releases."""
     if spec == "none" or config.task.sensitive is None:
         return {}
     return not_taken("attack", ATTACKS, config.attacks, spec)

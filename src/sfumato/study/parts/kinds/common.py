@@ -1,4 +1,4 @@
-"""What the kinds of cells share."""
+"""The parts that the kinds of cells share."""
 
 import re
 from typing import Annotated
@@ -7,13 +7,13 @@ import pydantic
 
 
 class Model(pydantic.BaseModel):
-    """A part of a record. What it does not name is kept: versions before and after have other keys."""
+    """A part of a record. It keeps keys that it does not name: other versions have other keys."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
 
 
 class Guarantee(Model):
-    """What differential privacy proves of a release; see dp.guarantee."""
+    """The guarantee of differential privacy for a release; see dp.guarantee."""
 
     text: str
     definition: str | None = None
@@ -31,5 +31,5 @@ def _picture(uri: str) -> str:
     return uri
 
 
-# A report shows pictures as they are recorded: nothing else may stand there.
+# A report shows pictures as they are recorded: nothing else may be there.
 Picture = Annotated[str, pydantic.AfterValidator(_picture)]

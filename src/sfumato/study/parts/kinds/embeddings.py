@@ -24,7 +24,7 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each few-shot learner that was trained for the protection."""
+    """One for each few-shot learner that was trained for the protection."""
     if not config.embeddings or release_kind(spec) not in IMAGES:
         return []
     drawn = ["clean"] if spec == "none" else ["protected", "denoised"]
@@ -36,13 +36,13 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     config = lab.config
     return {"pictures": config.pictures, "views": config.views, **lab.training_settings()}
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Embed releases of some test images, and lay them out."""
+    """Embeds releases of some test images, and lays them out."""
     with needs_extra("t-SNE", "study"):
         from sklearn.manifold import TSNE
 

@@ -1,4 +1,4 @@
-"""A few test images, and what leaves the device of each: for the first screen of a report."""
+"""A few test images, and their releases: for the first screen of a report."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,8 @@ class Example(Model):
 
     Attributes:
         original: the image.
-        released: the release, where it can be looked at.
-        words: the release, where it cannot: bits, numbers, or the name of a class.
+        released: the release, if it is an image.
+        words: the release, if it is not: bits, numbers, or the name of a class.
     """
 
     original: Picture
@@ -37,18 +37,18 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each protection, of the first seed; none where a study wants no pictures."""
+    """One for each protection, of the first seed; none if a study wants no pictures."""
     wanted = config.pictures and spec != "none" and seed == config.seeds[0]
     return [Cell("examples", spec, seed)] if wanted else []
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     return {"examples": _COUNT}
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Release the images of a few different people, where there are people, and else of any."""
+    """Releases the images of a few different people if there are people, else of any."""
     rows = _rows(lab, cell.seed)
     images = lab.test.images[rows]
     release = lab.released(cell, images)
@@ -75,7 +75,7 @@ def _rows(lab: "Lab", seed: int) -> list[int]:
 
 
 def _in_words(release: Any) -> list[str]:
-    """What leaves of each image, as it is read aloud."""
+    """The release of each image, as it is read aloud."""
     if release.kind == "answer":
         return list(release.names)
     if release.kind == "bits":

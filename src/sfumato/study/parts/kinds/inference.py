@@ -1,7 +1,7 @@
-"""How often a further secret is inferred: an attribute of who is on an image, as gender or expression.
+"""How often a further secret is inferred: an attribute of the person on an image, as gender or expression.
 
 The classes of an attribute are the same for everybody, so that an adversary learns them from releases of
-people whom they know, and needs no photograph of those they ask about; see sfumato.study.parts.attacks.infer.
+people they know, and needs no photograph of the others; see sfumato.study.parts.attacks.infer.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Result(Model):
-    """What one adversary infers.
+    """The inferences of one adversary.
 
     Attributes:
         scores: of each of their classifiers, at least one; `hits` are those of each of the people.
-        chance: how often it is right to name the commonest class of the test images.
+        chance: the share of the commonest class of the test images.
         identities: how many classes there are.
-        probes: the test images: of every one it is asked.
+        probes: the test images; the adversary infers the attribute of each.
         people: how many of the images show each person, in the order of their names.
     """
 
@@ -37,19 +37,19 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each attribute."""
+    """One for each attribute."""
     return [Cell("inference", spec, seed, (("secret", label),)) for label in config.task.attributes]
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     from sfumato.study.parts.attacks import infer
 
     return infer.settings(lab, cell)
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Learn the attribute from releases of others, and infer it on the test images."""
+    """Learns the attribute from releases of others, and infers it on the test images."""
     from sfumato.study.parts.attacks import infer
 
     return infer.attack(lab, cell)

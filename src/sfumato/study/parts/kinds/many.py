@@ -1,4 +1,4 @@
-"""What many releases of one person tell: how naming grows with their number; see sfumato.attack.sets."""
+"""The risk from many releases of one person: how naming grows with their number; see sfumato.attack.sets."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
 
 _VERSION = 1  # raised when the same adversaries would find more or less
-_AT_LEAST = 10  # releases that are looked at, whatever number a recommendation is for
-_LEARNED = 4_000  # releases of other people at most that are learned from
+_AT_LEAST = 10  # releases to look at, for any number of a recommendation
+_LEARNED = 4_000  # releases of other people at most to learn from
 _NUMBERS = 80  # of a release at most: principal components of others'
 
 
 class Point(Model):
-    """What n releases of one person tell.
+    """The risk from n releases of one person.
 
     Attributes:
         releases: n.
-        named: of each person the share of tries in which they are named rightly, by the adversary whom the
+        named: for each person the share of tries that name them correctly, by the adversary whom the
             other half of the people chose.
         tries: of each person.
         chosen: that adversary, by the first half and by the second.
         by_adversary: the share of each adversary, of all people.
-        accepted: the share of sets that are accepted as the right person's, if 1 in 100 of others is too.
-        linked: of each person the share of tries in which labels of two services, which have n releases of
-            each person, are found to be of one.
+        accepted: the share of sets accepted as the right person's, at 1 in 100 false acceptances.
+        linked: for each person the share of tries that link the labels of two services, which have n
+            releases of each person.
     """
 
     releases: int
@@ -52,11 +52,11 @@ class Result(Model):
 
     Attributes:
         points: by rising n, of the same people; none if fewer than four people have two pictures.
-        panel: among how many people one is named; guessing is right in 1/panel.
+        panel: the number of people to choose from; guessing is right in 1/panel.
         pictures: of each person, some in a gallery and some to be named.
-        enough: how many releases -> how many people have enough pictures for them, of `able`.
+        enough: number of releases -> how many of `able` people have enough pictures for it.
         able: how many people have two pictures.
-        stopped: whether more releases were not looked at, since fewer name too many already.
+        stopped: whether larger numbers were skipped, since smaller ones name too many already.
     """
 
     points: tuple[Point, ...]
@@ -68,12 +68,12 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each protection, where there are adversaries."""
+    """One for each protection, if there are adversaries."""
     return [Cell("many", spec, seed)] if spec != "none" and attacks_of(config, spec) else []
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     bounds = lab.config.recommend
     decided = {"sensitive": lab.adversaries.sensitive, "many": _VERSION, "releases": bounds.releases}
     if release_kind(cell.protection) in IMAGES:
@@ -82,9 +82,9 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Name everybody from 1, 3, 10, ... releases of them, as far as their pictures reach.
+    """Names everybody from 1, 3, 10, ... releases of them, as far as their pictures reach.
 
-    Of pixels, which tell the most, further pictures of the test people are looked at only if those of the
+    For pixels, which tell the most, it uses further pictures of the test people only if those of the
     test do not name too many already: more releases never tell less.
     """
     from sfumato.attack import sets
@@ -129,7 +129,7 @@ def _round(shares: "Tensor") -> list[float]:
 
 
 def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curve | None":
-    """Of the pictures of these people; None if fewer than four have two."""
+    """The curve from these people's pictures; None if fewer than four have two."""
     from sfumato.attack import sets
     from sfumato.study.parts.attacks import values
 
@@ -150,7 +150,7 @@ def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curv
 
 
 def _embed(lab: "Lab", cell: Cell, released: Any) -> "Tensor":
-    """What a public face network makes of releases."""
+    """A public face network's embeddings of releases."""
     images = released.images()
     faces = lab.adversaries.faces_on(images)
     cut = lab.adversaries.cut(images, None if faces is None else faces.landmarks)

@@ -26,12 +26,12 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One, of releases that can be looked at."""
+    """One, for releases that are images."""
     return [Cell("pictures", spec, seed)] if config.pictures and release_kind(spec) in IMAGES else []
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     config = lab.config
     decided = {"pictures": config.pictures, "views": config.views, **lab.training_settings()}
     if _restores(config, cell):
@@ -40,7 +40,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Make the pictures of every view."""
+    """Makes the pictures of every view."""
     from sfumato.study.parts.learners.views import seen
 
     config = lab.config

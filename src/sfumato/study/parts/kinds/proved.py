@@ -1,4 +1,4 @@
-"""What a release proves, and of how many outputs it is: no photograph is looked at."""
+"""The proof for a release, and the number of its outputs: it uses no photograph."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
     from sfumato.study.lab.lab import Lab
 
-CANDIDATES = (100, 1_000, 10_000, 1_000_000)  # equally likely people, beside as many as the test images show
+CANDIDATES = (100, 1_000, 10_000, 1_000_000)  # equally likely people, besides those on the test images
 
 
 class Naming(Model):
-    """The most that anybody's chance can be to name the person on one release, on average over people."""
+    """A bound on anybody's chance to name the person on one release, on average over people."""
 
     candidates: int
     at_most: float
@@ -22,14 +22,14 @@ class Naming(Model):
 
 
 class Result(Model):
-    """What is proved of one release.
+    """The proof for one release.
 
     Attributes:
-        release: the kind of what is released.
-        bytes_per_image: that travel; None where an earlier version recorded none.
-        guarantee: None where there is no differential privacy.
+        release: its kind.
+        bytes_per_image: that travel; None if an earlier version recorded none.
+        guarantee: None without differential privacy.
         outputs: how many different releases there are; None for too many to count.
-        naming: for each number of people; none where nothing is proved.
+        naming: for each number of people; none without a proof.
         people: how many the test images show; None in records of earlier versions.
         artefact: the name of the file of a protection that the study trained; None for others.
     """
@@ -44,32 +44,32 @@ class Result(Model):
 
     @property
     def asked(self) -> list[int]:
-        """The numbers of people that it is asked of."""
+        """The numbers of people to bound it for."""
         own = [] if self.people is None else [self.people]
         return sorted({*CANDIDATES, *own, *(each.candidates for each in self.naming)})
 
     @property
     def nothing_among(self) -> int | None:
-        """The most people among whom nothing is proved; None where something is of each number.
+        """The most people for whom nothing is proved; None if something is for each number.
 
-        Among more people nobody is named more often: what is proved of few holds of many.
+        Among more people nobody is named more often: a proof for few holds for many.
         """
         fewest = min((each.candidates for each in self.naming if each.at_most < 1), default=None)
         return max((count for count in self.asked if fewest is None or count < fewest), default=None)
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each protection; its seed matters where a network is trained for it."""
+    """One for each protection; its seed matters if a network is trained for it."""
     return [Cell("proved", spec, seed)] if seed == config.seeds[0] else []
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     return {"shape": list(lab.test.images.shape[1:]), "people": _people(lab)}
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Ask the protection."""
+    """Computes the bounds from the protection."""
     from sfumato.protect.naming import bound_naming
     from sfumato.protect.release import kind_of
 
@@ -96,7 +96,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def _people(lab: "Lab") -> list[int]:
-    """How many people there are to name on the test images, where there is somebody to name."""
+    """The number of people to name on the test images, if there are any."""
     sensitive = lab.config.task.sensitive
     return [] if sensitive is None else [len(lab.test.label(sensitive).codes.unique())]
 

@@ -1,4 +1,4 @@
-"""What an adversary rebuilds of an image: from the numbers that were released, or from shared gradients."""
+"""An adversary's reconstructions of images: from the numbers that were released, or from shared gradients."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ class Result(Model):
     """Means over `images` test images, by the names of the measures; None for infinite ones.
 
     Attributes:
-        originals, pictures: some images and what was rebuilt of them, as data: URIs of PNG files; none where
+        originals, pictures: some images and their reconstructions, as data: URIs of PNG files; none if
             a study wants no pictures.
     """
 
@@ -30,7 +30,7 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each attack that can be made on what is released."""
+    """One for each attack that is possible on these releases."""
     if spec == "none":
         return []
     kind = release_kind(spec)
@@ -42,21 +42,21 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 
 
 def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
-    """Attacks that cannot be made on what is released."""
+    """Attacks that are impossible on these releases."""
     if spec == "none":
         return {}
     return not_taken("reconstruction", RECONSTRUCTIONS, config.reconstructions, spec)
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     decided = rebuilder_of(cell.subject).settings(lab, cell)
     shown = {} if lab.config.pictures else {"shown": 0}
     return {"measures": lab.config.measures, **shown, **decided}
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Rebuild test images, and compare them with what they were."""
+    """Rebuilds test images, and compares them with the originals."""
     from sfumato.study.parts.kinds.pictures import as_uris
     from sfumato.study.parts.kinds.similarity import compared
 

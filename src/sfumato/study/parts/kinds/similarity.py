@@ -1,4 +1,4 @@
-"""How much of an image is left in what is released, or in what a denoiser or an adversary makes of it."""
+"""How much of an image is left in its release, or in a denoised or restored one."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ class Result(Model):
     """Means over `images` test images, by the names of the measures; None for infinite ones.
 
     Attributes:
-        bytes_per_image: that travel; of releases alone.
-        guarantee: what is proved, with its text; of releases alone.
+        bytes_per_image: that travel; for releases alone.
+        guarantee: with its text; for releases alone.
     """
 
     images: int
@@ -39,12 +39,12 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each view."""
+    """One for each view."""
     return [Cell("similarity", spec, seed, (("view", view),)) for view in views_of(config, spec)]
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     config, view = lab.config, cell.subject
     decided: dict[str, Any] = {"measures": config.measures}
     if "face-similarity" in config.measures:
@@ -57,7 +57,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Compare test images with what can be seen of them."""
+    """Compares test images with their views."""
     from sfumato.study.parts.learners.views import seen
 
     view = cell.subject
@@ -72,7 +72,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def compared(lab: "Lab", cell: Cell, rows: "Tensor", shown: "Tensor") -> dict[str, float | None]:
-    """The measures of the study, of test images and what there is to see of them.
+    """The study's measures for test images and their views.
 
     Args:
         lab: of the study.

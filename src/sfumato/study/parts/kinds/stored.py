@@ -1,4 +1,4 @@
-"""What a service's stored embeddings tell their thief: who is on the images that they were made of."""
+"""The risk of a service's stored embeddings: a thief names the people on the images behind them."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +30,7 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each few-shot learner of images, where there is a secret."""
+    """One for each few-shot learner of images, if there is a secret."""
     if not config.stored or config.task.sensitive is None or release_kind(spec) not in IMAGES:
         return []
     return [
@@ -41,7 +41,7 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     task = lab.config.task
     adversary = lab.config.adversary
     return {
@@ -52,7 +52,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Compare stolen embeddings with those of known people, released and embedded alike."""
+    """Compares stolen embeddings with those of known people, released and embedded alike."""
     from sfumato.study.parts.attacks import reidentify
     from sfumato.study.parts.learners import few_shot
 

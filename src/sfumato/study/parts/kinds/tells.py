@@ -1,8 +1,8 @@
-"""What else a release tells: every label of the data set, beside guessing.
+"""How well a release tells every label of the data set, compared with guessing.
 
-The adversary is a textbook one: classifiers of what travelled, trained on releases of other images. Labels
-whose classes are the same in training and test images are learned on training images; of others, as of who it
-is, half of the test images of each class are known.
+The adversary is a textbook one: classifiers of the travelled values, trained on releases of other images.
+Labels with the same classes in training and test images are learned on training images; for others, such as
+identity, half of the test images of each class are known.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,11 @@ _IMAGES = 1500  # of each side at most
 
 
 class Told(Model):
-    """How often one label is told rightly.
+    """How often one label is inferred correctly.
 
     Attributes:
         accuracy, low, high: the share, and its 95% interval over images.
-        guessing: how often it is right to name the commonest class.
+        guessing: the share of the commonest class.
         classes, images: how many there are.
         adversary: the kind of classifier that was best on images of its own.
     """
@@ -41,23 +41,23 @@ class Told(Model):
 
 
 class Result(Model):
-    """Label -> how often it is told."""
+    """Label -> how often it is inferred."""
 
     labels: dict[str, Told]
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each protection."""
+    """One for each protection."""
     return [Cell("tells", spec, seed)] if config.tells else []
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     return {"tells": 2, "target": lab.config.task.target, "classes": lab.config.task.classes}
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Learn each label from what travelled, and test on other images."""
+    """Learns each label from the travelled values, and tests on other images."""
     from sfumato.learn import vectors
     from sfumato.learn.classifier import Accuracy
     from sfumato.study.lab.streams import TELLING, TOLD
@@ -99,7 +99,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def _of_the_task(lab: "Lab", part: "LabelledImages", name: str) -> "Tensor":
-    """Rows of the images whose class counts: of the target, those of the task's classes; of others, all."""
+    """Rows of the images whose class counts: for the target, those of the task's classes; for others, all."""
     import torch
 
     label, task = part.label(name), lab.config.task
@@ -110,14 +110,14 @@ def _of_the_task(lab: "Lab", part: "LabelledImages", name: str) -> "Tensor":
 
 
 def _same_classes(known: "Tensor", asked: "Tensor") -> bool:
-    """Whether nearly all that is asked can have been learned."""
+    """Whether nearly all classes of `asked` can have been learned."""
     import torch
 
     return torch.isin(asked, known.unique()).double().mean().item() > 0.99
 
 
 def _halves(codes: "Tensor") -> tuple["Tensor", "Tensor"] | None:
-    """Rows of each half of the images of each class; None where no class has two."""
+    """Rows of each half of the images of each class; None if no class has two."""
     import torch
 
     first, second = [], []

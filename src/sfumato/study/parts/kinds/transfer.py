@@ -28,14 +28,14 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One of each protection of images, where the study asks for transfer."""
+    """One for each protection of images, if the study asks for transfer."""
     if config.transfer is None or release_kind(spec) not in IMAGES:
         return []
     return [Cell("transfer", spec, seed, (("learner", config.transfer),))]
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the result, beside cell, data and artefacts."""
+    """The settings that decide the result, besides cell, data and artefacts."""
     task = changed(lab.config.task)
     for name in ("sensitive", "attributes"):
         task.pop(name, None)
@@ -43,7 +43,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Test every model on releases of this setting."""
+    """Tests every model on releases of this setting."""
     from sfumato.study.parts.learners import few_shot
 
     learner = cell.subject

@@ -1,4 +1,4 @@
-"""The device's own answer: nothing is learned from what it releases, which is the name of the class."""
+"""The device's own answer: it releases the name of the class, so that no learner is needed."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the accuracy."""
+    """The settings that decide the accuracy."""
     return few_shot.settings(lab, cell) if lab.config.episodic else classifiers.settings(lab, cell)
 
 
 def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """How often the answer is right: over episodes, whose prototypes came down; or over test images."""
+    """How often the answer is right: over episodes with received prototypes, or over test images."""
     if lab.config.episodic:
         model = few_shot.trained(lab, "none", cell.seed, "clean")
         clear = Cell(cell.kind, "none", cell.seed)
@@ -31,7 +31,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def check(lab: "Lab") -> None:
-    """As the learner of clear images, who is the one that answers."""
+    """Checks the learner of clear images, which gives the answers."""
     (few_shot if lab.config.episodic else classifiers).check(lab)
 
 

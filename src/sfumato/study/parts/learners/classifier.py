@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the accuracy."""
+    """The settings that decide the accuracy."""
     task = lab.config.task
     return {"target": task.target, "classes": task.classes, "classifier": changed(lab.config.classifier)}
 
 
 def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Train, and test on every test image."""
+    """Trains, and tests on every test image."""
     if release_kind(cell.protection) not in IMAGES:
         return _of_vectors(lab, cell)
     start = time.perf_counter()
@@ -48,7 +48,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def trained(lab: "Lab", spec: str, seed: int, learner: str) -> classifier.ClassifierModel:
-    """The classifier of a learner: trained, or read from where an earlier cell or run left it."""
+    """The classifier of a learner: trained, or read from an earlier cell or run."""
     config, kind = lab.config, LEARNERS[learner].trained_on
     spec = "none" if kind == "clear" else spec
     shapes = kind == "shape"
@@ -74,7 +74,7 @@ def trained(lab: "Lab", spec: str, seed: int, learner: str) -> classifier.Classi
 
 
 def over_images(accuracy: classifier.Accuracy) -> dict[str, Any]:
-    """The part of a result that says how often it is right."""
+    """The accuracy part of a result."""
     return {
         "accuracy": accuracy.mean,
         "low": accuracy.low,
@@ -87,7 +87,7 @@ def over_images(accuracy: classifier.Accuracy) -> dict[str, Any]:
 
 
 def check(lab: "Lab") -> None:
-    """Raise DataError where the network cannot be trained, or other splits have other classes."""
+    """Raises DataError if the network cannot be trained, or other splits have other classes."""
     target = lab.config.task.target
     classes = classifier.trainable(lab.train, target, lab.config.classifier.network)
     for part in (lab.validation, lab.asked):
@@ -96,7 +96,7 @@ def check(lab: "Lab") -> None:
 
 
 def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """The best of textbook classifiers of what travelled, chosen on validation images."""
+    """The best textbook classifier of the travelled values, chosen on validation images."""
     target, start = lab.config.task.target, time.perf_counter()
     classes = classes_of(lab.train, target, "classifier")
 
@@ -118,7 +118,7 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def _served(lab: "Lab", cell: Cell, classes: Any) -> dict[str, Any]:
-    """What a service answers of the test images, with the training images enrolled."""
+    """A service's answers on the test images, with the training images enrolled."""
     target = lab.config.task.target
 
     def embedded(part: Any, stream: int) -> tuple[few_shot.Embedded, np.ndarray]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the accuracy."""
+    """The settings that decide the accuracy."""
     task = changed(lab.config.task)
     for name in ("sensitive", "attributes"):
         task.pop(name, None)
@@ -37,7 +37,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Train, and test on episodes of new classes."""
+    """Trains, and tests on episodes of new classes."""
     if release_kind(cell.protection) not in IMAGES:
         return _of_vectors(lab, cell)
     task = lab.config.task
@@ -58,7 +58,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def trained(lab: "Lab", spec: str, seed: int, learner: str) -> few_shot.FewShotModel:
-    """The classifier of a learner: trained, or read from where an earlier cell or run left it."""
+    """The classifier of a learner: trained, or read from an earlier cell or run."""
     config = lab.config
     spec = "none" if learner == "clean" else spec
     training = config.training if learner == "denoised" else replace(config.training, denoiser_depth=None)
@@ -97,7 +97,7 @@ def tested(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shape: Shape) -
 
 
 def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
-    """The part of a result that says how often it is right."""
+    """The accuracy part of a result."""
     result: dict[str, Any] = {"accuracy": accuracy.mean, "half_width": accuracy.half_width}
     if accuracy.halves is not None and all(math.isfinite(width) for _, width in accuracy.halves):
         result["halves"] = [
@@ -115,7 +115,7 @@ def _named(name: str, accuracy: few_shot.Accuracy) -> dict[str, float]:
 
 
 def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What a service answers of the numbers that travelled; its prototypes of codes know their noise."""
+    """A service's accuracy on the travelled numbers; its prototypes of codes know their noise."""
     task, start = lab.config.task, time.perf_counter()
     released = lab.released(cell, lab.asked.images, NUMBERS_TESTED, 1)
     embedded = served_vectors(released)
@@ -127,7 +127,7 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 class Embedded(NamedTuple):
-    """What a service makes of a release of numbers or bits, without a network of its own."""
+    """A service's view of a release of numbers or bits, without a network of its own."""
 
     vectors: np.ndarray
     weights: np.ndarray
@@ -136,7 +136,7 @@ class Embedded(NamedTuple):
 
 
 def served_vectors(released: Any) -> Embedded:
-    """As sfumato.serve.models does: of codes by what is known of their noise, of features as they are."""
+    """As sfumato.serve.models does: codes by their known noise, features unchanged."""
     if released.spec.partition(":")[0] != CODE:
         return Embedded(released.numbers(), np.ones(len(released.array)), None, None)
     code: Code = parse_as(released.spec, {CODE: Code})
@@ -146,7 +146,7 @@ def served_vectors(released: Any) -> Embedded:
 
 
 def _episodes_of(lab: "Lab", cell: Cell, embedded: Embedded, shape: Shape) -> few_shot.Accuracy:
-    """On the episodes that `few_shot.evaluate` draws for the same seed."""
+    """The accuracy on the episodes that `few_shot.evaluate` draws for the same seed."""
     task = lab.config.task
     sampler, shot = Sampler(lab.asked.label(task.target), shape), shape.shot
     rows = sampler.draw(task.episodes, torch.Generator().manual_seed(cell.seed))
@@ -161,7 +161,7 @@ def _episodes_of(lab: "Lab", cell: Cell, embedded: Embedded, shape: Shape) -> fe
 
 
 def check(lab: "Lab") -> None:
-    """Raise DataError where classes have too few images for an episode, and note those that are left out."""
+    """Raises DataError if classes have too few images for an episode, and notes those left out."""
     task, training = lab.config.task, lab.config.training
     for name, part, shape in (
         ("training", lab.train, training.episode),
@@ -172,7 +172,7 @@ def check(lab: "Lab") -> None:
 
 
 def check_episodes(lab: "Lab", name: str, part: LabelledImages | None, shape: Shape) -> None:
-    """As check, of one split, which there may not be."""
+    """Checks one split, or None for a missing one."""
     if part is None:
         return
     try:

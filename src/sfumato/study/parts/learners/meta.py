@@ -1,4 +1,4 @@
-"""Meta-learning in a study: of the way and shot that the task has."""
+"""Meta-learning in a study: for the way and shot of the task."""
 
 import math
 import time
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """What decides the accuracy."""
+    """The settings that decide the accuracy."""
     task = changed(lab.config.task)
     for name in ("sensitive", "attributes", "other_shots", "other_ways"):
         task.pop(name, None)
@@ -25,7 +25,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Train, and test on episodes.
+    """Trains, and tests on episodes.
 
     There is no number of trained episodes: in a private run it is drawn, and not released.
     """
@@ -52,9 +52,9 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def check(lab: "Lab") -> None:
-    """Ask what meta.train and meta.evaluate will ask, of the first seed.
+    """Makes the checks of meta.train and meta.evaluate, for the first seed.
 
-    That is a policy that is known, a budget with room, and a test on classes that no pool has.
+    They need a known policy, a budget with room, and a test on classes that no pool has.
     """
     check_episodes(lab, "training", lab.train, lab.config.meta.shape)
     private = lab.config.meta.private
@@ -91,7 +91,7 @@ def _trained(lab: "Lab", cell: Cell) -> meta.MetaModel:
 
 
 def _training(lab: "Lab") -> dict[str, Any]:
-    """All of the study that decides a meta-learned model, beside its protection and seed."""
+    """The settings of the study that decide a meta-learned model, besides its protection and seed."""
     task, config = lab.config.task, lab.config.meta
     settings = changed(config)
     if config.private is not None:
@@ -100,7 +100,7 @@ def _training(lab: "Lab") -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """None for a bound that is infinite: JSON has no word for it."""
+    """None for an infinite bound: JSON has no word for it."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

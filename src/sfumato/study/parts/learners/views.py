@@ -1,4 +1,4 @@
-"""What there is to see of releases: themselves, or what a denoiser or an adversary makes of them."""
+"""The views of releases: themselves, denoised, or restored by an adversary."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def seen(lab: "Lab", cell: Cell, release: Any, view: str) -> Tensor:
-    """(N, C, H, W) uint8 images: what there is to see of a release, as a name of vocabulary.VIEWS says."""
+    """(N, C, H, W) uint8 images: a view of a release, by its name in vocabulary.VIEWS."""
     shown: Tensor
     match view:
         case "denoised":

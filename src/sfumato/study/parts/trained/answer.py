@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class AnswerRecipe:
     """The answer of a classifier on the device: the study's own, trained on clean images.
 
-    In a study of episodes it is the few-shot model with a prototype of each class of the test images, of as
-    many of them as the task has shots; they came down to the device.
+    In a study of episodes it is the few-shot model with a prototype of each class of the test images, each of
+    as many as the task has shots; the device received them.
     """
 
     name: ClassVar[str] = "answer"
@@ -45,7 +45,7 @@ class AnswerRecipe:
         return {"answer": learned, **task_settings(config)}
 
     def check(self, lab: "Lab") -> None:
-        """See Recipe. The learner that answers is checked where learners are."""
+        """See Recipe. The learners' check covers the one that answers."""
         if lab.config.episodic and lab.config.training.cell not in (None, 1):
             cell = lab.config.training.cell
             raise ConfigError(f"training.cell={cell}: a device that answers sees every pixel: write null")

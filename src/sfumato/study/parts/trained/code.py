@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CodeRecipe:
-    """A code of so many bits or numbers; see protect.code.Code. It is trained through its noise."""
+    """A code of bits or numbers; see protect.code.Code. It is trained through its noise."""
 
     bits: int | None = None
     numbers: int | None = None
@@ -97,7 +97,7 @@ class CodeRecipe:
     def _trained_with(self, config: code.CodeConfig) -> code.CodeConfig:
         flip = self.flip
         if self.epsilon is not None and self.bits is not None:
-            # Of a word that is another with this probability, half of the bits are.
+            # If a word is replaced with this probability, half of its bits change.
             flip = (2**self.bits - 1) / (math.exp(self.epsilon) + 2**self.bits - 1) / 2
         return replace(
             config, bits=self.bits, numbers=self.numbers, flip=flip, norm=self.norm, noise=self.noise
@@ -112,7 +112,7 @@ class CodeRecipe:
 def _fitting(
     data: LabelledImages, validation: LabelledImages | None, target: str, codes: code.CodeConfig
 ) -> code.CodeConfig:
-    """The settings with episodes no larger than the classes of the images allow."""
+    """The settings with episodes that fit the classes of the images."""
     label = data.label(target)
     codes = fit_episodes(code.fill_queries(codes, len(label.codes.unique())), label.codes)
     if validation is None:

@@ -1,4 +1,4 @@
-"""What recipes share."""
+"""The parts that recipes share."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
     from sfumato.study.lab.lab import Lab
 
-NO_FILE = "none.safetensors"  # stands for the artefact where parameters are checked before there is one
-_HELD_OUT = 10  # one of so many training images chooses the best epoch, where validation has other classes
+NO_FILE = "none.safetensors"  # stands for the artefact in checks of parameters before there is one
+_HELD_OUT = 10  # one in this many training images chooses the best epoch, if validation has other classes
 
 
 def same_classes(lab: "Lab") -> tuple[LabelledImages, LabelledImages | None]:
@@ -29,5 +29,5 @@ def same_classes(lab: "Lab") -> tuple[LabelledImages, LabelledImages | None]:
 
 
 def task_settings(config: "StudyConfig") -> dict[str, Any]:
-    """All of the task that decides what is trained for it."""
+    """The settings of the task that decide a training for it."""
     return {"target": config.task.target, "classes": config.task.classes}

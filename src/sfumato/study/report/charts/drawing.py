@@ -1,4 +1,4 @@
-"""What all charts share: their style, points with intervals, samples for legends, SVG to stand in a page."""
+"""The parts that charts share: style, points with intervals, samples for legends, SVG to stand in a page."""
 
 import io
 import re
@@ -27,8 +27,8 @@ class Chart:
     Attributes:
         name: unique in the page.
         title: at its head.
-        svg: its element, which says it in words, too.
-        series: the names of what it shows, where it needs a legend.
+        svg: its element, which describes it in words, too.
+        series: the names of its series, if it needs a legend.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Chart:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style that figures are made in."""
+    """The style of figures."""
     settings = {
         "font.family": "DejaVu Sans",  # comes with matplotlib: the layout is the same on every machine
         "figure.dpi": 72,  # that of SVG, so that labels placed on the canvas stand there in the file
@@ -108,7 +108,7 @@ def errors(
 
 
 def _mark(look: Look) -> dict[str, Any]:
-    """How a mark is drawn; what of it is not coloured is white, so that no line shows through."""
+    """The drawing of a mark; its uncoloured parts are white, so that no line shows through."""
     return {
         "marker": look.marker,
         "markersize": 9 if look.marker == "*" else 6.5,
@@ -121,7 +121,7 @@ def _mark(look: Look) -> dict[str, Any]:
 
 
 def percent_tick(value: float, _: int) -> str:
-    """What stands at a tick of an axis of shares."""
+    """The text at a tick of an axis of shares."""
     return f"{100 * value:g}%"
 
 

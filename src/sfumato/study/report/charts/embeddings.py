@@ -1,4 +1,4 @@
-"""Where learners put the images of a few classes: a scatter of points a panel."""
+"""The embeddings of a few classes by each learner: a scatter of points per panel."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from sfumato.study.records import Record
 from sfumato.study.report.charts.drawing import Chart, chart, style
 from sfumato.study.vocabulary import BLACK, BLUE, GREEN, LEARNERS, ORANGE, PURPLE, SKY, VERMILION, Look
 
-# Of classes, in their order; a ninth begins again. Strokes and letters: no protection has such a mark.
+# The looks of classes, in their order; a ninth begins again. Strokes and letters: no protection has such a mark.
 CLASS_LOOKS = [
     Look(colour, marker)
     for colour, marker in zip(
@@ -43,7 +43,7 @@ def classes_of(study: Study, records: Sequence[Record]) -> list[str]:
 
 
 def scatter(axes: Any, result: Any) -> None:
-    """Draw the points of a record of embeddings, each class with its look."""
+    """Draws the points of a record of embeddings, each class with its look."""
     axes.set_xticks([])
     axes.set_yticks([])
     for side in axes.spines.values():

@@ -1,4 +1,4 @@
-"""The settings of a study by the protection that they share, what tells them apart, and how they look."""
+"""The settings of a study by their protection, the parameters that differ, and their looks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from sfumato.study.choose.estimates import Study
 from sfumato.study.vocabulary import SPARE_LOOKS, Look, ProtectionWords, words_of
 
 _FILES = ("artefact", "index")  # parameters whose values are paths, or names of tools
-_WORDS = ("artefact", "values")  # parameters between whose values there is nothing
+_WORDS = ("artefact", "values")  # parameters with nothing between their values
 
 
 @dataclass(frozen=True)
 class Family:
-    """The settings of a study that share a protection, and the parameters that tell them apart.
+    """The settings of a study that share a protection, and the parameters that distinguish them.
 
     Attributes:
         name: of the protection, such as "dp-pix".
         specs: its settings, in the order of the study.
-        varying: the parameters that are not the same in all of them.
+        varying: the parameters that differ between them.
         fixed: the others, as "epsilon = 3".
     """
 
@@ -41,7 +41,7 @@ class Family:
 
     @property
     def is_scale(self) -> bool:
-        """Whether a line from setting to setting means something: not between files, nor places in a row."""
+        """Whether a line from setting to setting has a meaning: not between files, nor places in a row."""
         return len(self.varying) < 2 and not set(self.varying).intersection(_WORDS)
 
     @property
@@ -54,17 +54,17 @@ class Family:
         return words_of(self.name)
 
     def label(self, spec: str) -> str:
-        """What tells a setting from the others of its family: "4", or "4, 3" where two parameters vary."""
+        """The label of a setting within its family: "4", or "4, 3" if two parameters vary."""
         values = {**self._words.defaults, **parameters(spec)}
         if self.varying and not values.keys() & set(self.varying):
             return "default"
-        # Of a path the name tells enough, and all of it is in the tables.
+        # A path is clear by its name, and the tables have all of it.
         return ", ".join(
             Path(values[key]).stem if key in _FILES else values[key] for key in self.varying if key in values
         )
 
     def places(self) -> tuple[list[float], bool]:
-        """Where each setting stands on the axis, and whether that is its parameter's value.
+        """The place of each setting on the axis, and whether that is its parameter's value.
 
         A single varying number is an axis; anything else is a row of places.
         """
@@ -85,7 +85,7 @@ def parameters(spec: str) -> dict[str, str]:
 
 
 def family(name: str, protections: Sequence[str]) -> Family:
-    """The settings among `protections` of the protection of that name, of which there are some."""
+    """The settings among `protections` of the protection of that name, at least one."""
     specs = [spec for spec in protections if spec.partition(":")[0] == name]
     values = [parameters(spec) for spec in specs]
     keys = list(dict.fromkeys(key for setting in values for key in setting))
@@ -107,7 +107,7 @@ def families(study: Study) -> list[Family]:
 def looks(study: Study) -> dict[str, Look]:
     """The look of each family, "none" first: the same in every chart and every report.
 
-    Protections of a user's own get those that are left, in the order of the study.
+    Protections of a user's own get the remaining ones, in the order of the study.
     """
     spare = cycle(SPARE_LOOKS)
     names = ["none", *(family.name for family in families(study))]

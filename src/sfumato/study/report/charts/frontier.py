@@ -1,4 +1,4 @@
-"""Best accuracy against strongest re-identification: what is to be had, and at what risk."""
+"""Best accuracy against strongest re-identification: the possible gains, and their risks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ _Line = tuple[float, float, float, float]  # from x, y to x, y
 def frontier_chart(
     study: Study, settings: Sequence[Setting], recommendation: Recommendation, *, name: str, title: str
 ) -> Chart | None:
-    """All settings, whatever they release, with Pareto line and bound; None of fewer than two."""
+    """All settings, of any release kind, with Pareto line and bound; None for fewer than two."""
     points = [
         (setting, setting.risk.top1, setting.accuracy)
         for setting in settings
@@ -60,11 +60,11 @@ def frontier_chart(
 
 
 def _steps(axes: Any, points: Sequence[_Point]) -> list[_Line]:
-    """Draw the Pareto line. -> its pieces."""
+    """Draws the Pareto line, and returns its pieces."""
     best = sorted((risk.value, accuracy.value) for setting, risk, accuracy in points if setting.on_frontier)
     if not best:
         return []
-    # A step: between two settings nothing was measured, and the left one is what is to be had.
+    # A step: nothing was measured between two settings, so that the left one holds.
     xs, ys = zip(*best, strict=True)
     axes.step(xs, ys, where="post", color=GREY, linewidth=1.1, alpha=0.8, zorder=1)
     lines = []
@@ -74,7 +74,7 @@ def _steps(axes: Any, points: Sequence[_Point]) -> list[_Line]:
 
 
 def _frame(axes: Any, points: Sequence[_Point], bound: float | None) -> list[_Line]:
-    """Set both axes to what is shown, and draw the bound. -> its line."""
+    """Fits both axes to the points, and draws the bound. Returns its line."""
     axes.set_xlabel("strongest re-identification (lower is better)")
     axes.set_ylabel("best accuracy (higher is better)")
     for axis in (axes.xaxis, axes.yaxis):

@@ -1,4 +1,4 @@
-"""What the denoiser adds, against how much of the picture it brings back."""
+"""The gain of the denoiser, against how much of the picture it brings back."""
 
 import math
 import statistics
@@ -16,7 +16,7 @@ from sfumato.study.vocabulary import GREY
 
 
 def gains(study: Study, records: Sequence[Record]) -> dict[str, Estimate]:
-    """Protection -> what the denoiser adds, in percent of the accuracy without it (Sec. VI-B).
+    """Protection -> the gain of the denoiser, in percent of the accuracy without it (Sec. VI-B).
 
     The interval treats the two accuracies as independent; they share test episodes, so that it is rather
     too wide than too narrow.
@@ -36,7 +36,7 @@ def gains(study: Study, records: Sequence[Record]) -> dict[str, Estimate]:
 
 
 def gain_chart(study: Study, records: Sequence[Record]) -> Chart | None:
-    """% gain of the denoiser against SSIM of the denoised image (Fig. 4); None of fewer than two settings."""
+    """% gain of the denoiser against SSIM of the denoised image (Fig. 4); None below two settings."""
     gained = gains(study, records)
     ssim: dict[str, list[float]] = defaultdict(list)
     for record in belonging(study, records, "similarity"):

@@ -1,4 +1,4 @@
-"""Where the labels of points are written: where they cover least. Greedy and without chance."""
+"""The places of labels of points: each covers as little as possible. Greedy and without chance."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,10 @@ def place_labels(
     texts: Sequence[tuple[float, float, str, str, float]],
     lines: Sequence[tuple[float, float, float, float]],
 ) -> None:
-    """Write each label beside its point, where it covers least of points, lines and other labels.
+    """Writes each label next to its point, at the place that covers least of points, lines and labels.
 
-    Labels in their order, each trying places on growing rings round its point. A label that had to move away
-    gets a thin line to its point.
+    Labels in their order, each trying places on growing rings round its point. A label far from its point
+    gets a thin line to it.
 
     Args:
         figure: the figure, all but done.
@@ -30,7 +30,7 @@ def place_labels(
     """
     canvas = FigureCanvasAgg(figure)
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # the axes stay where the labels were fitted to
+    figure.set_layout_engine("none")  # labels were fitted to this place of the axes
     renderer = canvas.get_renderer()
     frame = axes.get_window_extent(renderer)
     points = [axes.transData.transform((x, y)) for x, y, *_ in texts]

@@ -1,6 +1,6 @@
-"""Series against the parameter of a protection, a panel a family: accuracies, and risks.
+"""Series against the parameter of a protection, a panel per family: accuracies, and risks.
 
-A panel has the colour and the mark of its protection; line and fill tell its series apart. A family of one
+A panel has the colour and the mark of its protection; line and fill distinguish its series. A family of one
 setting varies in nothing, and has no panel.
 """
 
@@ -34,13 +34,13 @@ from sfumato.study.report.charts.drawing import (
 from sfumato.study.report.charts.families import Family, families, looks
 from sfumato.study.vocabulary import ADVERSARY_LOOKS, ATTACKS, LEARNERS, Look
 
-_LONG = 12  # letters, of labels that would run into each other
+_LONG = 12  # letters; longer labels would run into each other
 
-Points = list[tuple[float, Estimate]]  # places on the axis, and what was measured there
+Points = list[tuple[float, Estimate]]  # places on the axis, and the measurement at each
 
 
 def accuracy_charts(study: Study, records: Sequence[Record]) -> list[Chart]:
-    """Accuracy against the parameter for each learner (Parnami et al. 2022, Fig. 3); one panel a family."""
+    """Accuracy against the parameter for each learner (Parnami et al. 2022, Fig. 3); one panel per family."""
     estimates = accuracies(study, records)
     clean, chance = estimates.get(("none", clean_learner(study))), guessing(study, records)
     lines = [(CLEAN_LOOK, "clean images", clean.value)] if clean else []
@@ -52,7 +52,7 @@ def accuracy_charts(study: Study, records: Sequence[Record]) -> list[Chart]:
 def risk_charts(study: Study, records: Sequence[Record]) -> list[Chart]:
     """Re-identification by the strongest static and the strongest adaptive adversary (Fig. 5).
 
-    One panel a family, against its parameter.
+    One panel per family, against its parameter.
     """
     measured = risks(study, records)
     if not measured:

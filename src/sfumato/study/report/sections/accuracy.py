@@ -16,7 +16,7 @@ from sfumato.study.vocabulary import LEARNERS
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
-    """A chart a family of several settings, and a table of all; None without accuracies."""
+    """A chart per family of several settings, and a table of all; None without accuracies."""
     rates = accuracies(study, records)
     if not rates:
         return None
@@ -45,7 +45,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     values = {
         "panels": panels,
         "table": table,
-        # Others know all classes from training, and are spoken of apart.
+        # Others know all classes from training, and have their own paragraph.
         "models": [learner for learner in learners if not learner.knows_classes or not episodic(study)],
         "classifiers_beside": episodic(study) and "classifier" in study,
         "learner_legend": legend("learner", looks),

@@ -9,7 +9,7 @@ from sfumato.study.report.sections.section import Section, legend
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
-    """A scatter a learner and a protection; None where none was drawn."""
+    """A scatter per learner and protection; None if none was drawn."""
     rows = charts.embedding_charts(study, records)
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""Privacy and utility: every setting, what it costs and what it is worth."""
+"""Privacy and utility: every setting, its cost and its worth."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ from sfumato.study.vocabulary import ATTACKS
 
 
 def section(study: Study, records: Sequence[Record]) -> Section:
-    """The frontier, in charts and as a table; what was left out of it.
+    """The frontier, in charts and as a table; and the settings it leaves out.
 
-    Where the secret is the task, static and adaptive adversaries are apart.
+    If the secret is the task, static and adaptive adversaries are apart.
     """
     adversaries: dict[str, tuple[str, Sequence[str]]] = {
         "strongest": ("Best accuracy against strongest re-identification", list(ATTACKS))
@@ -57,7 +57,7 @@ def section(study: Study, records: Sequence[Record]) -> Section:
 def _strongest_of(
     study: Study, records: Sequence[Record], attacks: Sequence[str]
 ) -> dict[str, Estimate | None]:
-    """Protection -> the strongest of these attacks on it; None where none of them ran."""
+    """Protection -> the strongest of these attacks on it; None if none of them ran."""
     measured = risks(study, records)
     tops = {
         spec: [measured[spec, attack].top1 for attack in attacks if (spec, attack) in measured]

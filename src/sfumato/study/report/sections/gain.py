@@ -1,4 +1,4 @@
-"""What the denoiser adds."""
+"""The gain of the denoiser."""
 
 from collections.abc import Sequence
 

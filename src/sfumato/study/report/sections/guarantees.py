@@ -1,4 +1,4 @@
-"""What each setting guarantees: of telling two images apart, and of naming somebody among many."""
+"""The guarantees of each setting: against telling images apart, and against naming people."""
 
 import math
 import statistics
@@ -14,23 +14,23 @@ from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 
-AMONG = 1_000  # equally likely people, of whom it is said what many releases prove
+AMONG = 1_000  # equally likely people, for the proof about many releases
 _DEFINITIONS: tuple[Definition, ...] = ("pure", "gaussian", "concentrated")
-_ANY = (1, 1, 1)  # a shape, which decides nothing of what is recorded
+_ANY = (1, 1, 1)  # a shape, on which no recorded value depends
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is proved of one protection.
+    """The proofs for one protection.
 
     Attributes:
         protection: its spec.
-        proof: as it is recorded.
+        proof: as recorded.
         neighbours: how often a judge of two neighbouring images is right, at most; None for no proof.
         whole: the same for any two images.
-        naming: number of people -> how often one of them is named rightly, at most; of those proved.
-        many: what is assumed of the study's number of releases of one person -> how often one of AMONG people
-            is named, at most; each that proves more than the one before.
+        naming: number of people -> how often one of them is named correctly, at most; for proved numbers.
+        many: the assumption about the study's number of releases of one person -> how often one of AMONG
+            people is named, at most; each that proves more than the one before.
         log_rank: the log-rank privacy that no adversary brings one release below, among the people of the
             test images; None for nothing.
     """
@@ -45,9 +45,9 @@ class Row:
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
-    """A row a protection of which it is recorded; None where it is of none.
+    """A row for each protection with a recorded proof; None if there is none.
 
-    Studies of earlier versions have no records of what is proved of naming, and no such columns.
+    Studies of earlier versions have no records of proofs about naming, and no such columns.
     """
     recorded = proofs(study, records)
     if not recorded:
@@ -81,7 +81,7 @@ def _row(spec: str, proof: proved.Result, many: int) -> Row:
 
 
 def _recorded(proof: proved.Result) -> Counted:
-    """A protection of which only a record is known, which has no noise of bits and no centre."""
+    """A protection known by its record alone, without noise on bits and without a centre."""
     stated = proof.guarantee
     for definition in _DEFINITIONS:
         if stated is not None and stated.definition == definition and stated.whole_image is not None:
@@ -95,7 +95,7 @@ def _recorded(proof: proved.Result) -> Counted:
 
 def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
     proves: dict[Assumption, str] = {}
-    if many == 1:  # of which the other columns are
+    if many == 1:  # the other columns are for one
         return proves
     least = 1.0
     for each in BY_STRENGTH:
@@ -113,11 +113,11 @@ def _log_rank(proof: proved.Result) -> str | None:
 
 
 def told_apart(definition: str | None, value: float | None) -> str | None:
-    """How often the best possible judge, shown one release, says rightly which of two images it is of.
+    """How often the best possible judge, shown one release, says correctly which of two images it shows.
 
     Both images are equally likely beforehand, so that 50% is a coin. With ε-DP it is at most
     e^ε / (1 + e^ε) (Kairouz, Oh & Viswanath 2015), with μ-GDP at most Φ(μ / 2) (Dong, Roth & Su 2022,
-    from the trade-off function). Rounded up: a guarantee may be understated, not overstated. None where
+    from the trade-off function). Rounded up: a guarantee may be understated, not overstated. None if
     that is 100%, which proves nothing.
     """
     if value is None or definition not in ("pure", "gaussian"):

@@ -1,4 +1,4 @@
-"""How a study was made: the settings behind the numbers, what the words mean, and its limits."""
+"""How a study was made: the settings behind the numbers, the meaning of the words, and its limits."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _SETTINGS = {
 
 
 def section(study: Study, records: Sequence[Record]) -> Section:
-    """Settings, versions and computing time; terms; limits; records that are not shown."""
+    """Settings, versions and computing time; terms; limits; records outside the report."""
     measures = study.get("measures")
     values = {
         "groups": _groups(study, records),
@@ -40,7 +40,7 @@ def section(study: Study, records: Sequence[Record]) -> Section:
 
 
 def _not_shown(study: Study, records: Sequence[Record]) -> list[str]:
-    """Records that are there and not in the report: "restore (13)", "of other settings (4)"."""
+    """Records that exist but are not in the report: "restore (13)", "of other settings (4)"."""
     shown = {id(record) for record in belonging(study, records) if is_known(record.kind, record.cell.attack)}
     others: Counter[str] = Counter()
     for record in records:
@@ -51,7 +51,7 @@ def _not_shown(study: Study, records: Sequence[Record]) -> list[str]:
 
 
 def _groups(study: Study, records: Sequence[Record]) -> list[tuple[str, Entries]]:
-    """The settings behind the numbers, by what they are of."""
+    """The settings behind the numbers, by their subject."""
     mine = belonging(study, records)
     versions: dict[str, set[str]] = defaultdict(set)
     for made_by in [study.get("versions") or {}, *(record.versions for record in mine)]:

@@ -1,4 +1,4 @@
-"""What many releases of one person tell: a device sends hundreds in a year."""
+"""The risk from many releases of one person: a device sends hundreds in a year."""
 
 from collections.abc import Sequence
 

@@ -33,11 +33,11 @@ from sfumato.study.report.sections.section import (
     show_estimate,
 )
 
-_ABREAST = 7  # labels that fit beside each other on paper
+_ABREAST = 7  # labels that fit side by side on paper
 
 
 def people(study: Study, records: Sequence[Record]) -> Section | None:
-    """What people recognise at comparable settings of blur and noise; None if the study has none of them."""
+    """People's recognition at comparable settings of blur and noise; None if the study has none of them."""
     width = study["data"]["shape"][2]
     answers: list[tuple[str, Recognised]] = []
     for spec in study["protections"]:
@@ -71,7 +71,7 @@ def people(study: Study, records: Sequence[Record]) -> Section | None:
 
 
 def inference(study: Study, records: Sequence[Record]) -> Section | None:
-    """How often each attribute is inferred, beside guessing and its bound; None if the study has none."""
+    """How often each attribute is inferred, with guessing and its bound; None if the study has none."""
     inferred = inferences(study, records)
     if not inferred:
         return None
@@ -107,7 +107,7 @@ def inference(study: Study, records: Sequence[Record]) -> Section | None:
 
 
 def stored(study: Study, records: Sequence[Record]) -> Section | None:
-    """What stored embeddings tell a thief, beside what releases tell; None without such records."""
+    """The risk from stored embeddings, with that of releases; None without such records."""
     results: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in belonging(study, records, "stored"):
         results[record.cell.protection, record.cell.learner or ""].append(record.result)
@@ -149,9 +149,9 @@ def stored(study: Study, records: Sequence[Record]) -> Section | None:
 
 
 def tells(study: Study, records: Sequence[Record]) -> Section | None:
-    """How often releases tell every other label of the data, beside guessing; None without such records.
+    """How often releases tell every other label of the data, with guessing; None without such records.
 
-    Neither the task nor the secrets: better learners and adversaries tell these, in sections of their own.
+    Neither the task nor the secrets: better learners and adversaries measure these, in their own sections.
     """
     task = study["task"]
     elsewhere = {task["target"], task.get("sensitive"), *(task.get("attributes") or [])}

@@ -1,4 +1,4 @@
-"""What is seen: some images as they are, released, denoised and restored, and how much of them is left."""
+"""Some images: original, released, denoised and restored, and how much of them is left."""
 
 import re
 import statistics
@@ -25,9 +25,9 @@ class Row:
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
-    """A row a protection whose releases can be looked at; without pictures how much of them is left.
+    """A row for each protection that releases images; without pictures the amount that is left of them.
 
-    None where there is neither.
+    None if there is neither.
     """
     results: dict[str, Any] = {}
     for record in belonging(study, records, "pictures"):
@@ -69,7 +69,7 @@ def _similarities(study: Study, records: Sequence[Record]) -> dict[tuple[str, st
 
 
 def in_words(results: Sequence[dict[str, float | None]]) -> list[str]:
-    """The measures that all seeds have, "SSIM 0.41" and so on: means of those that are finite."""
+    """The measures that all seeds have, "SSIM 0.41" and so on: means of the finite values."""
     words = []
     for name, measure in MEASURES.items():
         if measure.beside_pictures and all(name in means for means in results):
@@ -82,7 +82,7 @@ def in_words(results: Sequence[dict[str, float | None]]) -> list[str]:
 
 
 def _value(measure: MeasureWords, mean: float | None) -> str:
-    """As it is printed; without the sign of a zero, and None, which is not finite, as infinite."""
+    """Its printed form; without the sign of a zero, and None, which is not finite, as infinite."""
     if mean is None:
         return "∞"
     text = measure.form.format(mean)

@@ -1,4 +1,4 @@
-"""What adversaries rebuild of the images behind releases."""
+"""Adversaries' reconstructions of the images behind releases."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from sfumato.study.vocabulary import RECONSTRUCTIONS
 
 @dataclass(frozen=True)
 class Row:
-    """What one attack rebuilt of the releases of one protection.
+    """The reconstructions by one attack from the releases of one protection.
 
     Attributes:
         protection: its spec.
         attack: in words.
-        measures: how much of the images it is, such as "SSIM 0.41"; means over seeds.
-        originals, pictures: some images and what was rebuilt of them, data: URIs.
+        measures: how much of the images is left, such as "SSIM 0.41"; means over seeds.
+        originals, pictures: some images and their reconstructions, data: URIs.
     """
 
     protection: str
@@ -31,7 +31,7 @@ class Row:
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
-    """A row a protection and attack; None without such records."""
+    """A row for each protection and attack; None without such records."""
     results: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in belonging(study, records, "reconstruction"):
         results[record.cell.protection, record.cell.attack or ""].append(record.result)

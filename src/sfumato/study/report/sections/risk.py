@@ -21,7 +21,7 @@ from sfumato.study.vocabulary import ADVERSARY_LOOKS, ATTACKS, IMAGES, VIEWS, At
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
-    """A chart a family of several settings, and a table of all; None where no attack is recorded."""
+    """A chart per family of several settings, and a table of all; None if no attack is recorded."""
     named = risks(study, records)
     if not named:
         return None

@@ -17,7 +17,7 @@ class Section:
         name: its id in the page.
         title: at its head.
         contents: in the list of contents.
-        values: for its template, beside the values for all templates, see page.render.
+        values: for its template, besides the values for all templates, see page.render.
         template: its template; "" for the one of its name.
         originals: whether it shows original images.
     """
@@ -35,7 +35,7 @@ class Value:
     """One cell of a table of records.
 
     Attributes:
-        text: what it says; a dash for a value that was not measured.
+        text: its content; a dash for a value that was not measured.
         small: further words, in small letters.
         marked: whether a triangle marks it.
     """

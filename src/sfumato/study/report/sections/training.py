@@ -1,4 +1,4 @@
-"""Privacy of training: what meta-learned models promise to the images that they were trained on."""
+"""Privacy of training: the promises of meta-learned models to their training images."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
             groups[promise.unit, tuple(promise.not_covered)].append(record)
             spent[record.cell.seed].append((promise.epsilon, promise.delta))
     values = {
-        # (the unit, what is not covered, the cells of both), in the order of the study.
+        # (the unit, the exceptions, the cells of both), in the order of the study.
         "groups": [
             (unit, list(not_covered), [record.cell for record in promising])
             for (unit, not_covered), promising in groups.items()
@@ -37,7 +37,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
 def _together(spent: Sequence[Sequence[tuple[float | None, float]]]) -> tuple[str, str] | None:
     """ε and δ of all models of one seed, which are trained on one pool, by basic composition.
 
-    None where there is one model, or one that promises nothing.
+    None for one model, or if one promises nothing.
 
     Args:
         spent: ε and δ of the models of each seed.

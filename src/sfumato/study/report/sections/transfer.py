@@ -1,4 +1,4 @@
-"""When the setting is not the one that a model was trained for."""
+"""Queries with another setting than the one that a model was trained for."""
 
 import statistics
 from collections import defaultdict
@@ -34,7 +34,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         "trained": trained,
         "queried": queried,
         "accuracy": accuracy,
-        # The best model of each column; all where several are equal.
+        # The best model of each column; all of equals.
         "best": {key for key, value in accuracy.items() if value == max(columns[key[1]])},
         "tints": {key: tint((value - low) / (high - low or 1)) for key, value in accuracy.items()},
         "sentences": _in_words(accuracy, queried, columns),
