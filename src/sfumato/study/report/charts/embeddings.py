@@ -10,7 +10,7 @@ from sfumato.study.records import Record
 from sfumato.study.report.charts.drawing import Chart, chart, style
 from sfumato.study.vocabulary import BLACK, BLUE, GREEN, LEARNERS, ORANGE, PURPLE, SKY, VERMILION, Look
 
-# The looks of classes, in their order; a ninth begins again. Strokes and letters: no protection has such a mark.
+# The looks of classes, in their order; a ninth begins again. Strokes and letters: no protection has them.
 CLASS_LOOKS = [
     Look(colour, marker)
     for colour, marker in zip(
