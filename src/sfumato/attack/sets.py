@@ -357,7 +357,8 @@ def by_whitened_means(shown: Panels, gallery: Tensor, *, inner: Tensor | None = 
     covariance = inner.mT @ inner / inner.shape[1]
     least = 1e-3 * covariance.diagonal(dim1=1, dim2=2).mean(1).clamp(min=1e-6)
     identity = torch.eye(covariance.shape[-1], device=covariance.device)
-    half = torch.linalg.cholesky(torch.linalg.inv(covariance + least[:, None, None] * identity))
+    # The inverse of the factor, and not the factor of the inverse, which rounding may leave without one.
+    half = torch.linalg.inv(torch.linalg.cholesky(covariance + least[:, None, None] * identity)).mT
     known = means @ half
     return lambda size: _by_distance(sets(shown.probes, size).mean(3) @ half[:, None], known)
 
