@@ -17,7 +17,7 @@ from sfumato.study.cells import Cell
 from sfumato.study.choose import estimates, recommend
 from sfumato.study.parts.kinds import many
 from sfumato.study.records import Record
-from sfumato.study.report.sections import many as section
+from sfumato.study.report.sections import of_records
 
 CODE, NUMBERS, BLUR = "code:bits=16", "code:numbers=1", "blur:radius=3"
 RARELY, OFTEN = [0.1, 0.0] * 20, [1.0, 0.4] * 20
@@ -105,7 +105,7 @@ def test_over_seeds_it_is_the_mean_of_the_numbers_that_all_seeds_have():
 def test_a_protection_without_people_to_look_for_has_no_curve_and_a_study_no_section():
     nobody = curve(BLUR, {1: RARELY}, points=[], panel=0, able=1)
     assert estimates.curves(study(BLUR), [nobody]) == {}
-    assert section.section(study(BLUR), [nobody]) is None
+    assert of_records.many(study(BLUR), [nobody]) is None
 
 
 # Recommended
@@ -176,6 +176,8 @@ def test_sequences_of_so_few_outputs_that_they_prove_it_need_no_pictures():
 
 
 def test_the_section_has_a_column_for_each_number_of_releases():
-    made = section.section(study(BLUR), [curve(BLUR, {1: RARELY, 10: OFTEN})])
+    made = of_records.many(study(BLUR), [curve(BLUR, {1: RARELY, 10: OFTEN})])
     assert made is not None
-    assert (made.values["sizes"], made.values["protections"]) == ([1, 10], [BLUR])
+    (table,) = made.values["tables"]
+    named = [column.heading for column in table.columns if column.group == "named, by number of releases"]
+    assert (named, [spec for spec, _ in table.bodies[0]]) == (["1", "10"], [BLUR])

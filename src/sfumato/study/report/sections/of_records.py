@@ -8,10 +8,12 @@ from typing import Any
 
 from sfumato.assess.people import Recognised, at_blur, at_noise
 from sfumato.study.choose.estimates import (
+    Curve,
     Estimate,
     Study,
     belonging,
     bounds_of_attributes,
+    curves,
     inferences,
     interval_in_words,
     is_repeated,
@@ -21,6 +23,7 @@ from sfumato.study.choose.estimates import (
     strongest_score,
     together,
 )
+from sfumato.study.choose.recommend import releases_of
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import (
     DASH,
@@ -200,6 +203,51 @@ def tells(study: Study, records: Sequence[Record]) -> Section | None:
         "releases of other images. A stronger one may tell more."
     )
     return of_records("tells", "What else a release tells", "What else it tells", [words], *tables)
+
+
+def many(study: Study, records: Sequence[Record]) -> Section | None:
+    """What many releases of one person tell: a device sends hundreds in a year; None without such records."""
+    recorded = curves(study, records)
+    if not recorded:
+        return None
+    sizes = sorted({point.releases for curve in recorded.values() for point in curve.points})
+    most = "from the most releases that were looked at"
+    columns = [
+        Column("guessing"),
+        *(Column(str(size), group="named, by number of releases") for size in sizes),
+        Column("the most named person", group=most),
+        Column("named in over half of the tries", group=most),
+        Column("recognised at 1% false alarms", group=most),
+        Column("linked across two services", group=most),
+    ]
+    table = RecordTable(
+        "Table of many releases",
+        f"Small numbers are the {interval_in_words(study)} in percent; guessing names one of the people of a "
+        "panel. A dash: too few pictures, or named too often already.",
+        columns,
+        [[(spec, _show_curve(recorded[spec], sizes)) for spec in study["protections"] if spec in recorded]],
+        style="attacked",
+    )
+    releases = releases_of(study)
+    words = (
+        "A device sends many releases of one person, and a service holds them together. Adversaries know "
+        "other releases of each person and get 1, 3, 10, … more of one of them. The adversary is chosen by "
+        "one half of the people and stated for the other; a figure is the mean over draws of galleries and "
+        f"sets. The bound of this study is for {releases} release{'s' if releases > 1 else ''}."
+    )
+    return of_records("many", "What many releases of one person tell", "Many releases", [words], table)
+
+
+def _show_curve(curve: Curve, sizes: Sequence[int]) -> list[Value]:
+    """Shows guessing, the risk from each number of releases, and more of the largest number."""
+    last = curve.points[-1]
+    points = [curve.after(size) for size in sizes]
+    return [
+        Value(percent(last.chance)),
+        *(show_estimate(point.named if point else None) for point in points),
+        *(Value(percent(share)) for share in (last.worst, last.over_half, last.accepted)),
+        show_estimate(last.linked),
+    ]
 
 
 def _show_label(study: Study, seeds: Sequence[Any], guessing: float) -> Value:

@@ -61,16 +61,13 @@ def _table(study: Study, records: Sequence[Record], named: Mapping[tuple[str, st
     tops = {spec: max(risk.top1.value for (of, _), risk in named.items() if of == spec) for spec, _ in named}
     only_images = all(release_kind(spec) in IMAGES for spec in study["protections"])
     columns: list[Column] = []
-    groups: list[tuple[str, int]] = []
     rows: dict[str, list[Value]] = {spec: [] for spec in study["protections"]}
     for view, attacks in _by_view(named).items():
         heading = VIEWS[view].heading
+        heading += " images" if view == "released" and only_images else ""
         detected = view in {seen for _, seen in faces}
-        groups.append(
-            (f"{heading} images" if view == "released" and only_images else heading, len(attacks) + detected)
-        )
-        columns += [Column("adaptive" if attack.adaptive else "static") for attack in attacks]
-        columns += [Column("faces found")] * detected
+        columns += [Column("adaptive" if each.adaptive else "static", group=heading) for each in attacks]
+        columns += [Column("faces found", group=heading)] * detected
         for spec, values in rows.items():
             for attack in attacks:
                 risk = named.get((spec, attack.name))
@@ -96,7 +93,6 @@ def _table(study: Study, records: Sequence[Record], named: Mapping[tuple[str, st
         caption,
         columns,
         [list(rows.items())],
-        groups=groups,
         mark="strongest",
         style="attacked",
         name="reidentification",

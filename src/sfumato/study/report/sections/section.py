@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from sfumato.study.choose.estimates import Estimate, percent
@@ -51,11 +52,12 @@ MARK = '<span class="mark" aria-hidden="true">▲</span>'  # in a caption
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its heading, small words under it, and whether it holds numbers."""
+    """One column: heading, small words under it, whether it holds numbers, and the heading of its group."""
 
     heading: str
     small: str = ""
     number: bool = True
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,6 @@ class RecordTable:
         caption: above the table, in HTML.
         columns: after the column of settings.
         bodies: groups of rows; each row has a setting and a value for each column.
-        groups: headings above the columns, each with its number of columns; none for most tables.
         mark: the words for a triangle, for readers who hear the page.
         style: its class.
         name: its id; "" for none.
@@ -77,10 +78,16 @@ class RecordTable:
     caption: str
     columns: Sequence[Column]
     bodies: Sequence[Sequence[tuple[str, Sequence[Value]]]]
-    groups: Sequence[tuple[str, int]] = ()
     mark: str = ""
     style: str = ""
     name: str = ""
+
+    @property
+    def groups(self) -> list[tuple[str, list[Column]]]:
+        """The columns under each heading of a group, in their order; none if no column has a group."""
+        if not any(column.group for column in self.columns):
+            return []
+        return [(name, list(group)) for name, group in groupby(self.columns, lambda column: column.group)]
 
 
 def show_estimate(estimate: Estimate | None, *more: str, prefix: str = "", marked: bool = False) -> Value:
