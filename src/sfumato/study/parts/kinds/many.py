@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
-from sfumato.study.lab.streams import MANY
 from sfumato.study.parts.kinds.common import Model
 from sfumato.study.protocol import Kind
 from sfumato.study.selection import attacks_of
@@ -131,6 +130,7 @@ def _round(shares: "Tensor") -> list[float]:
 def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curve | None":
     """The curve from these people's pictures; None if fewer than four have two."""
     from sfumato.attack import sets
+    from sfumato.study.lab.streams import MANY
     from sfumato.study.parts.attacks import values
 
     codes = people.label(lab.adversaries.sensitive).codes
