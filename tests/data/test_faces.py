@@ -1,12 +1,14 @@
 """The world of faces: repeatable, hats independent of people, and a true map of what is where."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d
 
+from sfumato.data.labelled import LabelledImages
 from sfumato.data.worlds.faces import (
     AGES,
     CARRIERS,
@@ -77,6 +79,11 @@ def test_the_smallest_world_still_has_three_disjoint_splits():
     assert [len(world.split(s)) for s in ("train", "validation", "test")] == [1, 1, 1]
 
 
+@cache
+def of_a_hundred_people() -> LabelledImages:
+    return faces(identities=100, images_per_identity=30, headwear=50, size=16)
+
+
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_headwear_and_identity_do_not_tell_each_other(split: str):
     """The table of people by hats has the chi-square of independent columns.
@@ -84,7 +91,7 @@ def test_headwear_and_identity_do_not_tell_each_other(split: str):
     Its mean is then the degrees of freedom f, and its standard deviation about sqrt(2 f): four of those
     is a bound that chance passes in one world of ten thousand.
     """
-    world = faces(identities=100, images_per_identity=30, headwear=50, size=16).split(split)
+    world = of_a_hundred_people().split(split)
     counts = contingency(world.label("identity").codes, world.label("headwear").codes)
     expected = counts.sum(1, keepdim=True) * counts.sum(0) / counts.sum()
     chi_square = float(((counts - expected).square() / expected).sum())
@@ -134,15 +141,20 @@ def test_hair_color_changes_hair_and_the_soft_edge_of_what_lies_over_it():
     assert (differs & ~near).sum() < 0.03 * differs.sum()  # a lock may be thinner than a pixel
 
 
+@cache
+def parts_of_sixty_people() -> Tensor:
+    return draw(people(identities=60, images_per_identity=5, headwear=60), size=64)[1]
+
+
 def test_hair_shows_under_every_hat():
     """Hair colour is a task of its own: 1% of the image is 40 pixels of 64x64."""
-    _, parts = draw(people(identities=60, images_per_identity=5, headwear=60))
+    parts = parts_of_sixty_people()
     hair = (parts == PARTS.index("hair")).float().mean((1, 2))
     assert (hair > 0.01).float().mean() > 0.98
 
 
 def test_every_image_shows_a_face_and_a_hat():
-    _, parts = draw(people(identities=60, images_per_identity=5, headwear=60), size=64)
+    parts = parts_of_sixty_people()
     share = {part: (parts == code).float().mean((1, 2)) for code, part in enumerate(PARTS)}
     face = sum(share[part] for part in ("skin", "beard", "nose", "eyes", "mouth", "glasses"))
     assert face.min() > 0.05

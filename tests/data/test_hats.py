@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -320,7 +321,7 @@ def test_more_images_than_the_memory_may_hold_are_refused(people: Path, monkeypa
 def test_hats_on_labelled_faces_in_the_wild(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """One photograph in eight."""
+    """One photograph in sixteen."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "studies")
     import unpack
 
@@ -328,7 +329,7 @@ def test_hats_on_labelled_faces_in_the_wild(
     monkeypatch.setattr(
         unpack,
         "write_table",
-        lambda table, rows, root: write(table, rows[::8], root, [*range(len(rows))[::8]]),
+        lambda table, rows, root: write(table, rows[::16], root, [*range(len(rows))[::16]]),
     )
     unpack.lfw(shared_data, tmp_path)
     source, data = table(path), hats(path, headwear=160)
@@ -377,8 +378,13 @@ def noise(count: int, size: int = 84) -> Tensor:
     return torch.randint(0, 256, (count, 3, size, size), generator=generator, dtype=torch.uint8)
 
 
+@cache
+def many_kinds() -> drawn.Hats:
+    return drawn.kinds(4000, seed=0)
+
+
 def of_family(family: int, count: int) -> drawn.Hats:
-    kinds = drawn.kinds(4000, seed=0)
+    kinds = many_kinds()
     return kinds.rows((kinds.family == family).nonzero().flatten()[:count])
 
 

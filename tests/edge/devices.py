@@ -1,6 +1,7 @@
 """What the tests of devices share: artefacts that nobody trained, of every kind that has a device side."""
 
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -57,17 +58,22 @@ def write_feature(
     return path
 
 
-def write_code(
-    path: Path, *, shape: tuple[int, int, int] = SHAPE, side: int | None = None, **size: int
-) -> Path:
-    """An encoder whose batch norms have seen pictures; `size` is bits=12, say, or numbers=6."""
-    dimension = sum(size.values())
+@cache
+def _network_of_pictures(shape: tuple[int, int, int], side: int | None, dimension: int) -> dict[str, Tensor]:
+    """The weights of a code's network whose batch norms have seen pictures."""
     network = make_code_network("conv4", shape, dimension=dimension, side=side, seed=0)
     with torch.no_grad():
         for seed in range(30):
             network(pictures(32, seed=seed, shape=shape).float() / 255)
+    return {f"network.{name}": each for name, each in network.state_dict().items()}
+
+
+def write_code(
+    path: Path, *, shape: tuple[int, int, int] = SHAPE, side: int | None = None, **size: int
+) -> Path:
+    """An encoder that nobody trained; `size` is bits=12, say, or numbers=6."""
     card = {"kind": "code", "config": {"encoder": "conv4", "side": side, **size}, "shape": list(shape)}
-    artefacts.save(path, {f"network.{name}": each for name, each in network.state_dict().items()}, card)
+    artefacts.save(path, _network_of_pictures(shape, side, sum(size.values())), card)
     return path
 
 

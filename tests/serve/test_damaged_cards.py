@@ -5,6 +5,7 @@ our own code would leave it.
 """
 
 import copy
+import functools
 import hashlib
 import itertools
 import json
@@ -140,7 +141,7 @@ def semsim_kind() -> Kind:
 
 
 KINDS = {
-    kind.__name__.removesuffix("_kind"): kind
+    kind.__name__.removesuffix("_kind"): functools.cache(kind)  # no test changes what is made
     for kind in (
         *(few_shot_kind, meta_kind, classifier_kind, mask_kind, feature_kind, code_kind, semsim_kind),
         pretrained_kind,
