@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 from commands import check_mistake
 
 from sfumato.protect.dp_pix import DPPix
@@ -96,35 +97,32 @@ def test_one_run_convicts_with_a_page_that_says_so(command, monkeypatch, tmp_pat
     assert "Do not release with dp-pix:cell=4,epsilon=0.5" in page.read_text()
 
 
-def test_what_is_proved_of_naming_people_is_said(command):
-    said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.02", *SMALL)
-    # The whole image is at eps = 64 * 0.02 = 1.28, and e^1.28 is 3.597.
-    assert answers(said, "naming") == [
-        "after 1 release nobody, whatever they know, names the right one of 100 "
-        "equally likely people more than 3.6% of the time, or of 1,000 more than 0.36%, or of 1,000,000 more "
-        "than 0.00036% (nothing is assumed of the images; on average over people and noise, so that a rare "
-        "release may name its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
-    ]
+MEANS = (
+    "(nothing is assumed of the images; on average over people and noise, so that a rare release may name "
+    "its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
+)
 
 
-def test_pixels_that_prove_something_only_among_many_people_say_so(command):
-    said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.12", *SMALL)
-    assert answers(said, "naming") == [
-        "after 1 release nobody, whatever they know, names the right one of 1,000,000 equally likely people "
-        "more than 0.22% of the time (nothing is assumed of the images; on average over people and noise, so "
-        "that a rare release may name its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, "
-        "Thm. 3.3); among 100 or 1,000 people nothing is proved"
-    ]
-
-
-def test_where_nothing_is_proved_of_naming_the_report_says_so(command):
-    said = command("audit", "protection", "dp-pix:cell=4,epsilon=3", *SMALL)
-    assert answers(said, "naming") == ["nothing is proved about who it shows"]
-
-
-def test_without_a_guarantee_nothing_is_proved_of_naming(command):
-    said = command("audit", "protection", "blur:radius=1", *SMALL)
-    assert answers(said, "naming") == ["nothing is proved about who it shows"]
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (  # the whole image is at eps = 64 * 0.02 = 1.28, and e^1.28 is 3.597
+            "dp-pix:cell=4,epsilon=0.02",
+            "after 1 release nobody, whatever they know, names the right one of 100 equally likely people "
+            f"more than 3.6% of the time, or of 1,000 more than 0.36%, or of 1,000,000 more "
+            f"than 0.00036% {MEANS}",
+        ),
+        (
+            "dp-pix:cell=4,epsilon=0.12",
+            "after 1 release nobody, whatever they know, names the right one of 1,000,000 equally likely "
+            f"people more than 0.22% of the time {MEANS}; among 100 or 1,000 people nothing is proved",
+        ),
+        ("dp-pix:cell=4,epsilon=3", "nothing is proved about who it shows"),
+        ("blur:radius=1", "nothing is proved about who it shows"),
+    ],
+)
+def test_what_is_proved_of_naming_people_is_said(command, spec: str, expected: str):
+    assert answers(command("audit", "protection", spec, *SMALL), "naming") == [expected]
 
 
 def test_several_releases_of_one_person_prove_less(command):

@@ -1,33 +1,13 @@
 """`sfumato train classifier`."""
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
-import torch
 from commands import Command, check_mistake
 from encoders import Small, write_onnx
 
-from sfumato import images
 from sfumato.learn import classifier
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """24 images of 16x16, of two colours in each split; and of a place that is in the test split alone."""
-    generator = torch.Generator().manual_seed(0)
-    (tmp_path / "photos").mkdir()
-    with (tmp_path / "photos" / "table.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["file", "colour", "place", "split"])
-        for i in range(24):
-            image = torch.randint(0, 100, (3, 16, 16), generator=generator).to(torch.uint8)
-            image[i % 2, :4, :4] = 255
-            images.write(tmp_path / "photos" / f"{i}.png", image)
-            split = ("train", "train", "val", "test")[i // 6]
-            out.writerow([f"{i}.png", ("red", "green")[i % 2], "away" if i == 23 else "ab"[i % 2], split])
-    return tmp_path / "photos" / "table.csv"
 
 
 def train(command: Command, *more: str, target: str = "colour", size: int = 16):

@@ -1,6 +1,5 @@
 """`sfumato train feature`, and what can be done with its artefact."""
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -12,25 +11,7 @@ from sfumato import images
 from sfumato.learn import private_feature
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """24 images of 16x16, of two colours and two shapes in each split, and of people in one split each."""
-    generator = torch.Generator().manual_seed(0)
-    (tmp_path / "photos").mkdir()
-    with (tmp_path / "photos" / "table.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["file", "colour", "shape", "who", "split"])
-        for i in range(24):
-            image = torch.randint(0, 100, (3, 16, 16), generator=generator).to(torch.uint8)
-            image[i % 2, :4, :4] = 255
-            image[:, 8:, 8 : 12 + i // 2 % 2 * 4] = 0
-            images.write(tmp_path / "photos" / f"{i}.png", image)
-            split = ("train", "train", "val", "test")[i // 6]
-            out.writerow([f"{i}.png", ("red", "green")[i % 2], "ab"[i // 2 % 2], f"p{i // 3}", split])
-    return tmp_path / "photos" / "table.csv"
-
-
-def train(command: Command, *more: str, targets: tuple[str, ...] = ("shape", "colour"), who: str = "who"):
+def train(command: Command, *more: str, targets: tuple[str, ...] = ("shape", "colour"), who: str = "person"):
     words = ["train", "feature", "--data", "table:photos/table.csv", "--sensitive", who]
     words += [word for target in targets for word in ("--target", target)]
     epochs = [f"{stage}_epochs=1" for stage in ("attribute", "simple", "private")]

@@ -1,6 +1,5 @@
 """`sfumato train mask`, and `sfumato protect` with what it wrote."""
 
-import csv
 import hashlib
 import json
 from pathlib import Path
@@ -11,27 +10,9 @@ import torch
 from commands import Command, check_mistake
 from PIL import Image
 
-from sfumato import images
 from sfumato.learn import adversarial_mask
 
 SMALL = ["--set", "epochs=2", "--set", "masker_width=4", "--set", "levels=1", "--set", "batch=8"]
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """24 images of 16x16, of two colours, in three splits that have both."""
-    generator = torch.Generator().manual_seed(0)
-    (tmp_path / "photos").mkdir()
-    with (tmp_path / "photos" / "table.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["file", "colour", "split", "person"])
-        for i in range(24):
-            image = torch.randint(0, 100, (3, 16, 16), generator=generator).to(torch.uint8)
-            image[i % 2, :4, :4] = 255
-            images.write(tmp_path / "photos" / f"{i}.png", image)
-            split = ("train", "train", "val", "test")[i // 6]
-            out.writerow([f"{i}.png", ("red", "green")[i % 2], split, f"{split}-{i % 3}"])
-    return tmp_path / "photos" / "table.csv"
 
 
 def train(command: Command, *more: str, target: str = "colour", size: int = 16):

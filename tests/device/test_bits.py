@@ -114,9 +114,18 @@ def test_a_budget_in_bits_is_read_from_words_and_shown_in_words(words: str, amou
         ("bits=64,epsilon=1", "or bits=64, or releases=5"),
         ("bits=64,releases=5", "or bits=64, or releases=5"),
         ("bit=64", "or bits=64, or releases=5"),
+        ("naming=1%", "assuming=none, shuffled or exchangeable"),
+        ("naming=1%,of=1000,per=decade", "per=day, week, month or year"),
+        ("naming=1%,of=1000,assuming=one image", "assuming=none, shuffled or exchangeable"),
+        ("naming=1%,of=1000,bits=3", "assuming=none, shuffled or exchangeable"),
+        ("naming=nan,of=1000", "assuming=none, shuffled or exchangeable"),
+        (
+            "naming=1%,of=50",
+            "to guess among 50 people names 2% already: allow more, or say that there are more",
+        ),
     ],
 )
-def test_a_malformed_budget_in_bits_is_refused_by_message(words: str, message: str):
+def test_a_malformed_budget_in_bits_or_of_naming_is_refused_by_message(words: str, message: str):
     with pytest.raises(ConfigError) as raised:
         Budget.parse(words)
     assert message in str(raised.value)
@@ -250,26 +259,6 @@ def test_who_is_named_in_an_image_later_has_what_left_of_it_counted(ledger: Ledg
     with pytest.raises(BudgetExceededError, match="nothing would be proved about"):
         ledger.charge([charge("0", person="anna")])
     ledger.charge([charge("0")])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("naming=1%", "assuming=none, shuffled or exchangeable"),
-        ("naming=1%,of=1000,per=decade", "per=day, week, month or year"),
-        ("naming=1%,of=1000,assuming=one image", "assuming=none, shuffled or exchangeable"),
-        ("naming=1%,of=1000,bits=3", "assuming=none, shuffled or exchangeable"),
-        ("naming=nan,of=1000", "assuming=none, shuffled or exchangeable"),
-        (
-            "naming=1%,of=50",
-            "to guess among 50 people names 2% already: allow more, or say that there are more",
-        ),
-    ],
-)
-def test_a_malformed_budget_of_naming_is_refused_by_message(words: str, message: str):
-    with pytest.raises(ConfigError) as raised:
-        Budget.parse(words)
-    assert message in str(raised.value)
 
 
 def test_naming_is_of_a_person_and_of_no_image_or_folder(ledger: Ledger):

@@ -21,24 +21,15 @@ def face(above: int, *, skin: int = 180) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("above", "expected"), [(20, hair.DARK), (70, hair.DARK), (160, hair.OTHER), (230, hair.OTHER)]
+    ("above", "skin", "expected"),
+    [
+        *((20, 180, hair.DARK), (70, 180, hair.DARK), (160, 180, hair.OTHER), (230, 180, hair.OTHER)),
+        *((90, 180, hair.UNKNOWN), (100, 180, hair.UNKNOWN), (180, 180, hair.OTHER)),  # bald at the last
+        *((60, 200, hair.DARK), (90, 100, hair.OTHER)),  # by the skin, and not by the light
+    ],
 )
-def test_hair_is_dark_beside_the_skin_or_not(above: int, expected: str):
-    assert hair.verdict(face(above), LANDMARKS) == expected
-
-
-def test_who_is_bald_has_no_dark_hair():
-    assert hair.verdict(face(180), LANDMARKS) == hair.OTHER
-
-
-def test_hair_is_measured_by_the_skin_and_not_by_the_light():
-    assert hair.verdict(face(60, skin=200), LANDMARKS) == hair.DARK
-    assert hair.verdict(face(90, skin=100), LANDMARKS) == hair.OTHER
-
-
-@pytest.mark.parametrize("above", [90, 100])
-def test_what_is_neither_is_not_named(above: int):
-    assert hair.verdict(face(above), LANDMARKS) == hair.UNKNOWN
+def test_hair_is_dark_beside_the_skin_or_not_or_neither(above: int, skin: int, expected: str):
+    assert hair.verdict(face(above, skin=skin), LANDMARKS) == expected
 
 
 def test_half_dark_is_not_named():
