@@ -96,7 +96,7 @@ def test_the_commands_that_a_demo_ends_with_release_a_folder_and_serve_a_predict
     try:
         shell.run("sfumato demo --data table:photos.csv --target gender --sensitive person", capfd.readouterr)
         printed = capfd.readouterr().out
-        assert printed.startswith("recommended: code:bits=1\n"), printed
+        assert printed.startswith("recommended: code:bits=1, looked up in an answer table\n"), printed
         device, cloud = re.findall(r"^(?:on a device|in a cloud): (.*)$", printed, re.MULTILINE)
         code = re.search(r"code:\S+", device)[0]
         commands = [
