@@ -472,6 +472,5 @@ def _thumbnail(image: Tensor) -> Any:
 
 
 def _short(name: str) -> str:
-    """Shorten a name to its end."""
     shown = printable(name)
     return shown if len(shown) <= _LETTERS else f"…{shown[1 - _LETTERS :]}"

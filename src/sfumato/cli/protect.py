@@ -349,7 +349,6 @@ def _check_kept(file: Path, target: str | None) -> None:
 
 
 def _write_failures(file: Path, outcome: "Outcome") -> None:
-    """Write a row for each file that failed."""
     from sfumato.base.files import whole, write_rows
 
     rows = [("file", "cause", "images"), *sorted(outcome.failed)]
@@ -542,7 +541,6 @@ def _state_guarantee(protection: "Protection", shape: tuple[int, int, int], coun
 
 
 def _describe_new_ledger() -> str:
-    """Describe the budgets of a new ledger."""
     from sfumato.device.ledger.scopes import describe
     from sfumato.device.ledger.tables import DEFAULT_BUDGETS
 

@@ -200,8 +200,6 @@ def _answer(guesses: list[GuessedClass], none_of_these: bool | None) -> ImageAns
 
 @dataclass(frozen=True)
 class _Question:
-    """The question of one request to a classifier."""
-
     queries: np.ndarray  # (Q, D) float32
     top: int
     refusal: Refusal | None

@@ -111,7 +111,6 @@ def _embed_all(embed: Embed, images: Tensor, batch: int = 256) -> Tensor:
 
 
 def _describe_views(config: GalleryAuditConfig) -> dict[str, str]:
-    """Map each view to its description."""
     words = (
         "the prototypes, stored or on devices",
         "answers with probability and distance",

@@ -225,7 +225,6 @@ def number_of(protection: Protecting, model: ModelInfo) -> int | None:
 
 
 def _family(spec: str) -> str:
-    """Return the name of the protection in a spec."""
     return spec.partition(":")[0]
 
 

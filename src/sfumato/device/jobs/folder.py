@@ -160,7 +160,6 @@ def protect_folder(
 
 
 def _fit_channels(config: FolderConfig | None, protection: Protection) -> FolderConfig:
-    """Fill in the channels that a protection takes."""
     config = config or FolderConfig()
     return config if config.channels else replace(config, channels=channels_of(protection))
 

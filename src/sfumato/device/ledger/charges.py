@@ -258,7 +258,6 @@ class Charges:
                     raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
 
     def _command(self, scope: bytes, words: str) -> str:
-        """Return the command that sets a budget of a scope."""
         return f"sfumato ledger budget {words}{option_of(scope)}{self._option}"
 
     def _likeness(self, image: int) -> str:

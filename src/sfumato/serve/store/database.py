@@ -197,7 +197,6 @@ def _begin_file(url: URL) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, _: object) -> None:
-    """Prepare a new connection to SQLite."""
     connection.isolation_level = None  # transactions are begun by _begin
     if connection.execute("pragma journal_mode").fetchone() != ("wal",):
         _to_wal(connection)
