@@ -59,7 +59,8 @@ class Galleries:
     """The prototypes of the classifiers that were asked for last.
 
     State: a cache of one version each, at most _MOST_BYTES in all; and the classifiers that the store
-        searches.
+    searches.
+
     Every question asks the store whether there is a newer version, so that it sees classes of other
     processes.
     """

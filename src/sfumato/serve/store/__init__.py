@@ -7,10 +7,9 @@ forbidden.
 
 There are no images and no releases here, and of a key only the SHA-256 of its secret. Embeddings are private
 all the same: see the threat model. Forgotten data is deleted: SQLite overwrites it with zeros in the file,
-    and
-empties its write-ahead log. PostgreSQL keeps deleted rows in its files until `VACUUM` has run, which it does
-by itself, and in its write-ahead log until that is recycled. No database reaches into earlier backups: keep
-those no longer than you may keep their content.
+and empties its write-ahead log. PostgreSQL keeps deleted rows in its files until `VACUUM` has run, which it
+does by itself, and in its write-ahead log until that is recycled. No database reaches into earlier backups:
+keep those no longer than you may keep their content.
 """
 
 from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError, StoreError

@@ -47,8 +47,7 @@ class Admissions:
     """A process's cache of keys. Threads share it.
 
     State: keys that were found within REMEMBERED seconds, requests that were drawn for keys, and the number
-        of
-    keys revoked here.
+    of keys revoked here.
     """
 
     def __init__(self) -> None:
