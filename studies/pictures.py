@@ -81,8 +81,9 @@ def strengths_picture(name: str, path: Path) -> None:
         if record.kind == "examples"
     }
     with style():
-        figure = Figure(figsize=(10.4, 2.9))
-        for axes, spec in zip(figure.subplots(1, len(STRENGTHS)), STRENGTHS, strict=True):
+        figure = Figure(figsize=(12.4, 2.9))
+        *places, looked_up = figure.subplots(1, len(STRENGTHS) + 1)
+        for axes, spec in zip(places, STRENGTHS, strict=True):
             example = examples["code:bits=16" if spec == "none" else spec]
             _draw(axes, example.original if spec == "none" else example.released, example.words)
             risk, accuracy = settings[spec].risk, settings[spec].accuracy
@@ -94,6 +95,17 @@ def strengths_picture(name: str, path: Path) -> None:
             axes.text(0.5, -0.08, named, transform=axes.transAxes, ha="center", va="top", color=colour)
             kept = f"{100 * accuracy.value:.0f}% of hats right"
             axes.text(0.5, -0.31, kept, transform=axes.transAxes, ha="center", va="top")
+        _frame(looked_up)
+        looked_up.set_box_aspect(1)
+        looked_up.set_title("that code in an answer table", fontsize=9.5)
+        for height, words, colour in (
+            (0.55, "nothing is sent", vocabulary.BLACK),
+            (-0.08, "named as by guessing,\nfrom any number", vocabulary.BLUE),
+            (-0.31, kept, vocabulary.BLACK),
+        ):
+            looked_up.text(
+                *(0.5, height, words), transform=looked_up.transAxes, ha="center", va="top", color=colour
+            )
         figure.subplots_adjust(left=0.01, right=0.99, top=0.92, bottom=0.26, wspace=0.06)
         figure.savefig(path, dpi=160, facecolor="white", metadata={"Software": None})
 
@@ -104,13 +116,18 @@ def _later(study: engine.Study, spec: str) -> str:
     return f", {100 * last.named.value:.0f}% from {last.releases}" if last else ""
 
 
-def _draw(axes: Any, picture: str | None, words: str) -> None:
-    """An image that is kept as a data URI; a code as a square for each of its bits."""
+def _frame(axes: Any) -> None:
+    """Sides alone."""
     axes.set_xticks([])
     axes.set_yticks([])
     for side in axes.spines.values():
         side.set_visible(True)
     axes.grid(visible=False)
+
+
+def _draw(axes: Any, picture: str | None, words: str) -> None:
+    """An image that is kept as a data URI; a code as a square for each of its bits."""
+    _frame(axes)
     if picture is not None:
         pixels = Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2])))
         axes.imshow(pixels.convert("RGB"), interpolation="nearest")

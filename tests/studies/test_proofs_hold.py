@@ -55,7 +55,7 @@ def above_sequences(kept: engine.Study) -> list[str]:
         if record.kind != "many" or proof is None or proof.outputs is None:
             continue
         for point in record.result.points:
-            most = min(1.0, proof.outputs**point.releases / record.result.panel)
+            most = min(proof.outputs**point.releases, record.result.panel) / record.result.panel
             largest = max(point.by_adversary.values())
             if largest > most * (1 + 1e-3):  # shares are rounded
                 found.append(f"{record.cell.protection} from {point.releases}: {largest}, at most {most}")
