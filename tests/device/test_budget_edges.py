@@ -48,19 +48,11 @@ def test_a_period_ends_so_many_days_ago(period: str, days: float):
     assert Budget.parse("bits=4").since(1e9) == -math.inf
 
 
-NOT_SUMS = [
-    "epsilon=0",
-    "epsilon=-1",
-    "rho=1e18",
-    "bits=nan",
-    "releases=inf",
-    "epsilon=1,delta=1",
-    "mu=1e-200",
-]
+NOT_SUMS = ["epsilon=0", "epsilon=-1", "epsilon=1,delta=1", "rho=1e18", "bits=nan", "releases=inf"]
 NO_SHARES = ["naming=100%,of=1000", "naming=0%,of=1000", "naming=1%,of=100", "naming=90%,of=1", "naming=1%"]
 
 
-@pytest.mark.parametrize("words", [*NOT_SUMS, *NO_SHARES])
+@pytest.mark.parametrize("words", [*NOT_SUMS, "mu=1e-200", *NO_SHARES])
 def test_numbers_that_no_sum_can_hold_and_shares_that_guessing_names_are_refused(words: str):
     with pytest.raises(ConfigError, match=r"budget|delta"):
         Budget.parse(words)
