@@ -21,7 +21,7 @@ def test_the_output_of_the_demo_is_what_its_records_give(demo):
     printed = re.search(r"```text\n(recommended: .*?)```", README, re.DOTALL)
     assert printed is not None
     lines = demo.recommendation.lines
-    shown = printed[1].splitlines()[:7]
+    shown = printed[1].splitlines()[:6]
     assert shown[0] == lines[0]
     for line in shown[1:]:
         start = line.removesuffix("...").rstrip()

@@ -126,9 +126,7 @@ def test_what_is_sent_is_recommended_if_many_releases_name_few():
     assert words.startswith(
         "Adversaries name 5.0% from 1, 5.0% from 10 and 5.0% from 100 releases of a person ("
     )
-    assert words.endswith(
-        "guessing 5.0%; the most named person 10.0%; 0.0% of people in over half of the tries)."
-    )
+    assert "guessing 5.0%; the most named person 10.0%; 0.0% of people in over half of the tries)." in words
 
 
 def test_what_names_many_after_many_releases_is_not_recommended():
@@ -142,7 +140,7 @@ def test_a_code_that_names_many_is_recommended_if_it_is_looked_up():
     advice = advice_of(CODE, curve(CODE, {1: RARELY, 100: OFTEN}), outputs=2**16)
     assert advice.headline == f"recommended: {CODE}, looked up in an answer table"
     assert advice.by_table
-    assert any("naming from 100 of them is guessing, by construction" in line for line in advice.details)
+    assert any("naming stays guessing, by construction" in line for line in advice.details)
 
 
 def test_a_code_of_more_bits_has_no_table():

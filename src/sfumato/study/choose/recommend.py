@@ -259,11 +259,11 @@ class _Choice:
             return sentences
         if point := self._after(setting):
             end = percent(point.hits.upper_end(ERROR / self._settings))
-            sentences.append(f"The upper end from {self.releases} is {end}, allowed for as above.")
+            sentences[-1] += f" The upper end from {self.releases} is {end}, allowed for as above."
         if self.has_table(setting):
             sentences.append(
-                f"Looked up in an answer table (classify --table) queries send nothing: naming from "
-                f"{self.releases} of them is guessing, by construction. Only enrolment sends its few images."
+                "Looked up in an answer table, queries send nothing: naming stays guessing, by construction. "
+                "Only enrolment sends its few images."
             )
         return sentences
 
