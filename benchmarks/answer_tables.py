@@ -45,7 +45,7 @@ from sfumato.serve import models
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
-from sfumato.study.parts.learners.few_shot import served_vectors
+from sfumato.study.parts.learners.few_shot import serve_vectors
 from sfumato.wire.tables import AnswerTable, PrototypeTable, Table
 
 HATS, SHOTS, ANSWERS, TIMED = 20, 5, 10_000, 100
@@ -130,7 +130,7 @@ def answers(
     sizes = {"ours": size, "other": clear, "ratio": size / clear, "unit": "kB"}
     yield Line(name="table", **sizes, against="its numbers unpacked", lower=True)
     shown = all_images[places.flatten()]
-    vectors, weights, codes, refusal = served_vectors(code.release(shown, fresh_noise()))
+    vectors, weights, codes, refusal = serve_vectors(code.release(shown, fresh_noise()))
     rows = np.arange(len(vectors)).reshape(1, HATS, -1)
     hits, accepted = answers_of_episodes(
         vectors, rows, shot=SHOTS, weights=weights, codes=codes, refusal=refusal

@@ -123,13 +123,13 @@ def compared(lab: Lab, cell: Cell) -> dict[str, Any]:
     """How often each names a probe, and how often the strongest of our adversaries on values does."""
     adversaries, copies = lab.adversaries, lab.config.adversary.copies
     copies = copies if lab.protection(cell).draws_noise else 1
-    gallery, rows = adversaries.dealt(cell.seed)
+    gallery, rows = adversaries.deal(cell.seed)
     people, others = adversaries.people, adversaries.others
     codes, other_codes = (data.label(adversaries.sensitive).codes for data in (people, others))
-    taught = lab.shuffled(len(others), cell.seed)[: LEARNED // copies]
+    taught = lab.shuffle(len(others), cell.seed)[: LEARNED // copies]
 
     def seen(data: Any, chosen: Tensor, stream: int, count: int) -> dict[str, Rows]:
-        each = [readings(lab.released(cell, data.images[chosen], stream, number)) for number in range(count)]
+        each = [readings(lab.release(cell, data.images[chosen], stream, number)) for number in range(count)]
         return {way: torch.cat([one[way] for one in each]).double().numpy() for way in each[0]}
 
     known, asked = seen(people, gallery, GALLERY, copies), seen(people, rows, PROBES, 1)

@@ -116,7 +116,7 @@ def with_other_noise(lab: Lab, spec: str) -> list[float]:
     accuracies = []
     for number in range(NOISES):
         cell = Cell("accuracy", spec, 0, (("learner", "protected"),))
-        made = few_shot.served_vectors(lab.released(cell, lab.asked.images, NUMBERS_TESTED, 2 + number))
+        made = few_shot.serve_vectors(lab.release(cell, lab.asked.images, NUMBERS_TESTED, 2 + number))
         hits, _ = answers_of_episodes(
             made.vectors, drawn, shot=task.shot, weights=made.weights, codes=made.codes
         )
@@ -137,7 +137,7 @@ def served_model(lab: Lab, spec: str, folder: Path) -> Served:
     path = lab.artefact_of(spec, 0)
     if release_kind(spec) in IMAGES:
         path = folder / "model.safetensors"
-        few_shot.trained(lab, spec, 0, "protected").save(path)
+        few_shot.train_or_read(lab, spec, 0, "protected").save(path)
     assert path is not None
     return models.load(path, name="model")
 

@@ -19,7 +19,7 @@ from sfumato.learn.classifier import ClassifierConfig, ClassifierModel, evaluate
 from sfumato.networks import ConvNet8, DenseNet
 from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.protect import Protection, Release, parse
-from sfumato.study.cells import changed
+from sfumato.study.cells import non_defaults
 
 TINY = ClassifierConfig(epochs=4, batch=16, precision="float32")
 CLEAR = parse("none")
@@ -326,9 +326,9 @@ def test_a_model_of_before_there_were_policies_is_read(tmp_path: Path):
 
 
 def test_settings_that_nothing_changes_leave_the_digests_of_studies_alone():
-    assert changed(ClassifierConfig(start="random")) == {}
+    assert non_defaults(ClassifierConfig(start="random")) == {}
     config = ClassifierConfig(network="conv4", start="random", epochs=3)
-    assert changed(config) == {"network": "conv4", "epochs": 3}
+    assert non_defaults(config) == {"network": "conv4", "epochs": 3}
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path):

@@ -21,7 +21,7 @@ from sfumato.networks import Conv4
 from sfumato.networks.encoders import drawn
 from sfumato.networks.encoders.resnet12 import ResNet12
 from sfumato.protect import parse
-from sfumato.study.cells import changed
+from sfumato.study.cells import non_defaults
 
 
 def shipped() -> Path:
@@ -136,8 +136,8 @@ def test_every_training_says_on_its_card_what_it_began_with(start: str):
 
 
 def test_settings_without_a_start_have_the_digest_that_they_had_when_all_starts_were_random():
-    assert changed(code.CodeConfig(bits=4, start="random")) == {"bits": 4}
-    assert changed(code.CodeConfig(bits=4)) == {"bits": 4, "start": by_content("drawn")}
+    assert non_defaults(code.CodeConfig(bits=4, start="random")) == {"bits": 4}
+    assert non_defaults(code.CodeConfig(bits=4)) == {"bits": 4, "start": by_content("drawn")}
 
 
 @pytest.mark.parametrize(

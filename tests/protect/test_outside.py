@@ -176,10 +176,10 @@ def test_a_study_notices_another_folder_under_the_same_spec(tmp_path: Path, inde
     settings = {"data": {"source": "faces", **world}, "task": task, "training": training}
     config = grid.parse({**settings, "protections": ["block"]})
     lab = Lab(config, data.load("faces", **world), tmp_path / "study", Progress())
-    before = lab.made_of(["block", spec])
+    before = lab.artefact_digests(["block", spec])
     assert before == {"artefacts": {spec: file_digest_of(Outside(index))}}
     images.write(tmp_path / "anonymised/0.png", pictures(7)[0])
-    assert lab.made_of(["block", spec]) != before
+    assert lab.artefact_digests(["block", spec]) != before
 
 
 def test_a_copy_for_another_process_reads_the_files_itself(index: str):

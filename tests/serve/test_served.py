@@ -31,7 +31,7 @@ from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served
 from sfumato.serve.store import Store
-from sfumato.study.parts.learners.few_shot import served_vectors
+from sfumato.study.parts.learners.few_shot import serve_vectors
 from sfumato.wire.tables import PrototypeTable, Table
 
 CLASSES, IMAGES, WAY, SHOT, QUERIES = 12, 12, 4, 5, 4
@@ -116,7 +116,7 @@ def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_p
         vectors, weights = served.run(served.prepare(release, served.demands[0])), np.ones(len(images))
         codes, refusal = None, served.refusal
     else:
-        vectors, weights, codes, refusal = served_vectors(release)
+        vectors, weights, codes, refusal = serve_vectors(release)
         if "bit" in kind and "noisy" not in kind:  # several photographs have one code
             assert len(np.unique(vectors, axis=0)) < len(vectors)
     hits, accepted = answers_of_episodes(

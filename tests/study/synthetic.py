@@ -175,7 +175,7 @@ def records(of: dict[str, Any]) -> list[dict[str, Any]]:
 
 def typed(them: list[dict[str, Any]]) -> list[Record]:
     """Records as a report reads them."""
-    return [reading.typed(record) for record in them]
+    return [reading.parse_record(record) for record in them]
 
 
 def accuracy(

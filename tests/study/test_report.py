@@ -20,7 +20,7 @@ from sfumato.study import report, vocabulary
 from sfumato.study.choose.recommend import recommend
 from sfumato.study.parts import kinds
 from sfumato.study.report.charts import CLASS_LOOKS, looks
-from sfumato.study.report.sections.guarantees import told_apart
+from sfumato.study.report.sections.guarantees import success_of_judge
 from sfumato.study.report.sections.transfer import tint
 
 # Elements of HTML and SVG that have no end tag.
@@ -305,7 +305,7 @@ def test_the_guarantees_are_told_in_plain_words(page):
     ],
 )
 def test_a_guarantee_bounds_how_often_a_judge_is_right(definition, value, share):
-    assert told_apart(definition, value) == share
+    assert success_of_judge(definition, value) == share
 
 
 def test_the_settings_seeds_versions_and_digest_are_shown(page, study):

@@ -11,7 +11,7 @@ from tests.study.test_report import Page, page_of
 
 from sfumato.study import report, vocabulary
 from sfumato.study.choose.estimates import proofs
-from sfumato.study.choose.recommend import proved_in_words, recommend
+from sfumato.study.choose.recommend import describe_proof, recommend
 from sfumato.study.parts.kinds.proved import CANDIDATES
 from sfumato.study.report.charts.families import families
 from sfumato.study.report.sections.pictures import in_words
@@ -259,7 +259,7 @@ def test_the_most_people_among_whom_nothing_is_proved_is_known(outputs, most):
 def test_the_first_screen_says_where_nothing_is_proved(naming, words):
     study = of_kinds(protections=["none", "dp-pix:cell=4,epsilon=3"])
     (proof,) = synthetic.typed([synthetic.proved("dp-pix:cell=4,epsilon=3", naming=naming)])
-    assert proved_in_words(proofs(study, [proof])["dp-pix:cell=4,epsilon=3"]).endswith(words)
+    assert describe_proof(proofs(study, [proof])["dp-pix:cell=4,epsilon=3"]).endswith(words)
 
 
 def test_records_of_proofs_take_the_place_of_those_beside_the_similarity(study, records):

@@ -74,11 +74,11 @@ def seen(study: Lab, spec: str) -> tuple[np.ndarray, ...]:
 
     def released(images: torch.Tensor, stream: int, copies: int) -> np.ndarray:
         copies = copies if spec.startswith("dp-pix") else 1
-        drawn = [study.released(cell(spec), images, stream, number).values for number in range(copies)]
+        drawn = [study.release(cell(spec), images, stream, number).values for number in range(copies)]
         return torch.stack(drawn).flatten(2).double().numpy() / 255
 
     others, people = study.adversaries.others, study.adversaries.people
-    gallery, probes = study.adversaries.dealt(0)
+    gallery, probes = study.adversaries.deal(0)
     codes = people.label("identity").codes
     return (
         released(others.images, OTHERS, 2),
@@ -100,7 +100,7 @@ def test_plda_written_anew_by_scipy_gives_the_same_figure_on_the_same_releases(
     flat = others.reshape(-1, others.shape[2])
     model = values._learner(
         *values.release_others(study, cell(spec), most=20_000, copies=2),
-        values.readings(study, cell(spec), study.released(cell(spec), faces.images[:1])),
+        values.readings(study, cell(spec), study.release(cell(spec), faces.images[:1])),
     )[2]
     assert model is not None
     axes = np.linalg.svd(flat - flat.mean(0), full_matrices=False)[2][: len(model.between)]
@@ -165,7 +165,7 @@ def test_large_releases_are_read_as_means_and_small_ones_as_they_are(tmp_path: P
 def test_noise_on_every_pixel_is_read_as_means_over_larger_squares_as_well(tmp_path: Path):
     study = lab(tmp_path)
     readings = {
-        spec: list(values.readings(study, cell(spec), study.released(cell(spec), study.test.images[:1])))
+        spec: list(values.readings(study, cell(spec), study.release(cell(spec), study.test.images[:1])))
         for spec in SPECS[:4]
     }
     assert readings == {

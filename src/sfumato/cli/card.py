@@ -23,12 +23,12 @@ def show(
     """
     from sfumato.base.files import check_new, whole
     from sfumato.learn.model_card import describe
-    from sfumato.study.choose.use import measured
+    from sfumato.study.choose.use import describe_measurements
 
     files = [path for path in (html, markdown) if path is not None]
     for path in files:
         check_new(path, force=force)
-    card = describe(artefact, measured=measured(artefact))
+    card = describe(artefact, measured=describe_measurements(artefact))
     for path in files:
         with whole(path) as temporary:
             temporary.write_text(card.as_html() if path == html else card.as_markdown(), encoding="utf-8")

@@ -36,8 +36,8 @@ class StageDistance(nn.Module):
 
     Images are resized to one size, see `embedding.to_squares`: another size gives other distances.
 
-    State: weights of the network, which is frozen; those of the terms; the averages of other
-        images; and the calibration.
+    State: weights of the network, which is frozen; those of the terms; the averages of other images; and
+    the calibration.
 
     Attributes:
         kinds: of KINDS, in the order of the terms.

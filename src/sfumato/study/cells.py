@@ -37,7 +37,7 @@ def digest_of(settings: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def changed(config: Any) -> dict[str, Any]:
+def non_defaults(config: Any) -> dict[str, Any]:
     """The settings of a configuration that are not at their defaults, for a digest.
 
     So a new setting leaves the digests of studies that do not use it; another default, or other results of

@@ -39,7 +39,7 @@ def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
         "recommend": asdict(config.recommend),
         "seeds": config.seeds,
         **named,
-        "left_out": kinds.left_out(config) + _unreadable(lab.data),
+        "left_out": kinds.list_omissions(config) + _unreadable(lab.data),
         "versions": versions(),
         "cells": cells,
     }

@@ -150,7 +150,7 @@ class StudyConfig:
         data: a source for `sfumato.data.load`, or a mapping of `source` and its settings.
         task: see Task.
         protections: specs; "none" is always added in front. "mask:keep=0.1", "feature:dimension=10,noise=0.3"
-            and "answer", which name no artefact, are trained by the study, see `trained`.
+            and "answer", which name no artefact, are trained by the study, see specs.RECIPES.
         learners: of "clean", "protected", "denoised", and those that a study must name:
             "meta"; and ordinary classifiers, whose classes are those of the training images:
             "classifier-clean", trained on clean images and tested on released ones, "classifier-protected",
@@ -368,7 +368,7 @@ def on_encoder(config: StudyConfig, encoder: str) -> StudyConfig:
     )
 
 
-def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
+def fit_to_data(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     """The study with episodes that fit the classes of `data`; larger ones are made smaller.
 
     See episodes.largest. A meta-learned task has a way and shot that the training images allow, too. A study
@@ -395,7 +395,7 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
 
 
 def fitting(before: StudyConfig, after: StudyConfig) -> list[str]:
-    """The changes of `fit_study`, in words: a sentence for the episodes of each split that are smaller."""
+    """The changes of `fit_to_data`, in words: a sentence for the episodes of each split that are smaller."""
     return [
         words
         for words in (

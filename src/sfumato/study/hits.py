@@ -136,10 +136,10 @@ def hits_of(results: Sequence[Any], *, folds: bool = False) -> dict[str, Hits]:
         apart = len({result.people for result in results}) == 1 and all(score.hits for score in own)
         hits = [score.hits if apart else (score.top1 * result.probes,) for score, result in pairs]
         probes = [result.people if apart else (result.probes,) for result in results]
-        named[classifier] = Hits(added(hits), added(probes), len(results))
+        named[classifier] = Hits(sum_over_seeds(hits), sum_over_seeds(probes), len(results))
     return named
 
 
-def added(counts: Sequence[Sequence[float]]) -> tuple[float, ...]:
+def sum_over_seeds(counts: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """The sums over seeds, person by person."""
     return tuple(float(sum(of_one)) for of_one in zip(*counts, strict=True))

@@ -176,7 +176,7 @@ def look(
         reason=reason,
         minutes=_minutes(config, counts, machine),
         processes=machine.processes,
-        encoder=suggested_encoder(config, data, machine),
+        encoder=suggest_encoder(config, data, machine),
         **_of_many(config, first),
         folds=turns(config, first),
     )
@@ -189,7 +189,7 @@ def _of_many(config: "StudyConfig", data: "LabelledImages") -> dict[str, int]:
     releases = config.recommend.releases
     if config.task.sensitive is None:
         return {"releases": releases, "measured": 0, "enough": 0}
-    who = data.label(config.task.sensitive).codes[_looked_for(data, "further")]
+    who = data.label(config.task.sensitive).codes[_rows_to_look_for(data, "further")]
     counts = who.unique(return_counts=True)[1]
     enough = int((counts >= pictures_for(releases)).sum())
     return {"releases": releases, "measured": measurable(who, releases), "enough": enough}
@@ -236,14 +236,14 @@ def sizes(config: "StudyConfig", data: Sequence["LabelledImages"]) -> cost.Sizes
     compared = 0
     if config.task.sensitive is not None:
         with contextlib.suppress(DataError):  # there is nobody to look for
-            compared = sum(map(len, _dealt(config, first)))
+            compared = sum(map(len, _deal(config, first)))
     return cost.Sizes(
         side=math.sqrt(first.images.shape[2] * first.images.shape[3]),
         train=len(_rows(first, "train")),
         validation=len(first.splits.get("validation", ())),
         test=len(_rows(first, "test")),
         compared=compared,
-        further=len(_looked_for(first, "further")),
+        further=len(_rows_to_look_for(first, "further")),
         labels=len(first.labels),
     )
 
@@ -263,7 +263,7 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
         say(
             f"{floor.label}: {floor.people:,} test people on {floor.probes:,} releases; guessing is right in "
             f"{percent(floor.guessing)}, at most {percent(floor.bound)} is accepted, and this data can show "
-            f"{_shown(floor)}"
+            f"{_describe_floor(floor)}"
         )
     if made.floors:
         say(_many_in_words(made))
@@ -294,7 +294,7 @@ def _many_in_words(made: Preflight) -> str:
     )
 
 
-def _shown(floor: Floor) -> str:
+def _describe_floor(floor: Floor) -> str:
     """The bounds that can be shown for a secret, in words."""
     parts = [f"{percent(floor.lowest)} if adversaries do no better than guessing"]
     if floor.best < floor.lowest:
@@ -338,7 +338,7 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
     who = [_codes(part, task.sensitive) for part in data]
     classes = [_codes(part, task.target) for part in data]
     try:
-        dealt = [_dealt(config, part) for part in data]
+        dealt = [_deal(config, part) for part in data]
     except DataError:
         few = f"fewer than two of {task.sensitive} have two test photographs: there is nobody to look for"
         return (), few
@@ -387,18 +387,18 @@ def _codes(data: "LabelledImages", label: str) -> "torch.Tensor":
     return data.label(label).codes[_rows(data, "test")]
 
 
-def _looked_for(data: "LabelledImages", *splits: str) -> "torch.Tensor":
+def _rows_to_look_for(data: "LabelledImages", *splits: str) -> "torch.Tensor":
     """The rows of the people to look for, as study.lab.adversaries has them."""
     import torch
 
     return torch.cat([data.splits[name] for name in ("test", *splits) if name in data.splits])
 
 
-def _dealt(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
+def _deal(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
     """The people of the gallery and of the probes, as study.adversaries deals them."""
     from sfumato.attack.reidentify import split_gallery
 
-    who = data.label(config.task.sensitive or "").codes[_looked_for(data, "distractors")]
+    who = data.label(config.task.sensitive or "").codes[_rows_to_look_for(data, "distractors")]
     adversary = config.adversary
     gallery, asked = split_gallery(
         who, gallery=adversary.gallery, probes=adversary.probes, seed=config.seeds[0]
@@ -501,7 +501,7 @@ def _follows(task: "torch.Tensor", secret: "torch.Tensor") -> bool:
     return len(torch.stack([task, secret]).unique(dim=1)[0]) == len(task.unique())
 
 
-def suggested_encoder(config: "StudyConfig", data: Sequence["LabelledImages"], machine: Machine) -> str:
+def suggest_encoder(config: "StudyConfig", data: Sequence["LabelledImages"], machine: Machine) -> str:
     """An encoder that may classify better than a network trained on these images alone, in words; or "".
 
     For arguments see `look`.

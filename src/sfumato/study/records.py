@@ -175,7 +175,9 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     files, size = [""], 0
     for row in rows:
         content = json.loads(json.dumps(row, allow_nan=False))
-        line = json.dumps(packed(_with_digest(content)), separators=(",", ":"), ensure_ascii=False) + "\n"
+        line = (
+            json.dumps(pack_counts(_with_digest(content)), separators=(",", ":"), ensure_ascii=False) + "\n"
+        )
         size += len(line.encode())
         if size > _MOST and files[-1]:
             files.append("")
@@ -237,7 +239,7 @@ def pack(run: Path, path: Path, *, leave_out: Collection[str] = ()) -> int:
             for row in rows
         ]
     names = names_of(study["protections"])
-    write_rows(path, [renamed(row, names) for row in (study, *rows)])
+    write_rows(path, [rename(row, names) for row in (study, *rows)])
     return len(rows)
 
 
@@ -262,25 +264,25 @@ def names_of(specs: Sequence[str]) -> dict[str, str]:
     return {spec: called for spec in specs if (called := with_files(spec, short)) != spec}
 
 
-def renamed(value: Any, names: Mapping[str, str]) -> Any:
+def rename(value: Any, names: Mapping[str, str]) -> Any:
     """A part of a study with these texts instead of others."""
     if not names:
         return value
     if isinstance(value, dict):
-        return {names.get(key, key): renamed(part, names) for key, part in value.items()}
+        return {names.get(key, key): rename(part, names) for key, part in value.items()}
     if isinstance(value, list):
-        return [renamed(part, names) for part in value]
+        return [rename(part, names) for part in value]
     return names.get(value, value) if isinstance(value, str) else value
 
 
-def packed(value: Any) -> Any:
+def pack_counts(value: Any) -> Any:
     """The same value with each list of counts as one text: {"#int": "0(41)103"} for 41 zeros, 1, 0 and 3.
 
     Packs lists of eight numbers or more, all ints or all floats, whole, and from 0 to 61 (digits, small
-    letters, capital letters). `unpacked` gives each back with its type.
+    letters, capital letters). `unpack_counts` gives each back with its type.
     """
     if isinstance(value, dict):
-        return {key: packed(part) for key, part in value.items()}
+        return {key: pack_counts(part) for key, part in value.items()}
     if not isinstance(value, list):
         return value
     for key, of in _TYPES_OF_COUNTS.items():
@@ -288,20 +290,20 @@ def packed(value: Any) -> Any:
         if len(value) >= _SHORTEST and all(type(each) is of and str(each) in digits for each in value):
             runs = [(digits[each], len(list(same))) for each, same in itertools.groupby(map(str, value))]
             return {key: "".join(f"{digit}({n})" if n > 4 else digit * n for digit, n in runs)}
-    return [packed(part) for part in value]
+    return [pack_counts(part) for part in value]
 
 
-def unpacked(value: Any) -> Any:
+def unpack_counts(value: Any) -> Any:
     """Reverses the packing."""
     if isinstance(value, list):
-        return [unpacked(part) for part in value]
+        return [unpack_counts(part) for part in value]
     if not isinstance(value, dict):
         return value
     for key, of in _TYPES_OF_COUNTS.items():
         if value.keys() == {key}:
             runs = re.findall(r"(\w)(?:\((\d+)\))?", str(value[key]))
             return [each for digit, n in runs for each in [of(_DIGITS.index(digit))] * int(n or 1)]
-    return {key: unpacked(part) for key, part in value.items()}
+    return {key: unpack_counts(part) for key, part in value.items()}
 
 
 def _part(path: Path, number: int) -> Path:
@@ -323,7 +325,7 @@ def _read_text(path: Path, cure: str) -> str:
 def _object(text: str, name: str, cure: str) -> dict[str, Any]:
     """The object of a text, without its digest."""
     try:
-        content = unpacked(parse_json(text))
+        content = unpack_counts(parse_json(text))
     except ValueError as error:
         raise DataError(f"{name}: damaged, not JSON ({error}): {cure}") from error
     if not isinstance(content, dict):

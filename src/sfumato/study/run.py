@@ -60,7 +60,7 @@ def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | 
 
     Args:
         config: see `grid.load`.
-        fit: make episodes smaller if classes are too small for them; see `grid.fitted`.
+        fit: make episodes smaller if classes are too small for them; see `grid.fit_to_data`.
         loaded: the data, of an earlier Prepared; None to read it.
 
     Raises:
@@ -70,7 +70,7 @@ def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | 
         settings = {"strict": False, **config.data}  # leaves out unreadable files
         loaded = data.load(settings.pop("source"), **settings)
     parts, words = _split(config, loaded)
-    fitted = reduce(grid.fitted, parts, config) if fit else config
+    fitted = reduce(grid.fit_to_data, parts, config) if fit else config
     grey = f"the images are {GREY_IMAGES}" if loaded.are_grey else ""
     notes = (loaded.skipped_in_words, grey, words, *grid.fitting(config, fitted))
     return Prepared(fitted, parts, tuple(filter(None, notes)))

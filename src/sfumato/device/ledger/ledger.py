@@ -2,8 +2,7 @@
 
 One SQLite file a device; every release is recorded in it before anything leaves. It knows images by the
 digest of their pixels, and near copies of one picture by their fingerprints. It stores every random release
-and
-returns the same one when asked again: fresh noise would let an adversary average it away. It is private:
+and returns the same one when asked again: fresh noise would let an adversary average it away. It is private:
 people who read it can tell whether a picture they hold was ever released here, and in which folder it lay.
 """
 

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from sfumato.base.proportions import wilson
-from sfumato.study.hits import Hits, added, hits_of
+from sfumato.study.hits import Hits, hits_of, sum_over_seeds
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS, IDENTIFIERS, INFERRERS, LEARNERS, classifiers, release_kind
@@ -250,7 +250,7 @@ def _together(study: Study, points: Sequence[Any], chance: float) -> Together:
     return Together(
         releases=points[0].releases,
         named=_over(study, named),
-        hits=_merged(study, named),
+        hits=_merge(study, named),
         chance=chance,
         worst=max(rates),
         over_half=sum(rate > 1 / 2 for rate in rates) / len(rates),
@@ -265,17 +265,17 @@ def _hits_of(rates: Sequence[float], tries: Sequence[int]) -> Hits:
     return Hits(hits, tuple(map(float, tries)), seeds=1)
 
 
-def _merged(study: Study, of_seeds: Sequence[Hits]) -> Hits:
+def _merge(study: Study, of_seeds: Sequence[Hits]) -> Hits:
     """Adds up hits on the same people; appends those on other people, as in folds."""
     hits, probes = [each.hits for each in of_seeds], [each.probes for each in of_seeds]
     if in_folds(study) or len({len(people) for people in probes}) > 1:
         return Hits(tuple(chain(*hits)), tuple(chain(*probes)), seeds=1, folds=len(of_seeds))
-    return Hits(added(hits), added(probes), len(of_seeds))
+    return Hits(sum_over_seeds(hits), sum_over_seeds(probes), len(of_seeds))
 
 
 def _over(study: Study, of_seeds: Sequence[Hits]) -> Estimate:
     if in_folds(study):
-        merged = _merged(study, of_seeds)
+        merged = _merge(study, of_seeds)
         return Estimate(merged.share, *merged.interval, seeds=1)
     return over_seeds([(hits.share, *hits.interval) for hits in of_seeds])
 
@@ -383,7 +383,7 @@ def learners_of(study: Study, protection: str) -> list[str]:
     return list(dict.fromkeys(entry["cell"]["learner"] for entry in entries))
 
 
-def studied_learners(study: Study) -> list[str]:
+def learners_in_study(study: Study) -> list[str]:
     """The learners that a study names, and those that its protections bring with them, as an answer does."""
     trained = [name for spec in study["protections"] if spec != "none" for name in learners_of(study, spec)]
     return [name for name in dict.fromkeys([*study["learners"], *trained]) if name in LEARNERS]

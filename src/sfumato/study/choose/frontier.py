@@ -114,7 +114,9 @@ def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | N
                 risks=tuple(made),
                 inferred=tuple(each for (spec, _), each in inferred.items() if spec == protection),
                 untried=tuple(
-                    name for name in needed_on(protection) if name not in attacks_on(study, protection)
+                    name
+                    for name in mandatory_attacks(protection)
+                    if name not in attacks_on(study, protection)
                 ),
                 complete=bool(planned) and absent.isdisjoint(planned),
                 on_frontier=False,
@@ -144,7 +146,7 @@ def _beats(setting: Setting, other: Setting) -> bool:
     return gain >= 0 and relief >= 0 and (gain > 0 or relief > 0)
 
 
-def needed_on(protection: str) -> list[str]:
+def mandatory_attacks(protection: str) -> list[str]:
     """The adversaries without whom a protection is never recommended."""
     kind = release_kind(protection)
     return [name for name, attack in ATTACKS.items() if kind in attack.needed and protection != "none"]

@@ -10,7 +10,7 @@ import pydantic
 from sfumato.errors import DataError
 from sfumato.study.choose.estimates import Study
 from sfumato.study.parts.kinds import ALL
-from sfumato.study.records import CURE, Record, names_of, parse, read_run, renamed
+from sfumato.study.records import CURE, Record, names_of, parse, read_run, rename
 from sfumato.study.vocabulary import ATTACKS
 
 
@@ -29,7 +29,7 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
     records: dict[str, tuple[str, Record]] = {}
     for path, content in contents:
         try:
-            record = typed(renamed(content, names))
+            record = parse_record(rename(content, names))
         except DataError as error:
             raise DataError(f"{path}: a damaged record ({error}): {CURE}") from error
         # Records of an earlier version of the study may lie here still, and be wanted again.
@@ -41,10 +41,10 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
                 "delete the one that is out of date"
             )
         records[record.name] = (path, record)
-    return renamed(study, names), [records[name][1] for name in sorted(records)]
+    return rename(study, names), [records[name][1] for name in sorted(records)]
 
 
-def typed(content: Mapping[str, Any]) -> Record:
+def parse_record(content: Mapping[str, Any]) -> Record:
     """The record of a loaded file; if its kind or attack is unknown to this version, its cell alone.
 
     Raises:

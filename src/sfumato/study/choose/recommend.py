@@ -127,7 +127,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
         return Recommendation(None, None, bound, headline, reasons, nearest=closest)
     assert bound is not None  # that would have been a reason
     choice = _Choice(study, records, bound)
-    best, *others = choice.ranked(_known(settings))
+    best, *others = choice.rank(_judgeable(settings))
     accuracy, risk = best.accuracy_on(1), best.risk_on(1)
     assert accuracy is not None  # it is known
     assert risk is not None
@@ -155,7 +155,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
             f"If the device may know the classes, let it send nothing but its answer: accuracy "
             f"{percent(answer.accuracy.value)}, re-identification {percent(answer.risk.top1.value)}."
         )
-    found = [choice.shown(best), *choice.of_many(best), *choice.of_attributes(best)]
+    found = [choice.explain(best), *choice.of_many(best), *choice.of_attributes(best)]
     if rising := dict.fromkeys(network for each in best.risks for network in each.rising):
         found.append(
             f"Some adversaries still gained when their training ended ({', '.join(rising)}): what they name "
@@ -173,7 +173,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
         risk=risk,
         chosen=tuple(chosen),
         found=tuple(found),
-        proved=proved_in_words(proofs(study, records).get(best.protection)),
+        proved=describe_proof(proofs(study, records).get(best.protection)),
         not_tried=(*not_tried, *_not_considered(settings), *_nothing_learned(study, records, settings)),
         releases=choice.releases,
         by_table=choice.needs_table(best),
@@ -192,7 +192,7 @@ class _Choice:
         self.releases = releases_of(study)
         self._least = least_useful(study, records)
 
-    def ranked(self, settings: Sequence[Setting]) -> list[Setting]:
+    def rank(self, settings: Sequence[Setting]) -> list[Setting]:
         """The useful settings that are shown to keep the bound, the best first."""
         kept = [each for each in settings if self._is_useful(each) and self._keeps(each)]
         return sorted(kept, key=self._rank)  # equals in the order of the study
@@ -201,9 +201,9 @@ class _Choice:
         """The upper end of the strongest adversary, with all settings of the study allowed for."""
         return setting.upper_end(ERROR / self._settings)
 
-    def shown(self, setting: Setting) -> str:
+    def explain(self, setting: Setting) -> str:
         """The sentence that shows that a setting keeps the bound."""
-        if (proof := self._proved(setting)) is not None:
+        if (proof := self._find_proof(setting)) is not None:
             return (
                 f"At most {percent(self._bound)} is accepted; it is proved that nobody names more than "
                 f"{round_up(100 * proof.at_most)}% of {proof.candidates:,} equally likely people"
@@ -243,7 +243,7 @@ class _Choice:
 
     def _excess_of_many(self, setting: Setting) -> float:
         """How far naming from the study's number of releases, if they are sent, may be above the bound."""
-        if self.releases == 1 or self._proved(setting, self.releases):
+        if self.releases == 1 or self._find_proof(setting, self.releases):
             return 0.0
         point = self._after(setting)
         return (point.hits.upper_end(ERROR / self._settings) if point else 1.0) - self._bound
@@ -277,7 +277,7 @@ class _Choice:
         assert accuracy is not None  # it is known
         assert risk is not None
         last = self.needs_its_classes(setting)
-        return last, self._proved(setting) is None, -accuracy.value, risk.top1.value
+        return last, self._find_proof(setting) is None, -accuracy.value, risk.top1.value
 
     def _is_useful(self, setting: Setting) -> bool:
         accuracy = setting.accuracy_on(0)
@@ -298,7 +298,7 @@ class _Choice:
 
     def excess(self, setting: Setting) -> float:
         """How far the upper end is above the bound that is missed most; 0 or less if all are kept."""
-        who = 0.0 if self._proved(setting) else self.upper_end(setting) - self._bound
+        who = 0.0 if self._find_proof(setting) else self.upper_end(setting) - self._bound
         return max(
             [
                 who,
@@ -347,7 +347,7 @@ class _Choice:
             f"What would show it: {'; or '.join([*cures, f'a bound of {lowest:g} (--at-most {lowest:g})'])}."
         ]
 
-    def _proved(self, setting: Setting, releases: int = 1) -> proved.Naming | None:
+    def _find_proof(self, setting: Setting, releases: int = 1) -> proved.Naming | None:
         """The proof that nobody is named more often than accepted, among as many people as there are.
 
         For several releases it counts their sequences, and assumes nothing about them. The people are all
@@ -429,9 +429,9 @@ def _no_recommendation(
         return ["no attack is recorded, so that the risk is unknown: run the study's attacks"]
     if bound is None:
         return ["the study sets no bound: add recommend: {reidentification_at_most: 0.1} to its file"]
-    known = [each for each in _known(settings) if each.protection != "none"]
+    known = [each for each in _judgeable(settings) if each.protection != "none"]
     choice = _Choice(study, records, bound)
-    if choice.ranked(_known(settings)):
+    if choice.rank(_judgeable(settings)):
         return []
     if not known:
         count = sum(spec != "none" for spec in study["protections"])
@@ -470,7 +470,7 @@ def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _known(settings: Sequence[Setting]) -> list[Setting]:
+def _judgeable(settings: Sequence[Setting]) -> list[Setting]:
     """The settings with all figures that judge them."""
     return [each for each in settings if each.complete and each.accuracy and each.risk and not each.untried]
 
@@ -556,7 +556,7 @@ def _ends(estimate: Estimate) -> str:
     return f"{kind} {100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
 
 
-def proved_in_words(proof: proved.Result | None) -> str:
+def describe_proof(proof: proved.Result | None) -> str:
     """The proof for a release, and the number of people at which there is none, in a sentence."""
     if proof is None:
         return "What is proved of it is not recorded."

@@ -99,7 +99,7 @@ def codes(
     ]
 
 
-def measured(artefact: Path) -> list[str]:
+def describe_measurements(artefact: Path) -> list[str]:
     """The study's results on a protection that it trained, a sentence each.
 
     Nothing for an artefact outside the models of a run, or of another kind.

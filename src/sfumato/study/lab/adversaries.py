@@ -22,7 +22,7 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.learn.start import begin, by_content
 from sfumato.networks import MTCNN, Conv4, UpConvolutional, align
 from sfumato.networks.weights import initial_weights
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.models import Models
 from sfumato.study.lab.progress import Progress
@@ -44,10 +44,10 @@ class Releasing(Protocol):
     def progress(self) -> Progress:
         """The listener of a training under way."""
 
-    def released(self, cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Any:
+    def release(self, cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Any:
         """The release by a cell's protection of (N, C, H, W) uint8 images."""
 
-    def made_of(self, specs: Iterable[str]) -> dict[str, Any]:
+    def artefact_digests(self, specs: Iterable[str]) -> dict[str, Any]:
         """The part of a digest that depends on more than the text of these specs."""
 
 
@@ -64,7 +64,7 @@ class Adversaries:
         """Raises DataError if there is nobody to look for, or nobody to train on."""
         self._data.label(self.sensitive)
         self.others  # noqa: B018 - raises if there is nobody
-        self.dealt(0)
+        self.deal(0)
         if self._faces and self._data.images.shape[1] != 3:
             raise DataError(
                 f"{self._data.name}: grey images, and {self._config.adversary.recogniser} reads colour: load "
@@ -73,7 +73,7 @@ class Adversaries:
 
     def settings(self, adversary: reidentify.AdversaryConfig) -> dict[str, Any]:
         """The digest's part for an adversary: their settings, and the content of the files they name."""
-        settings = changed(adversary)
+        settings = non_defaults(adversary)
         for name in ("weights", "detector"):
             if name in settings:
                 settings[name] = _digest(Path(settings[name]))
@@ -87,8 +87,8 @@ class Adversaries:
         """The settings of the study that decide the network with which they undo a protection."""
         settings: dict[str, Any] = {"sensitive": self.sensitive, "adversaries": _VERSION}
         if release_kind(spec) in IMAGES:
-            return settings | {"restoration": changed(self._config.restoration)}
-        return settings | {"inversion": changed(self._config.inversion)}
+            return settings | {"restoration": non_defaults(self._config.restoration)}
+        return settings | {"inversion": non_defaults(self._config.inversion)}
 
     def recogniser(self) -> dict[str, Any]:
         """The settings of the study that decide their recogniser of clean photographs."""
@@ -137,7 +137,7 @@ class Adversaries:
         codes: Tensor = self.others.label(self.sensitive).codes
         return codes
 
-    def dealt(self, seed: int) -> tuple[Tensor, Tensor]:
+    def deal(self, seed: int) -> tuple[Tensor, Tensor]:
         """Rows of `people` that are known, and rows to name."""
         adversary = self._config.adversary
         codes = self.people.label(self.sensitive).codes
@@ -163,7 +163,7 @@ class Adversaries:
         def make(path: Path) -> None:
             restorer = restore.train_restorer(
                 clean,
-                lambda batch, step: self._lab.released(cell, batch, RESTORED, step).images(),
+                lambda batch, step: self._lab.release(cell, batch, RESTORED, step).images(),
                 config,
                 people=self._codes_of_others,
                 seed=cell.seed,
@@ -186,7 +186,7 @@ class Adversaries:
         config, clean = self._config.inversion, self.others.images
 
         def make(path: Path) -> None:
-            released = self._lab.released(cell, clean, RESTORED).vectors()
+            released = self._lab.release(cell, clean, RESTORED).vectors()
             inverter = feature_inversion.train(
                 released,
                 clean,
@@ -213,7 +213,7 @@ class Adversaries:
 
     def _of(self, cell: Cell) -> dict[str, Any]:
         """The settings that decide a network that undoes the protection of a cell."""
-        made_of = self._lab.made_of([cell.protection])
+        made_of = self._lab.artefact_digests([cell.protection])
         return {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection), **made_of}
 
     # Recognisers
@@ -227,7 +227,7 @@ class Adversaries:
 
         def make(path: Path) -> None:
             faces = self.cut(clean, self._landmarks_of_others)
-            recogniser = self._trained(lambda _: faces, seed, config, self._network())
+            recogniser = self._train(lambda _: faces, seed, config, self._network())
             artefacts.save(path, recogniser.state_dict(), _card("recogniser", recogniser, {"seed": seed}))
 
         def read(path: Path) -> reidentify.Recogniser:
@@ -247,14 +247,14 @@ class Adversaries:
         """
         start, config = self.static(cell.seed), self._config.adversary
         further = replace(config, steps=config.adaptive_steps)
-        return self._trained(
+        return self._train(
             lambda number: self.cut(shown(self.others.images, OTHERS, number), self._landmarks_of_others),
             cell.seed,
             further,
             copy.deepcopy(start.encoder),
         )
 
-    def _trained(
+    def _train(
         self,
         seen: Callable[[int], Tensor],
         seed: int,

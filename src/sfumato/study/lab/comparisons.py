@@ -44,7 +44,7 @@ class Comparison:
         return cls(result, names, guesses[0].identities, similarities)
 
 
-def kept(
+def compare_once(
     lab: Lab, cell: Cell, decided: dict[str, Any], compare: Callable[[Lab, Cell], Comparison]
 ) -> Comparison:
     """The comparison of a cell: made by `compare`, or read; kept if the study fuses attacks.

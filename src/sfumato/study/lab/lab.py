@@ -16,7 +16,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.protect.release import file_digest_of
-from sfumato.study.cells import Cell, changed, digest_of
+from sfumato.study.cells import Cell, digest_of, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.adversaries import Adversaries
 from sfumato.study.lab.models import RESULTS, Models
@@ -108,7 +108,7 @@ class Lab:
         settings = {**recipe.settings(self.config), "seed": seed}
         return self.models.artefact(recipe.name, settings, lambda path: recipe.train(self, seed, path))
 
-    def released(self, cell: Cell, clean: Tensor, stream: int = MEASURED, number: int = 0) -> Any:
+    def release(self, cell: Cell, clean: Tensor, stream: int = MEASURED, number: int = 0) -> Any:
         """The release by a cell's protection of (N, C, H, W) uint8 images, the same each time."""
         return self.protection(cell).release(clean, seeded_noise(cell.seed, stream, number))
 
@@ -117,28 +117,28 @@ class Lab:
         guarantee = self.protection(cell).guarantee(tuple(self.test.images.shape[1:]))
         return None if guarantee is None else {"text": str(guarantee), **asdict(guarantee)}
 
-    def shuffled(self, count: int, seed: int) -> Tensor:
+    def shuffle(self, count: int, seed: int) -> Tensor:
         """The numbers below `count` in an order that the seed decides."""
         return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
     def some_of_the_test(self, count: int, seed: int) -> Tensor:
         """Rows of `count` test images."""
-        return self.shuffled(len(self.test), seed)[:count]
+        return self.shuffle(len(self.test), seed)[:count]
 
     # The digest: all that decides a result
 
     def digest(self, cell: Cell, decided: dict[str, Any]) -> str:
         """The digest of a cell, with all that decides its result."""
         shared = {"results": RESULTS, "cell": asdict(cell), "data": self.data.digest}
-        shared |= self.made_of(self.config.specs if cell.kind == "transfer" else [cell.protection])
+        shared |= self.artefact_digests(self.config.specs if cell.kind == "transfer" else [cell.protection])
         return digest_of({**shared, **decided})
 
     def training_settings(self) -> dict[str, Any]:
         """The settings of the study that decide a few-shot model, besides its protection and seed."""
         task, config = self.config.task, self.config
-        return {"target": task.target, "training": changed(config.training), "classes": task.classes}
+        return {"target": task.target, "training": non_defaults(config.training), "classes": task.classes}
 
-    def made_of(self, specs: Iterable[str]) -> dict[str, Any]:
+    def artefact_digests(self, specs: Iterable[str]) -> dict[str, Any]:
         """The part of a digest besides these specs: their artefacts, or how they are trained."""
         artefacts, recipes = {}, {}
         for spec in specs:

@@ -92,7 +92,7 @@ class Models:
         Raises:
             BusyError: another process is making it.
         """
-        path = self._made(self._directory, kind, settings, make)
+        path = self._make(self._directory, kind, settings, make)
         if path.name not in self._read:
             self._read[path.name] = read(path)
         network: _Network = self._read[path.name]
@@ -100,9 +100,9 @@ class Models:
 
     def artefact(self, kind: str, settings: dict[str, Any], make: Callable[[Path], None]) -> Path:
         """The file of a protection that was trained with these settings; see `once`."""
-        return self._made(self._shared, kind, settings, make)
+        return self._make(self._shared, kind, settings, make)
 
-    def _made(
+    def _make(
         self, directory: Path, kind: str, settings: dict[str, Any], make: Callable[[Path], None]
     ) -> Path:
         digest = digest_of({"results": RESULTS, "kind": kind, "data": self._data, **settings})

@@ -42,13 +42,13 @@ class Remembering:
         if not len(images):
             return protection.release(images, noise)
         if isinstance(protection, Encoding):
-            encoded = self._remembered(images, lambda new: list(protection.encode(new).split(1)))
+            encoded = self._remember(images, lambda new: list(protection.encode(new).split(1)))
             return protection.release_of(torch.cat(encoded), noise)
-        rows = self._remembered(images, lambda new: _rows(protection.release(new, noise)))
-        parts = {name: [getattr(row, name) for row in rows] for name in _rowed(rows[0])}
-        return replace(rows[0], **{name: _joined(part) for name, part in parts.items()})
+        rows = self._remember(images, lambda new: _rows(protection.release(new, noise)))
+        parts = {name: [getattr(row, name) for row in rows] for name in _row_fields(rows[0])}
+        return replace(rows[0], **{name: _join(part) for name, part in parts.items()})
 
-    def _remembered(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
+    def _remember(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
         """The results of `make` for each image; it calls `make` for unknown images only."""
         keys = [digest(image) for image in images]
         made = {key: self._known[key] for key in keys if key in self._known}
@@ -70,16 +70,16 @@ def _rows(release: Any) -> list[Any]:
 def _bytes(row: Any) -> int:
     if isinstance(row, Tensor):
         return row.nbytes
-    return sum(int(getattr(row, name).nbytes) for name in _rowed(row))
+    return sum(int(getattr(row, name).nbytes) for name in _row_fields(row))
 
 
-def _rowed(release: Any) -> list[str]:
+def _row_fields(release: Any) -> list[str]:
     """The fields of a release that have a row for each image."""
     kinds = (Tensor, np.ndarray)
     return [field.name for field in fields(release) if isinstance(getattr(release, field.name), kinds)]
 
 
-def _joined(rows: list[Any]) -> Any:
+def _join(rows: list[Any]) -> Any:
     """Tensors or arrays, one after the other, as a copy."""
     return torch.cat(rows) if isinstance(rows[0], Tensor) else np.concatenate(rows)
 

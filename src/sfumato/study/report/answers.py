@@ -47,11 +47,11 @@ def answers(study: Study, records: Sequence[Record], advice: Recommendation) -> 
             (
                 *(_LOOKED_UP if advice.by_table else what_leaves(advice.setting.protection)),
                 *advice.chosen,
-                *_counted_over_all(advice),
+                *_figures_over_all(advice),
             ),
         ),
-        _kept(study, records, advice),
-        _found(study, advice),
+        _answer_utility(study, records, advice),
+        _answer_risk(study, advice),
         Answer("What is proved", "", (_sentence(advice.proved.removeprefix("What is proved: ")),)),
         Answer("What is not shown", "", (*advice.not_tried, _OTHERS)),
     ]
@@ -72,7 +72,7 @@ def states_a_half(advice: Recommendation) -> bool:
     return any(hits.apart for hits in setting.risk.named.values())
 
 
-def _counted_over_all(advice: Recommendation) -> tuple[str, ...]:
+def _figures_over_all(advice: Recommendation) -> tuple[str, ...]:
     """The other two figures of the recommended setting that a report has, in a sentence."""
     if not states_a_half(advice):
         return ()
@@ -145,7 +145,7 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _kept(study: Study, records: Sequence[Record], advice: Recommendation) -> Answer:
+def _answer_utility(study: Study, records: Sequence[Record], advice: Recommendation) -> Answer:
     assert advice.accuracy is not None  # there is a setting
     assert advice.setting is not None
     value = advice.accuracy.value
@@ -164,7 +164,7 @@ def _kept(study: Study, records: Sequence[Record], advice: Recommendation) -> An
     return Answer("What it keeps", percent(value), tuple(sentences))
 
 
-def _found(study: Study, advice: Recommendation) -> Answer:
+def _answer_risk(study: Study, advice: Recommendation) -> Answer:
     assert advice.risk is not None  # there is a setting
     risk, secret = advice.risk, study["task"]["sensitive"]
     sentences = (

@@ -74,7 +74,7 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False, pi
         import markupsafe
 
         from sfumato.study.report.sections import SECTIONS
-        from sfumato.study.report.sections.made import shown
+        from sfumato.study.report.sections.made import format_value
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -89,11 +89,11 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False, pi
         "interval": _interval,
         "classifier": classifier_in_words,
         "learner": learner_in_words,
-        "shown": shown,
+        "shown": format_value,
     }
     records = records if pictures else without_pictures(records)
     advice = recommend(study, records)
-    environment.globals |= _known_to_all(study, records, advice)
+    environment.globals |= _common_values(study, records, advice)
     made = [] if summary else [section(study, records) for section in SECTIONS]
     sections = [
         (section, markupsafe.Markup(environment.get_template(f"{name}.html").render(section.values)))
@@ -127,7 +127,7 @@ def _many(study: Study, records: Sequence[Record], advice: Recommendation) -> Se
     return [point for point in curve.points if point.releases in SAID] if curve else []
 
 
-def _known_to_all(study: Study, records: Sequence[Record], advice: Recommendation) -> dict[str, Any]:
+def _common_values(study: Study, records: Sequence[Record], advice: Recommendation) -> dict[str, Any]:
     """The values that every template may show."""
     return {
         "study": study,

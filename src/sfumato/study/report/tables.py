@@ -108,7 +108,7 @@ def _sources(study: Study) -> list[_Source]:
     return [_accuracy(study), _PRIVACY, _ATTACKS, _MANY, *others]
 
 
-def _recorded(result: Any) -> Row:
+def _dump(result: Any) -> Row:
     """The content of a record, without defaults of this version."""
     said: Row = result.model_dump(exclude_unset=True)
     return said
@@ -128,7 +128,7 @@ def _accuracy(study: Study) -> _Source:
         "accuracy",
         ("learner",),
         ("accuracy", *over_episodes, *over_images, *trained, "train_seconds", "operations", "precision"),
-        lambda result: [{key: value for key, value in _recorded(result).items() if key != "privacy"}],
+        lambda result: [{key: value for key, value in _dump(result).items() if key != "privacy"}],
         recent=(
             *(*over_images, "trained_epochs", "operations", "precision"),
             *(() if episodic(study) else (*over_episodes, "trained_episodes")),
@@ -136,10 +136,10 @@ def _accuracy(study: Study) -> _Source:
     )
 
 
-def _promised(result: Any) -> list[Row]:
+def _promise_rows(result: Any) -> list[Row]:
     if result.privacy is None:
         return []
-    promise = _recorded(result.privacy)
+    promise = _dump(result.privacy)
     if "not_covered" in promise:
         promise["not_covered"] = "; ".join(promise["not_covered"])
     return [promise]
@@ -156,13 +156,13 @@ _PRIVACY = _Source(
     "accuracy",
     ("learner",),
     ("promise", *_PROMISES),
-    _promised,
+    _promise_rows,
     recent=_PROMISES,
 )
 
 
 def _scores(result: Any) -> list[Row]:
-    shared = _recorded(result)
+    shared = _dump(result)
     return [{**score, **shared} for score in shared.pop("scores")]
 
 
@@ -219,7 +219,7 @@ _STORED = _Source(
 
 
 def _similarities(result: Any) -> list[Row]:
-    return [_with_guarantee(_recorded(result))]
+    return [_with_guarantee(_dump(result))]
 
 
 def _with_guarantee(row: Row) -> Row:
@@ -253,12 +253,12 @@ _TELLS = _Source(
     "tells",
     (),
     ("label", "accuracy", "low", "high", "guessing", "classes", "images", "adversary"),
-    lambda result: [{"label": name, **_recorded(label)} for name, label in result.labels.items()],
+    lambda result: [{"label": name, **_dump(label)} for name, label in result.labels.items()],
 )
 
 
 def _proofs(result: Any) -> list[Row]:
-    row = _with_guarantee(_recorded(result))
+    row = _with_guarantee(_dump(result))
     namings = row.pop("naming", ())
     return [{**row, **{f"naming_of_{naming['candidates']}": naming["at_most"] for naming in namings}}]
 

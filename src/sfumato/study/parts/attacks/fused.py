@@ -41,7 +41,7 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
             f"protocol.Attack `compared`, or leave {cell.subject} out"
         )
     adversaries = lab.adversaries
-    gallery, rows = adversaries.dealt(cell.seed)
+    gallery, rows = adversaries.deal(cell.seed)
     codes = adversaries.people.label(adversaries.sensitive).codes
     names, truth = codes[gallery], codes[rows]
     identities = names.unique()

@@ -13,7 +13,7 @@ from sfumato.attack.saturation import hold_out
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn import classifier, vectors
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell, non_defaults
 from sfumato.study.hits import Hits
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.lab.streams import OTHERS, PROBES
@@ -53,7 +53,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     config = lab.config
     decided: dict[str, Any] = {"inference": _VERSION, "sensitive": config.task.sensitive}
     if release_kind(cell.protection) in IMAGES:
-        decided["classifier"] = changed(config.classifier)
+        decided["classifier"] = non_defaults(config.classifier)
     return {**decided, "copies": config.adversary.copies}
 
 
@@ -89,19 +89,19 @@ def _by_values(
     lab: "Lab", cell: Cell, label: str, others: LabelledImages, chosen_by: LabelledImages | None
 ) -> Tensor:
     """(N,) classes of the test images, by the textbook classifier that is best on `chosen_by`."""
-    known = others.rows(lab.shuffled(len(others), cell.seed)[:_LEARNED])
+    known = others.rows(lab.shuffle(len(others), cell.seed)[:_LEARNED])
     copies = lab.config.adversary.copies if lab.protection(cell).draws_noise else 1
     copies = max(1, min(copies, _LEARNED // len(known)))
     values = torch.cat(
-        [lab.released(cell, known.images, OTHERS, number).vectors() for number in range(copies)]
+        [lab.release(cell, known.images, OTHERS, number).vectors() for number in range(copies)]
     )
     reduce, validation = Reduced(values), None
     if chosen_by is not None:
-        released = lab.released(cell, chosen_by.images, OTHERS)
+        released = lab.release(cell, chosen_by.images, OTHERS)
         validation = reduce(released.vectors()), chosen_by.label(label).codes
     codes = known.label(label).codes.repeat(copies)
     model = vectors.train(reduce(values), codes, validation=validation, seed=cell.seed)
-    return model.classify(reduce(lab.released(cell, lab.test.images, PROBES).vectors()))
+    return model.classify(reduce(lab.release(cell, lab.test.images, PROBES).vectors()))
 
 
 def _by_network(
@@ -121,8 +121,14 @@ def _by_network(
         )
     )
     spec = cell.protection
-    decided = {**settings(lab, cell), "label": label, "spec": spec, "seed": cell.seed, **lab.made_of([spec])}
+    decided = {
+        **settings(lab, cell),
+        "label": label,
+        "spec": spec,
+        "seed": cell.seed,
+        **lab.artefact_digests([spec]),
+    }
     model = lab.models.once("inferrer", decided, make, classifier.load)
     names = lab.test.label(label).names
     codes = torch.tensor([names.index(name) for name in model.classes])
-    return codes[model.classify(lab.released(cell, lab.test.images, PROBES).images())]
+    return codes[model.classify(lab.release(cell, lab.test.images, PROBES).images())]

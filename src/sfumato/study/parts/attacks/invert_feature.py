@@ -18,7 +18,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def rebuild(lab: "Lab", cell: Cell, clean: Tensor) -> Tensor:
     """The images drawn from the releases of (N, C, H, W) uint8 images; of the same shape."""
-    return lab.adversaries.undone(cell, lab.released(cell, clean))
+    return lab.adversaries.undone(cell, lab.release(cell, clean))
 
 
 REBUILDER = Rebuilder(settings, rebuild)

@@ -12,8 +12,8 @@ from sfumato.study.cells import Cell
 from sfumato.study.lab import comparisons
 from sfumato.study.lab.comparisons import Comparison
 from sfumato.study.lab.streams import GALLERY, PROBES
-from sfumato.study.parts.attacks.scores import outcome, score, verified
-from sfumato.study.parts.learners.views import seen
+from sfumato.study.parts.attacks.scores import outcome, score, verify
+from sfumato.study.parts.learners.views import view_release
 from sfumato.study.protocol import Attack
 from sfumato.study.vocabulary import ATTACKS, IMAGES, AttackWords, release_kind
 
@@ -36,12 +36,12 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Looks for everybody on releases, and counts the successes."""
-    return compared(lab, cell).result
+    return compare_probes(lab, cell).result
 
 
-def compared(lab: "Lab", cell: Cell) -> Comparison:
+def compare_probes(lab: "Lab", cell: Cell) -> Comparison:
     """The similarities for every probe."""
-    return comparisons.kept(lab, cell, settings(lab, cell), _compare)
+    return comparisons.compare_once(lab, cell, settings(lab, cell), _compare)
 
 
 def _compare(lab: "Lab", cell: Cell) -> Comparison:
@@ -60,16 +60,16 @@ def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> Compari
         seen: a release -> (N, D) numbers.
     """
     adversaries, copies = lab.adversaries, lab.config.adversary.copies
-    gallery, rows = adversaries.dealt(cell.seed)
+    gallery, rows = adversaries.deal(cell.seed)
     people = adversaries.people
     codes = people.label(adversaries.sensitive).codes
     if not lab.protection(cell).draws_noise:
         copies = 1
     known = torch.cat(
-        [seen(lab.released(cell, people.images[gallery], GALLERY, number)) for number in range(copies)]
+        [seen(lab.release(cell, people.images[gallery], GALLERY, number)) for number in range(copies)]
     )
     names, truth = codes[gallery].repeat(copies), codes[rows]
-    asked = seen(lab.released(cell, people.images[rows], PROBES))
+    asked = seen(lab.release(cell, people.images[rows], PROBES))
     guesses = reidentify.by_numbers(known.double(), names, asked.double())
     scores = [score(made, truth) for made in guesses]
     result = {**outcome(scores, names, truth, gallery=len(gallery)), "faces_found": None}
@@ -80,7 +80,7 @@ def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
     """Compares a recogniser's embeddings of the images they see."""
     adversaries, config = lab.adversaries, lab.config.adversary
     shown = _Shown(lab, cell, kind)
-    gallery, rows = adversaries.dealt(cell.seed)
+    gallery, rows = adversaries.deal(cell.seed)
     people = adversaries.people
     codes = people.label(adversaries.sensitive).codes
     known, names = people.images[gallery], codes[gallery]
@@ -106,17 +106,17 @@ def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
         embedded, embedded_probes = recogniser.embed(known), recogniser.embed(asked)
         named = reidentify.reidentify(embedded, names, embedded_probes, weight=weight)
         guesses += [made.with_words(words) for made in named]
-        pairs.append(_verified(embedded, names, embedded_probes, truth))
+        pairs.append(_verify(embedded, names, embedded_probes, truth))
     result = {
         **outcome([score(made, truth) for made in guesses], names, truth, gallery=len(gallery)),
         **max(pairs, key=lambda judged: judged["verification_auc"]),
         "faces_found": None if faces is None else faces.rate,
-        "trained": _trained(lab, cell, kind, recognisers),
+        "trained": _list_trainings(lab, cell, kind, recognisers),
     }
     return Comparison.of(result, guesses)
 
 
-def _trained(
+def _list_trainings(
     lab: "Lab", cell: Cell, kind: AttackWords, recognisers: dict[str, reidentify.Recogniser]
 ) -> list[dict[str, Any]]:
     """The trained networks of an attack; see kinds.attack.Trained."""
@@ -130,8 +130,8 @@ def _trained(
     ]
 
 
-def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
-    return verified(lambda rows: probes[rows] @ gallery.T, names, truth)
+def _verify(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
+    return verify(lambda rows: probes[rows] @ gallery.T, names, truth)
 
 
 class _Shown:
@@ -145,9 +145,9 @@ class _Shown:
     def __call__(self, images: Tensor, stream: int, number: int = 0) -> Tensor:
         """The view of the images of a stream, the same each time."""
         if self.noisy or stream not in self._before:
-            release = self._lab.released(self._cell, images, stream, number)
-            self._before[stream] = seen(self._lab, self._cell, release, self._view)
+            release = self._lab.release(self._cell, images, stream, number)
+            self._before[stream] = view_release(self._lab, self._cell, release, self._view)
         return self._before[stream]
 
 
-ATTACK = Attack(settings, attack, compared)
+ATTACK = Attack(settings, attack, compare_probes)

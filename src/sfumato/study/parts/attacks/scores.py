@@ -32,7 +32,7 @@ def hits(right: Tensor, who: Tensor) -> list[float]:
     return counted
 
 
-def verified(compare: Callable[[Tensor], Tensor], names: Tensor, truth: Tensor) -> dict[str, float]:
+def verify(compare: Callable[[Tensor], Tensor], names: Tensor, truth: Tensor) -> dict[str, float]:
     """How well they tell whether a gallery photograph and a probe show the same person.
 
     Args:

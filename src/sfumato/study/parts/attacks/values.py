@@ -19,7 +19,7 @@ from sfumato.study.cells import Cell
 from sfumato.study.lab import comparisons
 from sfumato.study.lab.comparisons import Comparison
 from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
-from sfumato.study.parts.attacks.scores import hits, outcome, score, verified
+from sfumato.study.parts.attacks.scores import hits, outcome, score, verify
 from sfumato.study.protocol import Attack
 from sfumato.study.vocabulary import IMAGES, release_kind
 
@@ -47,22 +47,22 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Looks for everybody on releases, and counts the successes; see attack.Result."""
-    return compared(lab, cell).result
+    return compare_probes(lab, cell).result
 
 
-def compared(lab: "Lab", cell: Cell) -> Comparison:
+def compare_probes(lab: "Lab", cell: Cell) -> Comparison:
     """The similarities for every probe."""
-    return comparisons.kept(lab, cell, settings(lab, cell), _compare)
+    return comparisons.compare_once(lab, cell, settings(lab, cell), _compare)
 
 
 def _compare(lab: "Lab", cell: Cell) -> Comparison:
     adversaries = lab.adversaries
-    gallery, rows = adversaries.dealt(cell.seed)
+    gallery, rows = adversaries.deal(cell.seed)
     people = adversaries.people
     codes = people.label(adversaries.sensitive).codes
     names, truth = codes[gallery], codes[rows]
-    known = _released(lab, cell, people.images[gallery], GALLERY, lab.config.adversary.copies)
-    asked = _released(lab, cell, people.images[rows], PROBES, 1)
+    known = _release_copies(lab, cell, people.images[gallery], GALLERY, lab.config.adversary.copies)
+    asked = _release_copies(lab, cell, people.images[rows], PROBES, 1)
     released, others = release_others(lab, cell, most=_LEARNED, copies=lab.config.adversary.copies)
     words, reading, model = _learner(released, others, readings(lab, cell, asked[0]))
     known_values, asked_values = torch.stack([reading(released) for released in known]), reading(asked[0])
@@ -72,7 +72,7 @@ def _compare(lab: "Lab", cell: Cell) -> Comparison:
     scores = [score(made, truth) for made in guesses]
     if 0 < (getattr(lab.protection(cell), "outputs", None) or 0) <= MOST_OUTPUTS:
         more = [
-            _released(lab, cell, people.images[photographs], stream, _REDRAWN, first=len(releases))
+            _release_copies(lab, cell, people.images[photographs], stream, _REDRAWN, first=len(releases))
             for photographs, stream, releases in ((gallery, GALLERY, known), (rows, PROBES, asked))
         ]
         table = _table([*known, *more[0]], names, [*asked, *more[1]], truth)
@@ -83,13 +83,13 @@ def _compare(lab: "Lab", cell: Cell) -> Comparison:
         guesses = [*(guesses[number] for number in kept), exact]
     result = {
         **outcome(scores, names, truth, gallery=len(gallery)),
-        **_verified(known_values, names, asked_values, truth, model),
+        **_verify(known_values, names, asked_values, truth, model),
         "learned_from": len(others),
     }
     return Comparison.of(result, guesses)
 
 
-def _verified(
+def _verify(
     known: Tensor, names: Tensor, asked: Tensor, truth: Tensor, model: plda.PLDA | None
 ) -> dict[str, Any]:
     """The verification of pairs of photographs, by PLDA; nothing if nothing could be learned.
@@ -104,10 +104,10 @@ def _verified(
     if model is None:
         return {}
     photographs = torch.arange(len(names))
-    return verified(lambda rows: model.log_ratios(known, photographs, asked[rows])[1], names, truth)
+    return verify(lambda rows: model.log_ratios(known, photographs, asked[rows])[1], names, truth)
 
 
-def _released(
+def _release_copies(
     lab: "Lab", cell: Cell, images: Tensor, stream: int, copies: int, *, first: int = 0
 ) -> list[Any]:
     """The given number of releases of the images, as for the other adversaries; without noise all are one.
@@ -115,7 +115,7 @@ def _released(
     Those before the number `first` are known already.
     """
     copies = copies if lab.protection(cell).draws_noise else 1
-    return [lab.released(cell, images, stream, number) for number in range(first, copies)]
+    return [lab.release(cell, images, stream, number) for number in range(first, copies)]
 
 
 def release_others(lab: "Lab", cell: Cell, *, most: int, copies: int) -> tuple[list[Any], Tensor]:
@@ -129,11 +129,11 @@ def release_others(lab: "Lab", cell: Cell, *, most: int, copies: int) -> tuple[l
     others = lab.adversaries.others
     codes = others.label(lab.adversaries.sensitive).codes
     people, rows, counts = codes.unique(return_inverse=True, return_counts=True)
-    order = lab.shuffled(len(people), cell.seed)
+    order = lab.shuffle(len(people), cell.seed)
     kept = order[counts[order].cumsum(0) <= most]
     rows = torch.isin(rows, kept).nonzero().flatten()
     copies = max(1, min(copies, most // max(1, len(rows))))
-    return _released(lab, cell, others.images[rows], OTHERS, copies), codes[rows]
+    return _release_copies(lab, cell, others.images[rows], OTHERS, copies), codes[rows]
 
 
 def _learner(
@@ -198,4 +198,4 @@ def _exact(table: Table, truth: Tensor) -> dict[str, Any]:
     }
 
 
-ATTACK = Attack(settings, attack, compared)
+ATTACK = Attack(settings, attack, compare_probes)

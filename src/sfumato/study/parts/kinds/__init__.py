@@ -68,7 +68,7 @@ def cells(config: "StudyConfig") -> list[Cell]:
     ]
 
 
-def left_out(config: "StudyConfig") -> list[str]:
+def list_omissions(config: "StudyConfig") -> list[str]:
     """The impossible combinations that a study names and does not measure, a sentence each."""
     specs: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for spec in config.specs:
@@ -76,7 +76,7 @@ def left_out(config: "StudyConfig") -> list[str]:
             for subject, takes in kind.left_out(config, spec).items():
                 specs[subject, takes].append(spec)
     return [
-        f"{subject[:1].upper()}{subject[1:]} takes {_listed(takes)}, and is left out where others are "
+        f"{subject[:1].upper()}{subject[1:]} takes {_join_words(takes)}, and is left out where others are "
         f"released: for {', '.join(without)}."
         for (subject, takes), without in specs.items()
     ]
@@ -95,6 +95,6 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
         return ALL[cell.kind].measure(lab, cell)
 
 
-def _listed(takes: tuple[str, ...]) -> str:
+def _join_words(takes: tuple[str, ...]) -> str:
     *first, last = (RELEASED[kind] for kind in takes)
     return f"{', '.join(first)} and {last}" if first else last

@@ -118,7 +118,7 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     return [Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)]
 
 
-def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
+def find_omissions(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     """Learners that cannot use these releases."""
     if spec == "none" or release_kind(spec) == "answer":
         return {}
@@ -130,5 +130,5 @@ KIND = Kind(
     cells,
     lambda lab, cell: learner_of(cell.subject).settings(lab, cell),
     lambda lab, cell: learner_of(cell.subject).accuracy(lab, cell),
-    left_out,
+    find_omissions,
 )

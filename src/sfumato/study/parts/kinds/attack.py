@@ -78,7 +78,7 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     return [Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)]
 
 
-def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
+def find_omissions(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     """Attacks that are impossible on these releases."""
     if spec == "none" or config.task.sensitive is None:
         return {}
@@ -90,5 +90,5 @@ KIND = Kind(
     cells,
     lambda lab, cell: attack_of(cell.subject).settings(lab, cell),
     lambda lab, cell: attack_of(cell.subject).attack(lab, cell),
-    left_out,
+    find_omissions,
 )

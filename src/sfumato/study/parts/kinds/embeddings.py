@@ -51,12 +51,12 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     from sfumato.study.parts.learners import few_shot
 
     label = lab.asked.label(lab.config.task.target)
-    order = lab.shuffled(len(lab.asked), cell.seed)
+    order = lab.shuffle(len(lab.asked), cell.seed)
     classes = label.codes[order].unique_consecutive().tolist()
     chosen = list(dict.fromkeys(classes))[:_CLASSES]
     rows = torch.cat([order[label.codes[order] == code][:_OF_EACH] for code in chosen])
-    released = lab.released(cell, lab.asked.images[rows]).images()
-    model = few_shot.trained(lab, cell.protection, cell.seed, cell.subject)
+    released = lab.release(cell, lab.asked.images[rows]).images()
+    model = few_shot.train_or_read(lab, cell.protection, cell.seed, cell.subject)
     vectors = model.embed(released).numpy()
     layout = TSNE(perplexity=min(20, len(rows) - 1), init="pca", random_state=cell.seed)
     return {

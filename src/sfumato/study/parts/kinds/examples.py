@@ -51,7 +51,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Releases the images of a few different people if there are people, else of any."""
     rows = _rows(lab, cell.seed)
     images = lab.test.images[rows]
-    release = lab.released(cell, images)
+    release = lab.release(cell, images)
     originals = as_uris(images)
     if release_kind(cell.protection) in IMAGES:
         released = as_uris(release.images())
@@ -64,7 +64,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def _rows(lab: "Lab", seed: int) -> list[int]:
-    order = lab.shuffled(len(lab.test), seed).tolist()
+    order = lab.shuffle(len(lab.test), seed).tolist()
     sensitive = lab.config.task.sensitive
     if sensitive is None:
         return order[:_COUNT]

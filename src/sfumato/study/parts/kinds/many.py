@@ -137,7 +137,7 @@ def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curv
     if not sets.measurable(codes, most):
         return None
     learned, of_others = values.release_others(lab, cell, most=_LEARNED, copies=1)
-    asked = lab.released(cell, people.images, MANY)
+    asked = lab.release(cell, people.images, MANY)
     views = {
         words: _few(reading(asked), reading(learned[0]))
         for words, reading in values.readings(lab, cell, asked).items()

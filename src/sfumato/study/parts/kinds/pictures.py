@@ -41,13 +41,13 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Makes the pictures of every view."""
-    from sfumato.study.parts.learners.views import seen
+    from sfumato.study.parts.learners.views import view_release
 
     config = lab.config
     clean = lab.test.images[lab.some_of_the_test(config.pictures, cell.seed)]
     views = [*views_of(config, cell.protection), *(["restored"] if _restores(config, cell) else [])]
-    release = lab.released(cell, clean)
-    shown = {view: as_uris(seen(lab, cell, release, view)) for view in dict.fromkeys(views)}
+    release = lab.release(cell, clean)
+    shown = {view: as_uris(view_release(lab, cell, release, view)) for view in dict.fromkeys(views)}
     return {
         "original": as_uris(clean),
         "released": shown["released"],

@@ -75,7 +75,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
     protection = lab.protection(cell)
     artefact = lab.artefact_of(cell.protection, cell.seed)
-    released = lab.released(cell, lab.test.images[:1])
+    released = lab.release(cell, lab.test.images[:1])
     channels, height, width = lab.test.images.shape[1:]
     shape = (channels, height, width)
     among = sorted({*CANDIDATES, *_people(lab)})

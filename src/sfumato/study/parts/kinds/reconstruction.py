@@ -41,7 +41,7 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     ]
 
 
-def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
+def find_omissions(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     """Attacks that are impossible on these releases."""
     if spec == "none":
         return {}
@@ -58,18 +58,18 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Rebuilds test images, and compares them with the originals."""
     from sfumato.study.parts.kinds.pictures import as_uris
-    from sfumato.study.parts.kinds.similarity import compared
+    from sfumato.study.parts.kinds.similarity import compare_images
 
     rows = lab.some_of_the_test(_IMAGES, cell.seed)
     clean = lab.test.images[rows]
     rebuilt = rebuilder_of(cell.subject).rebuild(lab, cell, clean)
     shown = _SHOWN if lab.config.pictures else 0
     return {
-        "measures": compared(lab, cell, rows, rebuilt),
+        "measures": compare_images(lab, cell, rows, rebuilt),
         "images": len(rows),
         "originals": as_uris(clean[:shown]),
         "pictures": as_uris(rebuilt[:shown]),
     }
 
 
-KIND = Kind(Result, cells, settings, measure, left_out)
+KIND = Kind(Result, cells, settings, measure, find_omissions)

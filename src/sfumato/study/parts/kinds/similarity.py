@@ -58,20 +58,20 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Compares test images with their views."""
-    from sfumato.study.parts.learners.views import seen
+    from sfumato.study.parts.learners.views import view_release
 
     view = cell.subject
     rows = lab.some_of_the_test(_IMAGES, cell.seed)
     clean = lab.test.images[rows]
-    shown = seen(lab, cell, lab.released(cell, clean), view)
-    result: dict[str, Any] = {"images": len(rows), **compared(lab, cell, rows, shown)}
+    shown = view_release(lab, cell, lab.release(cell, clean), view)
+    result: dict[str, Any] = {"images": len(rows), **compare_images(lab, cell, rows, shown)}
     if view == "released":
-        result["bytes_per_image"] = lab.released(cell, clean[:1]).bytes_per_image
+        result["bytes_per_image"] = lab.release(cell, clean[:1]).bytes_per_image
         result["guarantee"] = lab.guarantee(cell)
     return result
 
 
-def compared(lab: "Lab", cell: Cell, rows: "Tensor", shown: "Tensor") -> dict[str, float | None]:
+def compare_images(lab: "Lab", cell: Cell, rows: "Tensor", shown: "Tensor") -> dict[str, float | None]:
     """The study's measures for test images and their views.
 
     Args:

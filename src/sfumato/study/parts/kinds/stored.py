@@ -56,7 +56,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     from sfumato.study.parts.attacks import reidentify
     from sfumato.study.parts.learners import few_shot
 
-    model = few_shot.trained(lab, cell.protection, cell.seed, cell.subject)
+    model = few_shot.train_or_read(lab, cell.protection, cell.seed, cell.subject)
     compared = reidentify.of_vectors(lab, cell, lambda released: model.embed(released.images()))
     return {**compared.result, "embeddings": compared.result["probes"]}
 

@@ -65,10 +65,10 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
     labels = {}
     train = lab.data.split("train")
-    known = train.rows(lab.shuffled(len(train), cell.seed)[:_IMAGES])
-    asked = lab.test.rows(lab.shuffled(len(lab.test), cell.seed + 1)[:_IMAGES])
-    reduce = Reduced(lab.released(cell, known.images, TELLING).vectors())
-    of_known, of_asked = reduce.known, reduce(lab.released(cell, asked.images, TOLD).vectors())
+    known = train.rows(lab.shuffle(len(train), cell.seed)[:_IMAGES])
+    asked = lab.test.rows(lab.shuffle(len(lab.test), cell.seed + 1)[:_IMAGES])
+    reduce = Reduced(lab.release(cell, known.images, TELLING).vectors())
+    of_known, of_asked = reduce.known, reduce(lab.release(cell, asked.images, TOLD).vectors())
     for name in lab.data.labels:
         learned_rows, asked_rows = (_of_the_task(lab, part, name) for part in (known, asked))
         known_codes, codes = known.label(name).codes[learned_rows], asked.label(name).codes[asked_rows]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell, non_defaults
 from sfumato.study.parts.kinds.common import Model
 from sfumato.study.protocol import Kind
 from sfumato.study.vocabulary import IMAGES, release_kind
@@ -36,7 +36,7 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """The settings that decide the result, besides cell, data and artefacts."""
-    task = changed(lab.config.task)
+    task = non_defaults(lab.config.task)
     for name in ("sensitive", "attributes"):
         task.pop(name, None)
     return {"task": task, **lab.training_settings(), "specs": lab.config.specs}
@@ -51,8 +51,8 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     for spec in lab.config.specs:
         if release_kind(spec) not in IMAGES:
             continue
-        model = few_shot.trained(lab, spec, cell.seed, "clean" if spec == "none" else learner)
-        accuracy = few_shot.tested(lab, cell, model, lab.config.task.shape)
+        model = few_shot.train_or_read(lab, spec, cell.seed, "clean" if spec == "none" else learner)
+        accuracy = few_shot.run_episodes(lab, cell, model, lab.config.task.shape)
         trained[spec] = {"accuracy": accuracy.mean, "half_width": accuracy.half_width}
     return {"trained": trained}
 

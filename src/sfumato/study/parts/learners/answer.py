@@ -21,11 +21,11 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """How often the answer is right: over episodes with received prototypes, or over test images."""
     if lab.config.episodic:
-        model = few_shot.trained(lab, "none", cell.seed, "clean")
+        model = few_shot.train_or_read(lab, "none", cell.seed, "clean")
         clear = Cell(cell.kind, "none", cell.seed)
-        return few_shot.over_episodes(few_shot.tested(lab, clear, model, lab.config.task.shape))
+        return few_shot.over_episodes(few_shot.run_episodes(lab, clear, model, lab.config.task.shape))
     target = lab.config.task.target
-    released = lab.released(cell, lab.asked.images)
+    released = lab.release(cell, lab.asked.images)
     codes = codes_of(lab.asked, target, released.classes, "classifier")
     return classifiers.over_images(classifier.Accuracy.of(released.values, codes, cell.protection))
 

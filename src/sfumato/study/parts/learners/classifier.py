@@ -9,7 +9,7 @@ import torch
 from sfumato.learn import classifier, vectors
 from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.gallery import gallery_of_classes
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell, non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.lab.streams import CLASSIFIER_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED
 from sfumato.study.parts.learners import few_shot
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """The settings that decide the accuracy."""
     task = lab.config.task
-    return {"target": task.target, "classes": task.classes, "classifier": changed(lab.config.classifier)}
+    return {"target": task.target, "classes": task.classes, "classifier": non_defaults(lab.config.classifier)}
 
 
 def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     if release_kind(cell.protection) not in IMAGES:
         return _of_vectors(lab, cell)
     start = time.perf_counter()
-    model = trained(lab, cell.protection, cell.seed, cell.subject)
+    model = train_or_read(lab, cell.protection, cell.seed, cell.subject)
     taken = time.perf_counter() - start
     accuracy = classifier.evaluate(
         model,
@@ -47,7 +47,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     }
 
 
-def trained(lab: "Lab", spec: str, seed: int, learner: str) -> classifier.ClassifierModel:
+def train_or_read(lab: "Lab", spec: str, seed: int, learner: str) -> classifier.ClassifierModel:
     """The classifier of a learner: trained, or read from an earlier cell or run."""
     config, kind = lab.config, LEARNERS[learner].trained_on
     spec = "none" if kind == "clear" else spec
@@ -68,8 +68,8 @@ def trained(lab: "Lab", spec: str, seed: int, learner: str) -> classifier.Classi
     )
     task = config.task
     settings: dict[str, Any] = {"target": task.target, "classes": task.classes}
-    settings |= {"classifier": changed(config.classifier)}
-    settings |= {"spec": spec, "shapes": shapes, "seed": seed, **lab.made_of([spec])}
+    settings |= {"classifier": non_defaults(config.classifier)}
+    settings |= {"spec": spec, "shapes": shapes, "seed": seed, **lab.artefact_digests([spec])}
     return lab.models.once("classifier", settings, make, classifier.load)
 
 
@@ -100,33 +100,33 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
     target, start = lab.config.task.target, time.perf_counter()
     classes = classes_of(lab.train, target, "classifier")
 
-    def labelled(part: Any, stream: int) -> tuple[Any, Any]:
+    def label(part: Any, stream: int) -> tuple[Any, Any]:
         codes = codes_of(part, target, classes, "classifier")
-        return lab.released(cell, part.images, stream).vectors(), codes
+        return lab.release(cell, part.images, stream).vectors(), codes
 
-    held = None if lab.validation is None else labelled(lab.validation, CLASSIFIER_VALIDATED)
-    model = vectors.train(*labelled(lab.train, CLASSIFIER_TRAINED), validation=held, seed=cell.seed)
+    held = None if lab.validation is None else label(lab.validation, CLASSIFIER_VALIDATED)
+    model = vectors.train(*label(lab.train, CLASSIFIER_TRAINED), validation=held, seed=cell.seed)
     taken = time.perf_counter() - start
-    tested, codes = labelled(lab.asked, CLASSIFIER_TESTED)
+    tested, codes = label(lab.asked, CLASSIFIER_TESTED)
     accuracy = classifier.Accuracy.of(model.classify(tested), codes, cell.protection)
     return over_images(accuracy) | {
-        "served": _served(lab, cell, classes),
+        "served": _serve(lab, cell, classes),
         "model": model.name,
         "dimension": tested.shape[1],
         "train_seconds": round(taken, 1),
     }
 
 
-def _served(lab: "Lab", cell: Cell, classes: Any) -> dict[str, Any]:
+def _serve(lab: "Lab", cell: Cell, classes: Any) -> dict[str, Any]:
     """A service's answers on the test images, with the training images enrolled."""
     target = lab.config.task.target
 
-    def embedded(part: Any, stream: int) -> tuple[few_shot.Embedded, np.ndarray]:
+    def embed(part: Any, stream: int) -> tuple[few_shot.Embedded, np.ndarray]:
         codes = codes_of(part, target, classes, "classifier").numpy()
-        return few_shot.served_vectors(lab.released(cell, part.images, stream)), codes
+        return few_shot.serve_vectors(lab.release(cell, part.images, stream)), codes
 
-    enrolled, labels = embedded(lab.train, CLASSIFIER_TRAINED)
-    asked, truth = embedded(lab.asked, CLASSIFIER_TESTED)
+    enrolled, labels = embed(lab.train, CLASSIFIER_TRAINED)
+    asked, truth = embed(lab.asked, CLASSIFIER_TESTED)
     gallery = gallery_of_classes(enrolled.vectors, labels, enrolled.weights, enrolled.codes)
     named = gallery.name(asked.vectors, top=1, refusal=enrolled.refusal)
     guesses = torch.from_numpy(np.array(gallery.labels, np.int64)[named.rows[:, 0]])

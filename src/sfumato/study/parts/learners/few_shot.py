@@ -18,7 +18,7 @@ from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.code import Code
 from sfumato.protect.spec import parse_as
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell, non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.lab.streams import NUMBERS_TESTED
 from sfumato.study.protocol import Learner
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """The settings that decide the accuracy."""
-    task = changed(lab.config.task)
+    task = non_defaults(lab.config.task)
     for name in ("sensitive", "attributes"):
         task.pop(name, None)
     return {"task": task, **lab.training_settings()}
@@ -43,11 +43,11 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     task = lab.config.task
     start = time.perf_counter()
     learner = cell.subject
-    model = trained(lab, cell.protection, cell.seed, learner)
+    model = train_or_read(lab, cell.protection, cell.seed, learner)
     taken = time.perf_counter() - start
-    result = over_episodes(tested(lab, cell, model, task.shape))
+    result = over_episodes(run_episodes(lab, cell, model, task.shape))
     for name, shape in task.other_shapes.items():
-        result |= _named(name, tested(lab, cell, model, shape))
+        result |= _prefix_keys(name, run_episodes(lab, cell, model, shape))
     return result | {
         "trained_episodes": model.card["epochs"] * lab.config.training.episodes_per_epoch,
         "train_seconds": round(taken, 1),
@@ -57,7 +57,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     }
 
 
-def trained(lab: "Lab", spec: str, seed: int, learner: str) -> few_shot.FewShotModel:
+def train_or_read(lab: "Lab", spec: str, seed: int, learner: str) -> few_shot.FewShotModel:
     """The classifier of a learner: trained, or read from an earlier cell or run."""
     config = lab.config
     spec = "none" if learner == "clean" else spec
@@ -75,12 +75,12 @@ def trained(lab: "Lab", spec: str, seed: int, learner: str) -> few_shot.FewShotM
             progress=lab.progress.within,
         )
     )
-    settings = {"training": changed(training), "spec": spec, "seed": seed}
-    settings |= {"target": config.task.target, "classes": config.task.classes, **lab.made_of([spec])}
+    settings = {"training": non_defaults(training), "spec": spec, "seed": seed}
+    settings |= {"target": config.task.target, "classes": config.task.classes, **lab.artefact_digests([spec])}
     return lab.models.once("few-shot", settings, make, few_shot.load)
 
 
-def tested(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shape: Shape) -> few_shot.Accuracy:
+def run_episodes(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shape: Shape) -> few_shot.Accuracy:
     """The accuracy of a model on test episodes of that shape, released by the cell's protection."""
     task = lab.config.task
     return few_shot.evaluate(
@@ -109,7 +109,7 @@ def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
     return result | {"episodes": accuracy.episodes}
 
 
-def _named(name: str, accuracy: few_shot.Accuracy) -> dict[str, float]:
+def _prefix_keys(name: str, accuracy: few_shot.Accuracy) -> dict[str, float]:
     """The part of a result for further test episodes, see Task.other_shapes."""
     return {f"accuracy_{name}": accuracy.mean, f"half_width_{name}": accuracy.half_width}
 
@@ -117,12 +117,12 @@ def _named(name: str, accuracy: few_shot.Accuracy) -> dict[str, float]:
 def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """A service's accuracy on the travelled numbers; its prototypes of codes know their noise."""
     task, start = lab.config.task, time.perf_counter()
-    released = lab.released(cell, lab.asked.images, NUMBERS_TESTED, 1)
-    embedded = served_vectors(released)
+    released = lab.release(cell, lab.asked.images, NUMBERS_TESTED, 1)
+    embedded = serve_vectors(released)
     taken = time.perf_counter() - start
     result = over_episodes(_episodes_of(lab, cell, embedded, task.shape))
     for name, shape in task.other_shapes.items():
-        result |= _named(name, _episodes_of(lab, cell, embedded, shape))
+        result |= _prefix_keys(name, _episodes_of(lab, cell, embedded, shape))
     return result | {"train_seconds": round(taken, 1), "dimension": embedded.vectors.shape[1]}
 
 
@@ -135,7 +135,7 @@ class Embedded(NamedTuple):
     refusal: Refusal | None
 
 
-def served_vectors(released: Any) -> Embedded:
+def serve_vectors(released: Any) -> Embedded:
     """As sfumato.serve.models does: codes by their known noise, features unchanged."""
     if released.spec.partition(":")[0] != CODE:
         return Embedded(released.numbers(), np.ones(len(released.array)), None, None)

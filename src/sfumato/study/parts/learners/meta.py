@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.base.precision import resolve
 from sfumato.errors import ConfigError
 from sfumato.learn import meta
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell, non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.parts.learners.few_shot import check_episodes, over_episodes
 from sfumato.study.protocol import Learner
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """The settings that decide the accuracy."""
-    task = changed(lab.config.task)
+    task = non_defaults(lab.config.task)
     for name in ("sensitive", "attributes", "other_shots", "other_ways"):
         task.pop(name, None)
     return {"task": task, **_training(lab)}
@@ -31,7 +31,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """
     task = lab.config.task
     start = time.perf_counter()
-    model = _trained(lab, cell)
+    model = _train_or_read(lab, cell)
     taken = time.perf_counter() - start
     accuracy = meta.evaluate(
         model,
@@ -74,7 +74,7 @@ def check(lab: "Lab") -> None:
     meta.Promise(private, config, lab.train, target, lab.config.seeds[0]).check()
 
 
-def _trained(lab: "Lab", cell: Cell) -> meta.MetaModel:
+def _train_or_read(lab: "Lab", cell: Cell) -> meta.MetaModel:
     make = with_checkpoint(
         lambda checkpoint: meta.train(
             lab.train,
@@ -87,15 +87,15 @@ def _trained(lab: "Lab", cell: Cell) -> meta.MetaModel:
         )
     )
     settings = {**_training(lab), "spec": cell.protection, "seed": cell.seed}
-    return lab.models.once("meta", settings | lab.made_of([cell.protection]), make, meta.load)
+    return lab.models.once("meta", settings | lab.artefact_digests([cell.protection]), make, meta.load)
 
 
 def _training(lab: "Lab") -> dict[str, Any]:
     """The settings of the study that decide a meta-learned model, besides its protection and seed."""
     task, config = lab.config.task, lab.config.meta
-    settings = changed(config)
+    settings = non_defaults(config)
     if config.private is not None:
-        settings["private"] = changed(config.private)
+        settings["private"] = non_defaults(config.private)
     return {"target": task.target, "classes": task.classes, "meta": settings}
 
 

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
 
 
-def seen(lab: "Lab", cell: Cell, release: Any, view: str) -> Tensor:
+def view_release(lab: "Lab", cell: Cell, release: Any, view: str) -> Tensor:
     """(N, C, H, W) uint8 images: a view of a release, by its name in vocabulary.VIEWS."""
     shown: Tensor
     match view:
         case "denoised":
-            model = few_shot.trained(lab, cell.protection, cell.seed, "denoised")
+            model = few_shot.train_or_read(lab, cell.protection, cell.seed, "denoised")
             shown = model.denoise(release.images())
         case "restored":
             shown = lab.adversaries.undone(cell, release)

@@ -11,7 +11,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError
 from sfumato.learn import few_shot, prototypes
 from sfumato.protect import answer
-from sfumato.study.cells import changed
+from sfumato.study.cells import non_defaults
 from sfumato.study.parts.trained.common import task_settings
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class AnswerRecipe:
     def settings(self, config: "StudyConfig") -> dict[str, Any]:
         """See Recipe."""
         learned = (
-            {"training": changed(config.training), "shot": config.task.shot}
+            {"training": non_defaults(config.training), "shot": config.task.shot}
             if config.episodic
-            else {"classifier": changed(config.classifier)}
+            else {"classifier": non_defaults(config.classifier)}
         )
         return {"answer": learned, **task_settings(config)}
 
@@ -58,12 +58,12 @@ class AnswerRecipe:
         shape = (*lab.train.images.shape[1:],)
         target = lab.config.task.target
         if not lab.config.episodic:
-            model = classifier.trained(lab, "none", seed, "classifier-clean")
+            model = classifier.train_or_read(lab, "none", seed, "classifier-clean")
             answerer = answer.Answerer(model.network, classes=model.classes, shape=shape)
             answer.save(path, answerer, network=lab.config.classifier.network, card={"seed": seed})
             return
-        few = few_shot_learner.trained(lab, "none", seed, "clean")
-        means, names = enrolled(few, lab.asked, target, shot=lab.config.task.shot, seed=seed)
+        few = few_shot_learner.train_or_read(lab, "none", seed, "clean")
+        means, names = enrol(few, lab.asked, target, shot=lab.config.task.shot, seed=seed)
         answerer = answer.Answerer(few.encoder, classes=names, shape=shape, prototypes=means)
         answer.save(path, answerer, network=lab.config.training.encoder, card={"seed": seed})
 
@@ -72,7 +72,7 @@ class AnswerRecipe:
         return answer.Answer(path).spec
 
 
-def enrolled(
+def enrol(
     model: few_shot.FewShotModel, data: LabelledImages, target: str, *, shot: int, seed: int
 ) -> tuple[Tensor, list[str]]:
     """(classes, D) prototypes of clean images, of at most `shot` a class, and the names of the classes."""

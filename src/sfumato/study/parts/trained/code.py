@@ -12,7 +12,7 @@ from sfumato.errors import ConfigError, SpecError
 from sfumato.learn import code
 from sfumato.protect.code import Code
 from sfumato.protect.parameters import canonical
-from sfumato.study.cells import changed
+from sfumato.study.cells import non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.parts.trained.common import NO_FILE, same_classes, task_settings
 
@@ -37,7 +37,7 @@ class CodeRecipe:
     def __post_init__(self) -> None:
         try:
             code.check_size(bits=self.bits, numbers=self.numbers)
-            self._trained_with(code.CodeConfig(bits=1))
+            self._with_noise(code.CodeConfig(bits=1))
         except ConfigError as error:
             raise SpecError(f"code: {error}") from error
         Code(NO_FILE, flip=self.flip, epsilon=self.epsilon, norm=self.norm, noise=self.noise)  # checks them
@@ -54,7 +54,7 @@ class CodeRecipe:
 
     def settings(self, config: "StudyConfig") -> dict[str, Any]:
         """See Recipe."""
-        settings = {"codes": changed(self._trained_with(config.codes)), **task_settings(config)}
+        settings = {"codes": non_defaults(self._with_noise(config.codes)), **task_settings(config)}
         if not config.episodic:  # few classes, whose episodes were smaller in earlier versions
             settings["filled"] = True
         return {**settings, "sensitive": self._sensitive(config)}
@@ -62,7 +62,7 @@ class CodeRecipe:
     def check(self, lab: "Lab") -> None:
         """See Recipe."""
         target = lab.config.task.target
-        config = _fitting(lab.train, None, target, self._trained_with(lab.config.codes))
+        config = _fitting(lab.train, None, target, self._with_noise(lab.config.codes))
         Sampler(lab.train.label(target), config.episode)
         if config.same_scenes:
             same_scenes.check(lab.train)
@@ -79,7 +79,7 @@ class CodeRecipe:
         with_checkpoint(
             lambda checkpoint: code.train(
                 training,
-                _fitting(training, validation, config.task.target, self._trained_with(config.codes)),
+                _fitting(training, validation, config.task.target, self._with_noise(config.codes)),
                 target=config.task.target,
                 sensitive=self._sensitive(config),
                 validation=validation,
@@ -94,7 +94,7 @@ class CodeRecipe:
         """See Recipe."""
         return Code(path, **asdict(self)).spec
 
-    def _trained_with(self, config: code.CodeConfig) -> code.CodeConfig:
+    def _with_noise(self, config: code.CodeConfig) -> code.CodeConfig:
         flip = self.flip
         if self.epsilon is not None and self.bits is not None:
             # If a word is replaced with this probability, half of its bits change.

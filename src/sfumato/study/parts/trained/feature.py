@@ -8,7 +8,7 @@ from sfumato.errors import SpecError
 from sfumato.learn import private_feature
 from sfumato.protect.feature import Feature
 from sfumato.protect.parameters import canonical
-from sfumato.study.cells import changed
+from sfumato.study.cells import non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.parts.trained.common import NO_FILE, same_classes, task_settings
 
@@ -45,7 +45,7 @@ class FeatureRecipe:
     def settings(self, config: "StudyConfig") -> dict[str, Any]:
         """See Recipe."""
         return {
-            "features": changed(self._config(config)),
+            "features": non_defaults(self._config(config)),
             "sensitive": config.task.sensitive,
             **task_settings(config),
         }

@@ -9,7 +9,7 @@ from sfumato.learn import adversarial_mask
 from sfumato.protect.mask import Mask
 from sfumato.protect.parameters import canonical
 from sfumato.protect.release import kind_of
-from sfumato.study.cells import changed
+from sfumato.study.cells import non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.parts.trained.common import NO_FILE, same_classes, task_settings
 
@@ -44,7 +44,7 @@ class MaskRecipe:
         """See Recipe."""
         masks = self._config(config)
         against = {"sensitive": self._sensitive(config)} if masks.against else {}
-        return {"masks": changed(masks), **against, **task_settings(config)}
+        return {"masks": non_defaults(masks), **against, **task_settings(config)}
 
     def check(self, lab: "Lab") -> None:
         """See Recipe."""

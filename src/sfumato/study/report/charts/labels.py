@@ -45,7 +45,7 @@ def place_labels(
         extent = text.get_window_extent(renderer)
         candidates = [
             (
-                sum(_shared(box, other) for other in taken) + 3 * _outside(box, frame) + gap * gap / 20,
+                sum(_overlap(box, other) for other in taken) + 3 * _outside(box, frame) + gap * gap / 20,
                 gap,
                 box,
             )
@@ -72,7 +72,7 @@ def _rings(x: float, y: float, radius: float, extent: Any) -> Iterator[tuple[int
         yield gap, (left, bottom, left + extent.width, bottom + extent.height)
 
 
-def _shared(box: _Box, other: _Box) -> float:
+def _overlap(box: _Box, other: _Box) -> float:
     width = min(box[2], other[2]) - max(box[0], other[0])
     height = min(box[3], other[3]) - max(box[1], other[1])
     return width * height if width > 0 and height > 0 else 0.0
@@ -80,7 +80,7 @@ def _shared(box: _Box, other: _Box) -> float:
 
 def _outside(box: _Box, frame: Any) -> float:
     area = (box[2] - box[0]) * (box[3] - box[1])
-    return area - _shared(box, (frame.x0, frame.y0, frame.x1, frame.y1))
+    return area - _overlap(box, (frame.x0, frame.y0, frame.x1, frame.y1))
 
 
 def _darker(colour: str) -> str:

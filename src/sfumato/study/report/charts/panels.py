@@ -16,9 +16,9 @@ from sfumato.study.choose.estimates import (
     accuracies,
     clean_learner,
     guessing,
+    learners_in_study,
     percent,
     risks,
-    studied_learners,
 )
 from sfumato.study.records import Record
 from sfumato.study.report.charts.drawing import (
@@ -45,7 +45,7 @@ def accuracy_charts(study: Study, records: Sequence[Record]) -> list[Chart]:
     clean, chance = estimates.get(("none", clean_learner(study))), guessing(study, records)
     lines = [(CLEAN_LOOK, "clean images", clean.value)] if clean else []
     lines += [(CHANCE_LOOK, "chance", chance)] if chance is not None else []
-    known = {name: LEARNERS[name].look for name in studied_learners(study)}
+    known = {name: LEARNERS[name].look for name in learners_in_study(study)}
     return _panels("accuracy", study, estimates, known, lines, ylabel="accuracy", top=1.0)
 
 

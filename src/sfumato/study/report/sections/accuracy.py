@@ -7,7 +7,7 @@ from sfumato.study.choose.estimates import (
     accuracies,
     episodic,
     interval_in_words,
-    studied_learners,
+    learners_in_study,
 )
 from sfumato.study.records import Record
 from sfumato.study.report import charts
@@ -21,7 +21,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     if not rates:
         return None
     tested = {name for _, name in rates}
-    learners = [LEARNERS[name] for name in studied_learners(study) if name in tested]
+    learners = [LEARNERS[name] for name in learners_in_study(study) if name in tested]
     panels = charts.accuracy_charts(study, records)
     drawn = {name for panel in panels for name in panel.series}
     looks = [

@@ -72,15 +72,15 @@ def _row(spec: str, proof: proved.Result, many: int) -> Row:
     return Row(
         spec,
         proof,
-        told_apart(guarantee.definition, guarantee.value) if guarantee else None,
-        told_apart(guarantee.definition, guarantee.whole_image) if guarantee else None,
+        success_of_judge(guarantee.definition, guarantee.value) if guarantee else None,
+        success_of_judge(guarantee.definition, guarantee.whole_image) if guarantee else None,
         {each.candidates: f"{round_up(100 * each.at_most)}%" for each in proof.naming if each.at_most < 1},
         _after_many(proof, many),
         _log_rank(proof),
     )
 
 
-def _recorded(proof: proved.Result) -> Counted:
+def _read_record(proof: proved.Result) -> Counted:
     """A protection known by its record alone, without noise on bits and without a centre."""
     stated = proof.guarantee
     for definition in _DEFINITIONS:
@@ -99,7 +99,7 @@ def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
         return proves
     least = 1.0
     for each in BY_STRENGTH:
-        naming = bound_naming(_recorded(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
+        naming = bound_naming(_read_record(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
         if naming.proves and naming.chance < least:
             least, proves[each] = naming.chance, f"{round_up(100 * naming.chance)}%"
     return proves
@@ -108,11 +108,11 @@ def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
 def _log_rank(proof: proved.Result) -> str | None:
     if proof.people is None or proof.people < 2:
         return None
-    least = math.floor(1000 * log_rank(_recorded(proof), _ANY, people=proof.people)) / 1000
+    least = math.floor(1000 * log_rank(_read_record(proof), _ANY, people=proof.people)) / 1000
     return f"{least:.3f}" if least else None
 
 
-def told_apart(definition: str | None, value: float | None) -> str | None:
+def success_of_judge(definition: str | None, value: float | None) -> str | None:
     """How often the best possible judge, shown one release, says correctly which of two images it shows.
 
     Both images are equally likely beforehand, so that 50% is a coin. With ε-DP it is at most

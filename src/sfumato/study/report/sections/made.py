@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sfumato.study.choose.estimates import Study, belonging, episodic, in_folds, studied_learners
+from sfumato.study.choose.estimates import Study, belonging, episodic, in_folds, learners_in_study
 from sfumato.study.choose.reading import is_known
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
@@ -27,7 +27,7 @@ def section(study: Study, records: Sequence[Record]) -> Section:
     measures = study.get("measures")
     values = {
         "groups": _groups(study, records),
-        "learners": [LEARNERS[name] for name in studied_learners(study)],
+        "learners": [LEARNERS[name] for name in learners_in_study(study)],
         "measures": [m for m in MEASURES.values() if measures is None or m.name in measures],
         "verified": any(
             "verification_auc" in record.result.model_fields_set
@@ -78,7 +78,7 @@ def _groups(study: Study, records: Sequence[Record]) -> list[tuple[str, Entries]
 
 
 def _settings(group: dict[str, Any] | None) -> Entries:
-    return [(name, shown(value)) for name, value in (group or {}).items()]
+    return [(name, format_value(value)) for name, value in (group or {}).items()]
 
 
 def _data(data: dict[str, Any]) -> Entries:
@@ -104,17 +104,17 @@ def _task(study: Study) -> Entries:
             ("episode", f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class")
         )
         if task.get("other_shots"):
-            entries.append(("other shots", _listed(task["other_shots"])))
+            entries.append(("other shots", _join_values(task["other_shots"])))
         if task.get("other_ways"):
-            entries.append(("other ways", _listed(task["other_ways"])))
+            entries.append(("other ways", _join_values(task["other_ways"])))
     if task.get("classes"):
-        entries.append(("classes", _listed(task["classes"])))
+        entries.append(("classes", _join_values(task["classes"])))
     if episodic(study):
         entries.append(("test episodes", f"{task['episodes']:,}"))
-    return [*entries, ("folds" if in_folds(study) else "seeds", _listed(study["seeds"]))]
+    return [*entries, ("folds" if in_folds(study) else "seeds", _join_values(study["seeds"]))]
 
 
-def _listed(values: Iterable[Any]) -> str:
+def _join_values(values: Iterable[Any]) -> str:
     return ", ".join(map(str, values))
 
 
@@ -139,7 +139,7 @@ def _operations(study: Study, records: Sequence[Record]) -> Entries:
             counts[record.cell.learner or ""].append(record.result.operations)
     return [
         (name, " to ".join(dict.fromkeys(_millions(end(counts[name])) for end in (min, max))))
-        for name in studied_learners(study)
+        for name in learners_in_study(study)
         if name in counts
     ]
 
@@ -156,12 +156,12 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value of a record or a setting, with all of its digits."""
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {shown(part)}" for name, part in value.items())
+        return ", ".join(f"{name} {format_value(part)}" for name, part in value.items())
     return str(value)
