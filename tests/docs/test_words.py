@@ -55,6 +55,11 @@ async def drawn(): ...
     assert counted(source).level("participles") == 2
 
 
+@pytest.mark.parametrize("query", ["select id from images where id = ?", "exists (select 1 from a where b)"])
+def test_the_where_of_sql_is_no_idiom(query):
+    assert counted(f"read({query!r})  # a row\n").findings == []
+
+
 def test_a_level_is_per_ten_thousand_words():
     assert counted(f'"""What is new. {"word " * 97}"""\n').level("what") == 100.0
 
