@@ -67,6 +67,18 @@ def test_splits_share_neither_people_nor_hats():
         assert len(set.union(*members)) == sum(sizes)
 
 
+def test_further_images_are_others_of_the_test_people_and_change_nothing_else():
+    settings = {"identities": 8, "images_per_identity": 4, "headwear": 8, "size": 16}
+    plain, more = faces(**settings), faces(**settings, further=4)
+    assert torch.equal(more.images[: len(plain)], plain.images)
+    test, further = more.split("test"), more.split("further")
+    assert torch.equal(further.classes("identity"), test.classes("identity"))
+    assert len(further) == len(test)
+    assert not {image.numpy().tobytes() for image in test.images} & {
+        image.numpy().tobytes() for image in further.images
+    }
+
+
 def test_hats_are_dealt_evenly_within_a_split():
     world = people(identities=40, images_per_identity=6, headwear=20)
     counts = world.headwear.bincount(minlength=20)
