@@ -2,8 +2,8 @@
 
     python docs/house.py [REVISION...]
 
-One column for each revision of the repository, then one for the working tree. Lines of code are those that hold a
-token that is neither a comment nor a docstring.
+One column for each revision of the repository, then one for the working tree. A line of code holds a token
+that is neither a comment nor a docstring.
 """
 
 import ast
@@ -25,7 +25,6 @@ from words import program as words_of
 
 LONG_MODULE, LONG_FUNCTION = 400, 60
 RECORDS = re.compile(r"dataclass|NamedTuple|TypedDict|BaseModel|Card\b|Record\b")
-PROGRAM = re.compile(r"(py|ts|sh|yaml|jinja)$")
 FACE = "__init__"  # a package's face imports what it shows: no circle
 
 
@@ -60,7 +59,9 @@ def read(folder: Path, names: list[str]) -> House:
 def of_revision(revision: str) -> House:
     """The files of a revision."""
     with tempfile.TemporaryDirectory() as folder:
-        content = subprocess.run(["git", "archive", revision], cwd=REPOSITORY, capture_output=True, check=True)
+        content = subprocess.run(
+            ["git", "archive", revision], cwd=REPOSITORY, capture_output=True, check=True
+        )
         with tarfile.open(fileobj=io.BytesIO(content.stdout)) as archive:
             archive.extractall(folder, filter="data")
             names = [member.name for member in archive if member.isfile()]
@@ -81,7 +82,14 @@ def parse(source: str) -> ast.Module:
 
 def code_lines(source: str) -> int:
     """Lines that hold code, docstrings aside."""
-    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    silent = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
     held: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in silent:
@@ -107,13 +115,19 @@ def classes(house: House) -> Iterator[tuple[ast.ClassDef, bool]]:
     for _, source in house.of("src/"):
         for node in ast.walk(parse(source)):
             if isinstance(node, ast.ClassDef):
-                yield node, any(RECORDS.search(ast.unparse(each)) for each in (*node.decorator_list, *node.bases))
+                yield (
+                    node,
+                    any(RECORDS.search(ast.unparse(each)) for each in (*node.decorator_list, *node.bases)),
+                )
 
 
 def circles(house: House) -> int:
     """Groups of modules of the library that import each other, also within functions."""
     modules = {
-        path.removeprefix("src/").removesuffix(".py").removesuffix(f"/{FACE}").replace("/", "."): (path, source)
+        path.removeprefix("src/").removesuffix(".py").removesuffix(f"/{FACE}").replace("/", "."): (
+            path,
+            source,
+        )
         for path, source in house.of("src/")
     }
     imports: dict[str, set[str]] = {}
@@ -152,7 +166,9 @@ MEASURES: dict[str, Callable[[House], float]] = {
     "lines of src": lambda house: house.lines("src/"),
     "code proper": lambda house: sum(code_lines(source) for _, source in house.of("src/")),
     "lines of tests": lambda house: house.lines("tests/"),
-    "studies and templates": lambda house: house.lines("studies/", "docs/templates/", kinds="py|sh|yaml|jinja"),
+    "studies and templates": lambda house: house.lines(
+        "studies/", "docs/templates/", kinds="py|sh|yaml|jinja"
+    ),
     "benchmarks": lambda house: house.lines("benchmarks/"),
     "files": lambda house: len(house.files),
     "files of records": lambda house: len(list(house.of("studies/results/", kinds="jsonl?"))),
