@@ -24,9 +24,10 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import SpecError
 from sfumato.images import digest
 from sfumato.protect.code import BitsRelease, bits_of, words_of
-from sfumato.protect.feature import clipped_noisy, noisy
+from sfumato.protect.feature import noisy
 from sfumato.protect.parameters import BOUNDS
 from sfumato.protect.release import Release
+from sfumato.protect.vectors import clip_and_noise
 
 Vector = dict[str, Any]
 
@@ -117,7 +118,7 @@ def _protected() -> Iterator[Vector]:
 
 
 def _released(spec: str, image: Tensor, recorder: Recorder) -> Vector:
-    (packet,) = protect.parse(spec).release(image[None], recorder.noise()).packed()
+    (packet,) = protect.parse(spec).release(image[None], recorder.noise()).pack()
     return _of(image, kind="protect", spec=spec, bits=recorder.drawn(), answer=_text(packet))
 
 
@@ -185,7 +186,7 @@ def _features() -> Iterator[Vector]:
         }
         for norm in (0.5, 100.0):
             recorder = Recorder(seed)
-            found = clipped_noisy(features, recorder.noise(), norm=norm, variance=0.3)
+            found = clip_and_noise(features, recorder.noise(), norm=norm, variance=0.3)
             yield {
                 "kind": "clipped noisy",
                 "feature": features[0].tolist(),
@@ -203,13 +204,13 @@ def _codes() -> Iterator[Vector]:
         flags = torch.rand(1, count, generator=generator) < 0.5
         plain = {"kind": "code", "bits": count, "flags": flags[0].int().tolist()}
         release = BitsRelease(flags, "code:artefact=c")
-        yield {**plain, "noise": "", "drawn": "", "answer": _text(release.packed()[0])}
+        yield {**plain, "noise": "", "drawn": "", "answer": _text(release.pack()[0])}
         yield {**plain, "kind": "code on the wire", "answer": _text(wire.encode(release, made_of="a" * 64))}
         for flip in ("0.1", "0.25", "0.49"):
             probability = Fraction(flip)
             recorder = Recorder(seed, (int(probability * 65536),))
             turned = flags ^ torch.from_numpy(recorder.noise().flips((1, count), probability=probability))
-            packet = BitsRelease(turned, "").packed()[0]
+            packet = BitsRelease(turned, "").pack()[0]
             yield {**plain, "noise": f"flip={flip}", "drawn": recorder.drawn(), "answer": _text(packet)}
         if count > 16:
             continue
@@ -218,7 +219,7 @@ def _codes() -> Iterator[Vector]:
             recorder = Recorder(seed, _ties([lie]))
             given = words_of(flags).numpy()
             words = recorder.noise().other_words(given, outputs=2**count, epsilon=Fraction(epsilon))
-            packet = BitsRelease(bits_of(torch.from_numpy(words), bits=count), "").packed()[0]
+            packet = BitsRelease(bits_of(torch.from_numpy(words), bits=count), "").pack()[0]
             yield {**plain, "noise": f"epsilon={epsilon}", "drawn": recorder.drawn(), "answer": _text(packet)}
     for seed, count in enumerate((300, 40_000)):  # the second in more than one chunk
         recorder = Recorder(seed, (6553,))
@@ -237,7 +238,7 @@ def _masks() -> Iterator[Vector]:
     for seed, shape in enumerate(SHAPES):
         image = _image(shape, seed=seed, kind=0)
         shown = torch.rand(1, 1, *shape[1:], generator=torch.Generator().manual_seed(seed)) < 0.3
-        (packet,) = Release(image[None] * shown, "mask:artefact=m", shape[1:], shown=shown).packed()
+        (packet,) = Release(image[None] * shown, "mask:artefact=m", shape[1:], shown=shown).pack()
         given = {
             "shown": _text(shown.numpy().tobytes()),
             "values": _text((image * shown[0]).numpy().tobytes()),

@@ -261,7 +261,7 @@ def test_of_several_videos_in_a_file_none_is_taken_but_a_cover_is_no_video(tmp_p
 def test_transparent_and_interlaced_frames_and_those_for_two_eyes_are_refused(tmp_path: Path):
     clear = np.dstack([corner(), np.zeros((HEIGHT, WIDTH), np.uint8)])
     with pytest.raises(
-        ImageError, match="frame 1: partly transparent, so that it would show what a player hides"
+        ImageError, match="frame 1: partly transparent, so it would show pixels that a player hides"
     ):
         read(write(tmp_path / "in.mov", [clear], "png", format="rgba"))
     fields = {"x264-params": "interlaced=1:bframes=0"}

@@ -50,7 +50,7 @@ def test_it_says_what_it_was_trained_on_and_for(tmp_path):
         "'faces'",
         "'headwear'",
         "96 training classes",
-        "against telling: identity",
+        "Trained to hide: identity",
         "16x16",
     ):
         assert words in trained

@@ -1038,7 +1038,7 @@ def test_an_empty_classifier_has_nothing_near(store: Store, hats: ClassifierInfo
 def test_queries_of_another_dimension_are_refused(store: Store, hats: ClassifierInfo, key: Key):
     store.enrol("museum", hats.id, "anna", some(1), by=key)
     for wrong in (np.zeros((2, 3)), np.full((1, D), np.inf), np.zeros(D)):
-        with pytest.raises(DataError, match=f"here they are rows of {D} finite numbers"):
+        with pytest.raises(DataError, match=f"they must be rows of {D} finite numbers"):
             store.nearest("museum", hats.id, wrong, count=1)
 
 

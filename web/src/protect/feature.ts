@@ -16,7 +16,7 @@ export function noisy(feature: number[], covariance: number[][], ratio: number, 
   return feature.map((each, i) => each + root[i].reduce((sum, part, j) => sum + part * (drawn[j] / FINE), 0));
 }
 
-/** Clip to a norm, round towards 0 to a grid, add discrete Gaussian noise: see protect.feature.clipped_noisy. */
+/** Clip to a norm, round towards 0 to a grid, add discrete Gaussian noise: see protect.vectors.clip_and_noise. */
 export function clippedNoisy(feature: number[], norm: number, variance: number, bits: Bits): number[] {
   if (!feature.every(Number.isFinite)) throw new PageError("the extractor gives numbers that are not finite");
   const length = Math.sqrt(feature.reduce((sum, each) => sum + each * each, 0));
@@ -27,7 +27,7 @@ export function clippedNoisy(feature: number[], norm: number, variance: number, 
   return feature.map((each, i) => (Math.trunc(each * scale * GRID) + noise[i]) / GRID);
 }
 
-/** What is proved of clippedNoisy, of any two images: see protect.feature.proved_of_clipped_noisy. */
+/** What is proved of clippedNoisy, of any two images: see protect.vectors.guarantee_of_clipped. */
 export function clippedGuarantee(norm: number, variance: number): Guarantee {
   const squared = times(decimalFraction(norm), decimalFraction(norm));
   const rho = toNumber(dividedBy(times(fraction(2), squared), decimalFraction(variance)));

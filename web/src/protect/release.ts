@@ -13,7 +13,7 @@ export interface Release {
   madeOf: string | null; // SHA-256 of a trained artefact
   shape: Shape; // of the original
   cell: number; // side of the square of pixels that each value stands for
-  packet: Uint8Array<ArrayBuffer>; // what travels, see sfumato.protect.release.Release.packed
+  packet: Uint8Array<ArrayBuffer>; // what travels, see sfumato.protect.release.Release.pack
   bits?: number; // of a code of bits, how many
 }
 
