@@ -78,12 +78,12 @@ def beside(code: Path, mask: Path, *, seconds: float) -> Iterator[Line]:
     dp_pix, noise = parse(DP_PIX), fresh_noise()
     turns = in_turn(
         lambda: [np.packbits(encoder.run(None, row)[0] > 0).tobytes() for row in rows],
-        lambda: [dp_pix.release(image, noise).packed() for image in images.split(1)],
+        lambda: [dp_pix.release(image, noise).pack() for image in images.split(1)],
         lambda: [masker.run(None, row) for row in rows],
         seconds=seconds,
     )
     sent = [
-        len(protection.release(images[:1], noise).packed()[0])
+        len(protection.release(images[:1], noise).pack()[0])
         for protection in (Code(str(code)), dp_pix, Mask(str(mask)))
     ]
     for other, against in ((1, DP_PIX), (2, f"{mask.stem}, exported")):

@@ -320,7 +320,7 @@ def study(seeds: int, folder: Path) -> Work:
     from sfumato.study.parts import kinds
 
     config = grid.parse(STUDY | {"seeds": list(range(seeds))}, "benchmark")
-    loaded, _ = run._load(config)
+    loaded = run.prepare(config).data[0]
     lab = Lab(config, loaded, folder, Progress())
     (folder / "records").mkdir()
     for cell in kinds.cells(config):

@@ -28,7 +28,8 @@ import sfumato
 from sfumato import protect
 from sfumato.images import to_float
 from sfumato.learn import meta
-from sfumato.learn.adaptation import contributions, tasks_of
+from sfumato.learn.adaptation import contributions
+from sfumato.learn.tasks import tasks_of
 from sfumato.learn.meta import InnerNoise, MetaConfig
 
 RECORDS = Rows(RESULTS / "meta-clip.jsonl")
