@@ -29,8 +29,8 @@ from sfumato import protect
 from sfumato.images import to_float
 from sfumato.learn import meta
 from sfumato.learn.adaptation import contributions
-from sfumato.learn.tasks import tasks_of
 from sfumato.learn.meta import InnerNoise, MetaConfig
+from sfumato.learn.tasks import tasks_of
 
 RECORDS = Rows(RESULTS / "meta-clip.jsonl")
 EPISODES, QUERIES = 600, 15
