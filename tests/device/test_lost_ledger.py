@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,22 @@ def test_nothing_leaves_once_a_file_of_the_ledger_was_deleted(path: Path, photog
     with Ledger(path) as ledger:
         release(ledger, photograph)
         (path.parent / what).unlink()
+        with pytest.raises(LedgerError, match=r"ledger.db: was deleted or replaced while in use"):
+            release(ledger, photograph, "gaussian:sigma=40")
+
+
+def test_nothing_leaves_if_the_ledger_is_deleted_between_its_charge_and_its_witness(
+    path: Path, photograph: Tensor, monkeypatch: pytest.MonkeyPatch
+):
+    observe = witness.observe
+
+    def observe_deleted(ledger: Path, database: sqlite3.Connection) -> witness.Witness:
+        ledger.unlink()
+        return observe(ledger, database)
+
+    with Ledger(path) as ledger:
+        release(ledger, photograph)
+        monkeypatch.setattr(witness, "observe", observe_deleted)
         with pytest.raises(LedgerError, match=r"ledger.db: was deleted or replaced while in use"):
             release(ledger, photograph, "gaussian:sigma=40")
 

@@ -166,11 +166,13 @@ class Ledger:
             with transaction(self._database):
                 yield
             if not self._is_there():
-                raise LedgerError(
-                    f"{self.path}: was deleted or replaced while in use. The last charges are lost, and "
-                    "nothing of them leaves. Put the ledger back, or restore a copy with `sfumato ledger "
-                    "restore`"
-                )
+                raise self._lost()
+
+    def _lost(self) -> LedgerError:
+        return LedgerError(
+            f"{self.path}: was deleted or replaced while in use. The last charges are lost, and nothing of "
+            "them leaves. Put the ledger back, or restore a copy with `sfumato ledger restore`"
+        )
 
     def _is_there(self) -> bool:
         try:
@@ -181,13 +183,23 @@ class Ledger:
             return False
         return (file.st_dev, file.st_ino) == self._file
 
+    def _observe(self) -> witness.Witness:
+        """Read the state of the ledger from the file that is open, if it still lies at its path."""
+        try:
+            now = witness.observe(self.path, self._database)
+        except FileNotFoundError as error:
+            raise self._lost() from error
+        if not self._is_there():
+            raise self._lost()
+        return now
+
     def _check_copied(self) -> None:
         """Check the charges that the witness does not know, or all if something else wrote the file."""
         known = witness.read(self.path)
         if known is None:
             return
         with self._errors(), snapshot(self._database):
-            now = witness.observe(self.path, self._database)
+            now = self._observe()
             witness.check(self.path, known, now, self._database, self._accept)
             if now.stamp == known.stamp:
                 chain.check_after(self._database, known.last)
@@ -200,7 +212,7 @@ class Ledger:
         It holds the write lock: the slower of two processes cannot set the witness back.
         """
         with self._errors(), transaction(self._database):
-            known, now = witness.read(self.path), witness.observe(self.path, self._database)
+            known, now = witness.read(self.path), self._observe()
             witness.check(self.path, known, now, self._database, self._accept)
             if known is not None and (known.last, known.stamp) == (now.last, now.stamp):
                 return
