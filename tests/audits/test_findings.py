@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -80,3 +82,8 @@ def test_the_page_says_that_it_holds_images_where_it_does(report):
     assert notice in page.render(report)
     bare = replace(report, findings=tuple(replace(each, pictures=()) for each in report.findings))
     assert notice not in page.render(bare)
+
+
+def test_findings_and_their_page_need_no_pytorch():
+    code = "import sys, sfumato.audits.findings, sfumato.audits.page; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from torch import Tensor
+from sfumato.audits.risks import Risk
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Verdict = Literal["leaks", "bounded", "not shown"]
 """Something leaks; a proof bounds it; or neither was shown, and it may still leak."""
@@ -34,7 +37,7 @@ class Picture:
         words: its description, such as "came back" or "original".
     """
 
-    image: Tensor
+    image: "Tensor"
     words: str
 
 
@@ -72,6 +75,7 @@ class Report:
         findings: in the order of display.
         changes: recommended changes, a sentence each, the most useful first.
         limits: the limits of the audit, a sentence each.
+        risks: the figures of an evidence report, if the audit has such.
     """
 
     audit: str
@@ -80,6 +84,7 @@ class Report:
     findings: tuple[Finding, ...]
     changes: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    risks: tuple[Risk, ...] = ()
 
 
 def as_text(report: Report) -> str:
@@ -123,4 +128,5 @@ def as_json(report: Report) -> dict[str, Any]:
         "findings": findings,
         "changes": list(report.changes),
         "limits": list(report.limits),
+        **({"risks": [asdict(risk) for risk in report.risks]} if report.risks else {}),
     }

@@ -4,7 +4,7 @@ import base64
 import os
 from pathlib import Path
 
-from sfumato import images, study
+from sfumato import study
 from sfumato.audits.findings import Picture, Report
 from sfumato.base.files import whole
 from sfumato.errors import needs_extra
@@ -43,4 +43,6 @@ def write(report: Report, path: str | os.PathLike[str]) -> Path:
 
 def _source(picture: Picture) -> str:
     """Encode a picture as a data: URI."""
+    from sfumato import images  # with PyTorch, which a report without pictures can do without
+
     return "data:image/png;base64," + base64.b64encode(images.encode(picture.image)).decode()
