@@ -11,7 +11,7 @@ Kind = Literal["singling out", "linkability", "inference"]
 
 @dataclass(frozen=True, kw_only=True)
 class Risk:
-    """How often one adversary succeeds, beside what they reach without looking and what is proved.
+    """How often one adversary succeeds, with the control and the proof to compare it with.
 
     All figures are shares, from 0 to 1.
 
