@@ -398,7 +398,7 @@ class Client(_Service[httpx.BaseTransport]):
                     lost = receiving.add(part)
                 return lost or receiving.reply()
         except httpx.HTTPError as error:
-            return _lost_by(error)
+            return _answer_lost(error)
 
 
 class AsyncClient(_Service[httpx.AsyncBaseTransport]):
@@ -449,10 +449,10 @@ class AsyncClient(_Service[httpx.AsyncBaseTransport]):
         except TimeoutError:
             return TOO_SLOW
         except httpx.HTTPError as error:
-            return _lost_by(error)
+            return _answer_lost(error)
 
 
-def _lost_by(error: httpx.HTTPError) -> Lost:
+def _answer_lost(error: httpx.HTTPError) -> Lost:
     # The error is not chained: it holds the request, and the request holds the key.
     reason = printable(f"{type(error).__name__}: {error}".rstrip(": "))[:_MOST_REASON]
     cause: BaseException | None = error

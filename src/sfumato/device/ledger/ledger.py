@@ -166,9 +166,9 @@ class Ledger:
             with transaction(self._database):
                 yield
             if not self._is_there():
-                raise self._lost()
+                raise self._loss()
 
-    def _lost(self) -> LedgerError:
+    def _loss(self) -> LedgerError:
         return LedgerError(
             f"{self.path}: was deleted or replaced while in use. The last charges are lost, and nothing of "
             "them leaves. Put the ledger back, or restore a copy with `sfumato ledger restore`"
@@ -188,9 +188,9 @@ class Ledger:
         try:
             now = witness.observe(self.path, self._database)
         except FileNotFoundError as error:
-            raise self._lost() from error
+            raise self._loss() from error
         if not self._is_there():
-            raise self._lost()
+            raise self._loss()
         return now
 
     def _check_copied(self) -> None:
