@@ -11,6 +11,7 @@ from sfumato.images.convention import (
     to_float,
     to_uint8,
 )
+from sfumato.images.pictures import Taken, take
 from sfumato.images.reading import (
     SUFFIXES,
     TRANSPARENT,
@@ -27,6 +28,7 @@ __all__ = [
     "TRANSPARENT",
     "Images",
     "Pixels",
+    "Taken",
     "as_array",
     "as_tensor",
     "check_batch",
@@ -37,6 +39,7 @@ __all__ = [
     "read_array",
     "resize",
     "size_in_file",
+    "take",
     "to_float",
     "to_uint8",
     "write",

@@ -213,14 +213,14 @@ def _decode(sifted: Sifted, channels: int | None) -> Image.Image:
         _check_decoder(heif.size, sifted)
         picture = heif.to_pillow()
         _check_decoder(picture.size, sifted)
-        return _eight_bits(picture, channels)
+        return eight_bits(picture, channels)
     if channels is None and sifted.kind == "PNG" and sifted.data[25] == 4:
         channels = 1  # grey with alpha, which Pillow reads as RGBA if it has 16 bits
     with Image.open(io.BytesIO(sifted.data), formats=(sifted.kind,)) as opened:
         _check_decoder(opened.size, sifted)
         opened.load()
         _check_decoder(opened.size, sifted)
-        pixels = _eight_bits(opened, channels)
+        pixels = eight_bits(opened, channels)
         # Pillow gives the turn of an AVIF's own boxes in EXIF.
         turn = _TURNS.get(_orientation(sifted.exif or opened.info.get("exif", b"")))
     return pixels if turn is None else pixels.transpose(turn)
@@ -273,7 +273,7 @@ def _check_size(width: int, height: int) -> None:
         )
 
 
-def _eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
+def eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
     """Converts to "L" or "RGB" at 8 bits a channel; transparency is laid on white."""
     if image.mode == "P" and image.palette is None:
         raise ValueError("a palette image without a palette")

@@ -1,0 +1,89 @@
+"""Pictures as other libraries hold them: of Pillow, arrays (H, W, C), tensors (C, H, W); and back."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from sfumato.errors import ImageError
+from sfumato.images.convention import Pixels, as_array, check_batch, to_float, to_uint8
+from sfumato.images.decoding import eight_bits
+
+
+class Taken(NamedTuple):
+    """A picture, or a batch of them, in the convention of this package.
+
+    Attributes:
+        pixels: (N, C, H, W) uint8.
+        give_back: maps pixels of any size and C to what was taken: its library, type, axes and range.
+    """
+
+    pixels: Pixels
+    give_back: Callable[[Pixels], Any]
+
+
+def take(picture: Any) -> Taken:
+    """Takes a picture of Pillow, an array or a tensor, without metadata.
+
+    A picture of Pillow is turned upright by its EXIF, and laid on white if it is transparent; it comes back
+    as "L" or "RGB". Arrays are (H, W), (H, W, C) or (N, H, W, C) uint8. Tensors are (C, H, W) or
+    (N, C, H, W), uint8 or floats in [0, 1], which are rounded to 256 levels; a subclass of Tensor comes back
+    as itself, on its device.
+
+    Raises:
+        ImageError: it has another type, shape or range.
+    """
+    if isinstance(picture, Image.Image):
+        upright = eight_bits(ImageOps.exif_transpose(picture), None)
+        return Taken(_planes(np.asarray(upright)), lambda pixels: Image.fromarray(_levels(pixels)))
+    if isinstance(picture, np.ndarray):
+        if picture.dtype != np.uint8:
+            raise ImageError(f"an array of {picture.dtype}: arrays are uint8: protect before it is scaled")
+        if picture.ndim == 4:
+            return Taken(_check(picture.transpose(0, 3, 1, 2)), lambda pixels: pixels.transpose(0, 2, 3, 1))
+        axis = picture.ndim == 3
+        return Taken(_planes(picture), lambda pixels: pixels[0].transpose(1, 2, 0) if axis else pixels[0, 0])
+    if not hasattr(picture, "as_subclass"):  # which tensors have
+        raise ImageError(
+            f"a {type(picture).__name__}: a picture is a PIL.Image, an array (H, W, C) of uint8, or a tensor "
+            "(C, H, W): take it out of its tuple or dictionary first"
+        )
+    return _take_tensor(picture)
+
+
+def _take_tensor(picture: Any) -> Taken:
+    import torch
+
+    kind, alone, dtype, device = type(picture), picture.ndim == 3, picture.dtype, picture.device
+    plain = picture.detach().as_subclass(torch.Tensor).cpu()
+    if dtype.is_floating_point:
+        if plain.numel() and not (plain.min() >= 0 and plain.max() <= 1):
+            raise ImageError(
+                f"a tensor with values from {plain.min():.3g} to {plain.max():.3g}: floats are from 0 to 1: "
+                "protect before Normalize"
+            )
+        plain = to_uint8(plain)
+
+    def give_back(pixels: Pixels) -> Any:
+        made = torch.from_numpy(np.ascontiguousarray(pixels))
+        made = (to_float(made).to(dtype) if dtype.is_floating_point else made).to(device)
+        return (made[0] if alone else made).as_subclass(kind)
+
+    return Taken(_check(as_array(plain[None] if alone else plain)), give_back)
+
+
+def _planes(levels: Pixels) -> Pixels:
+    """(H, W) or (H, W, C) -> (1, C, H, W)."""
+    return _check(levels[None, None] if levels.ndim == 2 else levels.transpose(2, 0, 1)[None])
+
+
+def _levels(pixels: Pixels) -> Pixels:
+    """(1, C, H, W) -> (H, W) of a grey picture, or (H, W, C)."""
+    return pixels[0, 0] if pixels.shape[1] == 1 else np.ascontiguousarray(pixels[0].transpose(1, 2, 0))
+
+
+def _check(pixels: Pixels) -> Pixels:
+    """Returns the pixels in one block of memory. Raises ImageError as check_batch does."""
+    check_batch(pixels)
+    return np.ascontiguousarray(pixels)
