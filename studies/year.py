@@ -23,6 +23,7 @@ from torch import Tensor
 
 from sfumato import images as pictures
 from sfumato.attack import sets
+from sfumato.attack.set_network import by_network
 from sfumato.attack.table import by_table
 from sfumato.base.engines import EngineConfig
 from sfumato.base.listening import running
@@ -185,15 +186,16 @@ class Year:
     def curve(self) -> dict[str, Any]:
         """How often adversaries on sets name everybody, beside what is proved of as many releases."""
         who = torch.arange(AMONG).repeat_interleave(KNOWN)
-        made = sets.curve({"": (self.known.flatten(0, 1), self.others[0])}, who, self.others[1], seed=SEED)
+        views = {"": (self.known.flatten(0, 1), self.others[0])}
+        made = sets.curve(views, who, self.others[1], further={"network": by_network}, seed=SEED)
         return {
             "panel": made.panel,
             "points": [
                 {
                     "releases": point.releases,
-                    "named": point.named.mean().item(),
+                    "named": float(point.named.mean()),
                     "largest": max(point.by_adversary.values()),
-                    "worst": point.named.max().item(),
+                    "worst": float(point.named.max()),
                     "proved": naming.counting(
                         1 / made.panel, outputs=2, releases=point.releases, assuming="exchangeable"
                     ).chance,

@@ -17,19 +17,21 @@ after each release (`tracked`).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pool import Options, Task, card, mean_and_half_width, options, run, undone
 from scenes import Sizes, drawn, read, rows
 from torch import Tensor
 
 from sfumato.attack import sets
-from sfumato.attack.sets import View
+from sfumato.attack.set_network import by_network
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.worlds import same_scenes
 from sfumato.episodes import Sampler, Shape, fit_episodes, seed_of
@@ -38,6 +40,8 @@ from sfumato.learn.code import CodeConfig, CodeModel, episode_loss, release_numb
 from sfumato.learn.fit import Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.same_scenes import shift
+
+View = Callable[[Tensor], Tensor]  # (..., T, b) numbers in the order of a device -> those sent
 
 SEEDS = (0, 1, 2)
 STEPS, EPOCH = 1000, 25
@@ -318,9 +322,17 @@ def named(
     people, of_others = (
         torch.arange(len(each)).repeat_interleave(each.shape[1]) for each in (numbers, others)
     )
-    views = {"": (numbers.flatten(0, 1), of_view(others).flatten(0, 1))}
+    device = numbers.device
+
+    def sent(values: np.ndarray) -> np.ndarray:
+        return of_view(torch.from_numpy(values).to(device)).cpu().numpy()
+
+    views = {"": (numbers.flatten(0, 1).cpu(), of_view(others).flatten(0, 1).cpu())}
     scenes = torch.arange(len(people)) // images
-    made = sets.curve(views, people, of_others, scenes=scenes, sent=of_view, panel=panel, seed=seed)
+    further = {"network": by_network}
+    made = sets.curve(
+        views, people, of_others, scenes=scenes, sent=sent, further=further, panel=panel, seed=seed
+    )
     points = {str(point.releases): point for point in made.points}
     result: dict[str, Any] = {"guessing": 1 / made.panel, "people": len(numbers), "panel": made.panel}
     result["named"] = {size: _state(point.named, point.chosen) for size, point in points.items()}
@@ -331,10 +343,10 @@ def named(
     return result
 
 
-def _state(rates: Tensor, chosen: tuple[str, str]) -> dict[str, Any]:
-    share, half_width = mean_and_half_width(rates.numpy())
-    over_half = round((rates > 0.5).float().mean().item(), 4)
-    worst = round(rates.max().item(), 4)
+def _state(rates: np.ndarray, chosen: tuple[str, str]) -> dict[str, Any]:
+    share, half_width = mean_and_half_width(rates)
+    over_half = round(float((rates > 0.5).mean()), 4)
+    worst = round(float(rates.max()), 4)
     return {
         "share": share,
         "half_width": half_width,

@@ -29,8 +29,8 @@ def photographs(
 
 def covariances(model: plda.PLDA) -> tuple[np.ndarray, np.ndarray]:
     """B and W in the coordinates of the values, of a model that kept all dimensions."""
-    back = torch.linalg.inv(model.axes)
-    return (back.T @ model.between.diag() @ back).numpy(), (back.T @ back).numpy()
+    back = np.linalg.inv(model.axes)
+    return back.T * model.between @ back, back.T @ back
 
 
 def dense_log_ratio(gallery: np.ndarray, probes: np.ndarray, mean: np.ndarray, b: np.ndarray, w: np.ndarray):
@@ -54,12 +54,12 @@ def test_the_ratio_is_that_of_dense_gaussian_densities_for_any_number_of_photogr
     b, w = covariances(model)
     expected = [
         [
-            dense_log_ratio(gallery[0][names == who].numpy(), probe, model.mean.numpy(), b, w)
+            dense_log_ratio(gallery[0][names == who].numpy(), probe, model.mean, b, w)
             for who in people.tolist()
         ]
         for probe in probes.numpy()
     ]
-    np.testing.assert_allclose(ratios.numpy(), expected, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(ratios, expected, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -71,13 +71,10 @@ def test_the_ratio_of_several_probes_is_that_of_their_joint_density(size: int):
     _, ratios = model.log_ratios(gallery, names, probes)
     b, w = covariances(model)
     expected = [
-        [
-            dense_log_ratio(gallery[0][names == who].numpy(), group, model.mean.numpy(), b, w)
-            for who in (0, 1, 2)
-        ]
+        [dense_log_ratio(gallery[0][names == who].numpy(), group, model.mean, b, w) for who in (0, 1, 2)]
         for group in probes.numpy()
     ]
-    np.testing.assert_allclose(ratios.numpy(), expected, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(ratios, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_two_sets_of_photographs_are_compared_alike_from_either_side():
@@ -89,7 +86,7 @@ def test_two_sets_of_photographs_are_compared_alike_from_either_side():
         model.log_ratios(known, owners, asked[0].reshape(4, 3, 5))[1]
         for known, asked in ((first, second), (second, first))
     )
-    torch.testing.assert_close(there, back.T)
+    np.testing.assert_allclose(there, back.T)
 
 
 def test_equal_numbers_of_photographs_give_the_closed_form():
@@ -117,7 +114,7 @@ def test_no_other_covariances_nearby_are_more_likely():
     values, identities, _, _ = photographs([1, 2, 6, 3] * 10, dimensions=2)
     model = plda.train(values, identities, dimensions=2)
     b, w = covariances(model)
-    mean = model.mean.numpy()
+    mean = model.mean
 
     def log_likelihood(mean: np.ndarray, b: np.ndarray, w: np.ndarray) -> float:
         total = 0.0
@@ -147,14 +144,14 @@ def test_photographs_that_differ_alike_in_all_directions_give_the_nearest_mean()
     means = gallery[0].reshape(40, 200, 6).mean(1)
     nearest = torch.cdist(probes, means).argmin(1)
     # W is estimated within 2%: of probes between two people a few may differ.
-    assert (names[ratios.argmax(1)] == nearest).double().mean() >= 0.99
+    assert (names[ratios.argmax(1)] == nearest.numpy()).mean() >= 0.99
 
 
 def test_people_who_are_alike_leave_nothing_to_tell():
     values, identities, _, _ = photographs([8] * 100, between=1e-6)
     gallery, names, _, _ = photographs([8] * 20, between=1e-6, seed=1)
     _, ratios = plda.train(values, identities).log_ratios(gallery, names, gallery[0])
-    assert ratios.abs().max() < 2
+    assert np.abs(ratios).max() < 2
 
 
 def test_a_shift_or_a_scale_of_any_number_changes_no_ratio():
@@ -166,7 +163,7 @@ def test_a_shift_or_a_scale_of_any_number_changes_no_ratio():
     scaled = plda.train(values * scale - 4, identities, dimensions=5).log_ratios(
         gallery * scale - 4, names, probes * scale - 4
     )[1]
-    torch.testing.assert_close(plain, scaled, rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(plain, scaled, rtol=1e-2, atol=1e-2)
 
 
 def test_a_photograph_released_twice_is_still_one_photograph():
@@ -177,7 +174,7 @@ def test_a_photograph_released_twice_is_still_one_photograph():
     twice = plda.train(values.repeat(2, 1, 1), identities).log_ratios(
         gallery.repeat(2, 1, 1), names, gallery[0]
     )
-    torch.testing.assert_close(once[1], twice[1], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(once[1], twice[1], rtol=1e-3, atol=1e-3)
 
 
 def test_the_number_of_components_is_that_which_names_people_who_are_held_out():
@@ -186,10 +183,10 @@ def test_the_number_of_components_is_that_which_names_people_who_are_held_out():
     identities = torch.arange(24).repeat_interleave(12)
     values = torch.randn(1, 288, 40, generator=draw, dtype=torch.float64)
     values[..., :8] += 6 * torch.randn(24, 8, generator=draw, dtype=torch.float64)[identities]
-    assert plda.train(values, identities).between.numel() in (10, 20)
+    assert plda.train(values, identities).between.size in (10, 20)
     late = values.clone()
     late[..., :8] *= 0.1  # the directions with identity vary least, and come last
-    assert plda.train(late, identities).between.numel() == 40
+    assert plda.train(late, identities).between.size == 40
 
 
 def test_components_are_those_of_an_exact_decomposition():
@@ -197,8 +194,8 @@ def test_components_are_those_of_an_exact_decomposition():
     values = torch.randn(300, 60, generator=draw, dtype=torch.float64) * (0.8 ** torch.arange(60)).double()
     ours = plda.principal_components(values, 10)
     exact = torch.linalg.svd(values - values.mean(0), full_matrices=False).Vh[:10].T
-    torch.testing.assert_close(ours @ ours.T, exact @ exact.T, atol=1e-4, rtol=0)
-    torch.testing.assert_close(ours.T @ ours, torch.eye(10).double())
+    np.testing.assert_allclose(ours @ ours.T, exact @ exact.T, atol=1e-4)
+    np.testing.assert_allclose(ours.T @ ours, np.eye(10), atol=1e-12)
 
 
 def test_directions_without_variance_are_no_components():
@@ -220,7 +217,7 @@ def test_training_repeats_and_moves_no_global_state():
     values, identities, _, _ = photographs([3, 5] * 30)
     before = torch.random.get_rng_state()
     one, two = (plda.train(values, identities) for _ in range(2))
-    assert torch.equal(one.axes, two.axes)
+    assert np.array_equal(one.axes, two.axes)
     assert torch.equal(before, torch.random.get_rng_state())
 
 

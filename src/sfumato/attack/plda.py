@@ -4,13 +4,13 @@ Source: the two-covariance model of Brümmer & de Villiers 2010, after Prince & 
 Kinnunen 2014 compare it with others. A person is a point y ~ N(μ, B), and each photograph of theirs has
 values x ~ N(y, W): B is the variation between people, W that between photographs of one person. Both are
 learned from people who are not attacked. A likelihood ratio then decides whether a probe shows a person of
-the gallery.
+the gallery. NumPy computes it, so that vectors are audited without PyTorch; tensors are read as arrays.
 """
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike
 
 from sfumato.errors import DataError
 
@@ -37,16 +37,19 @@ class PLDA:
             half; 0 if not tried.
     """
 
-    mean: Tensor
-    axes: Tensor
-    between: Tensor
+    mean: np.ndarray
+    axes: np.ndarray
+    between: np.ndarray
     held_out: float = 0.0
 
-    def coordinates(self, values: Tensor) -> Tensor:
+    def coordinates(self, values: ArrayLike) -> np.ndarray:
         """Transform (..., D) values to (..., d) float64 coordinates, in which W = 1 and B is diagonal."""
-        return (values.double() - self.mean) @ self.axes
+        coordinates: np.ndarray = (np.asarray(values, np.float64) - self.mean) @ self.axes
+        return coordinates
 
-    def log_ratios(self, gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
+    def log_ratios(
+        self, gallery: ArrayLike, identities: ArrayLike, probes: ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return ln p(x | a person's photographs in the gallery) - ln p(x), for every probe and person.
 
         n photographs with the mean x̄ give the person's point the posterior N(n·b·x̄, b), b = B/(1 + n·B),
@@ -63,27 +66,28 @@ class PLDA:
         Returns:
             the codes, (I,) ascending, and (m, I) float64.
         """
-        people, counts, means, _ = _group(self.coordinates(gallery).mean(0), identities)
+        people, counts, means, _ = group(self.coordinates(gallery).mean(0), np.asarray(identities))
         x, within = self.coordinates(probes), 1.0  # (m, d)
-        if probes.ndim == 3:
-            x, within = x.mean(1), 1 / probes.shape[1]
+        if x.ndim == 3:
+            x, within = x.mean(1), 1 / x.shape[1]
         posterior = self.between / (1 + counts[:, None] * self.between)  # (I, d)
         centre, variance = counts[:, None] * posterior * means, posterior + within
         # Σ (x - c)² / v, expanded: (m, I, d) numbers may be too many.
-        theirs = x.square() @ (1 / variance).T - 2 * x @ (centre / variance).T
-        theirs = theirs + (centre.square() / variance + variance.log()).sum(1)
+        theirs = x**2 @ (1 / variance).T - 2 * x @ (centre / variance).T
+        theirs += (centre**2 / variance + np.log(variance)).sum(1)
         spread = self.between + within
-        anybody = (x.square() / spread + spread.log()).sum(1, keepdim=True)
+        anybody = (x**2 / spread + np.log(spread)).sum(1, keepdims=True)
         return people, (anybody - theirs) / 2
 
 
-def trainable(values: Tensor, identities: Tensor) -> bool:
+def trainable(values: ArrayLike, identities: ArrayLike) -> bool:
     """Whether training is possible: two people, two photographs of one, and values that differ."""
-    people = len(identities.unique())
+    values, identities = np.asarray(values), np.asarray(identities)
+    people = len(np.unique(identities))
     return 2 <= people < len(identities) and bool((values != values[0, 0]).any())
 
 
-def train(values: Tensor, identities: Tensor, *, dimensions: int | None = None) -> PLDA:
+def train(values: ArrayLike, identities: ArrayLike, *, dimensions: int | None = None) -> PLDA:
     """Fit the model by maximum likelihood, on people who are not attacked.
 
     Expectation-maximisation, from the moments of both covariances: unequal numbers of photographs have no
@@ -100,55 +104,56 @@ def train(values: Tensor, identities: Tensor, *, dimensions: int | None = None) 
     Raises:
         DataError: values are not finite, or do not suffice; see trainable.
     """
-    if not values.isfinite().all():
+    values, identities = np.asarray(values), np.asarray(identities)
+    if not np.isfinite(values).all():
         raise DataError("some values are not finite: leave these images out")
     if not trainable(values, identities):
         raise DataError(
-            f"{len(identities)} photographs of {len(identities.unique())} people: at least 2 people are "
+            f"{len(identities)} photographs of {len(np.unique(identities))} people: at least 2 people are "
             "needed, 2 photographs of one, and values that are not all equal"
         )
-    flat = values.flatten(0, 1)
+    flat = values.reshape(-1, values.shape[2])
     components = principal_components(flat, dimensions or max(DIMENSIONS))  # (D, d)
     centre = flat.mean(0)
-    coordinates = ((values - centre) @ components).double()
+    coordinates = ((values - centre) @ components).astype(np.float64)
     held_out = 0.0
     if dimensions is None:
         dimensions, held_out = _choose(coordinates, identities)
     mean, axes, between = _fit(coordinates[..., :dimensions], identities)
-    components = components[:, :dimensions].double()
-    return PLDA(centre.double() + components @ mean, components @ axes, between, held_out)
+    components = components[:, :dimensions].astype(np.float64)
+    return PLDA(centre + components @ mean, components @ axes, between, held_out)
 
 
-def principal_components(values: Tensor, count: int) -> Tensor:
+def principal_components(values: ArrayLike, count: int) -> np.ndarray:
     """Find the directions in which (N, D) values vary most, at most `count`. -> (D, d) orthonormal.
 
     By subspace iteration (Halko, Martinsson & Tropp 2011, Algorithm 4.4) from fixed directions: the same
     values give the same components. Directions without variance are dropped, except for the first.
     """
+    values = np.asarray(values)
     centred = values - values.mean(0)
     width = min(count + _OVERSAMPLED, *values.shape)
-    start = torch.randn(values.shape[1], width, generator=torch.Generator().manual_seed(0))
-    basis = start.to(values.dtype)
+    basis = np.random.default_rng(0).standard_normal((values.shape[1], width)).astype(values.dtype)
     for _ in range(_ITERATIONS):
-        basis = torch.linalg.qr(centred.T @ (centred @ basis)).Q
-    _, lengths, turn = torch.linalg.svd(centred @ basis, full_matrices=False)
+        basis = np.linalg.qr(centred.T @ (centred @ basis)).Q
+    _, lengths, turn = np.linalg.svd(centred @ basis, full_matrices=False)
     kept = max(1, int((lengths[:count] > lengths[0] * 1e-5).sum()))  # descending
-    components: Tensor = (basis @ turn.T)[:, :kept]
+    components: np.ndarray = (basis @ turn.T)[:, :kept]
     return components
 
 
-def _choose(coordinates: Tensor, identities: Tensor) -> tuple[int, float]:
+def _choose(coordinates: np.ndarray, identities: np.ndarray) -> tuple[int, float]:
     """Choose the number of principal components that names people best, and return its success.
 
     Every second person is named, from every second of their photographs; the others are their gallery.
     """
     most = coordinates.shape[2]
     candidates = sorted({min(dimensions, most) for dimensions in DIMENSIONS})
-    looked_for = torch.isin(identities, identities.unique()[1::2])
-    second = torch.zeros_like(looked_for)
+    looked_for = np.isin(identities, np.unique(identities)[1::2])
+    second = np.zeros_like(looked_for)
     second[identities.argsort(stable=True)[1::2]] = True
     gallery = looked_for & ~second
-    probes = looked_for & second & torch.isin(identities, identities[gallery])
+    probes = looked_for & second & np.isin(identities, identities[gallery])
     others = coordinates[:, ~looked_for], identities[~looked_for]
     if not trainable(*others) or not probes.any():
         return most, 0.0
@@ -157,61 +162,66 @@ def _choose(coordinates: Tensor, identities: Tensor) -> tuple[int, float]:
         model = PLDA(*_fit(others[0][..., :dimensions], others[1], rise=_ROUGH_RISE))
         known, asked = coordinates[:, gallery, :dimensions], coordinates[0, probes, :dimensions]
         people, ratios = model.log_ratios(known, identities[gallery], asked)
-        return (people[ratios.argmax(1)] == identities[probes]).double().mean().item()
+        return float((people[ratios.argmax(1)] == identities[probes]).mean())
 
     shares = {dimensions: right(dimensions) for dimensions in candidates}
     best = max(shares, key=lambda dimensions: shares[dimensions])  # the fewest of equal ones
     return best, shares[best]
 
 
-def _group(values: Tensor, identities: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def group(
+    values: np.ndarray, identities: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Group values by person: codes, ascending, counts, means, and the index of each row's mean."""
-    people, rows, counts = identities.unique(return_inverse=True, return_counts=True)
-    sums = values.new_zeros(len(people), values.shape[1]).index_add(0, rows, values)
+    people, rows, counts = np.unique(identities, return_inverse=True, return_counts=True)
+    first = counts.cumsum() - counts  # in the order of people
+    sums = np.add.reduceat(values[rows.argsort(kind="stable")], first)
     return people, counts, sums / counts[:, None], rows
 
 
-def _fit(values: Tensor, identities: Tensor, *, rise: float = _RISE) -> tuple[Tensor, Tensor, Tensor]:
+def _fit(
+    values: np.ndarray, identities: np.ndarray, *, rise: float = _RISE
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Fit the two-covariance model to (R, N, d) values by maximum likelihood. -> mean, axes, between.
 
     Each step works in the coordinates in which the covariances of the step before are diagonal.
     """
-    releases = torch.arange(len(values))[:, None]
-    _, counts, means, rows = _group(
-        values.flatten(0, 1), (identities.unique(return_inverse=True)[1] * len(values) + releases).flatten()
-    )
+    releases = np.arange(len(values))[:, None]
+    flat = values.reshape(-1, values.shape[2])
+    codes = np.unique(identities, return_inverse=True)[1] * len(values) + releases
+    _, counts, means, rows = group(flat, codes.ravel())
     photographs, people, dimensions = len(rows), len(counts), values.shape[2]
-    n = counts[:, None].double()  # (I, 1)
+    n = counts[:, None].astype(np.float64)  # (I, 1)
     mean = means.mean(0)
-    inner = values.flatten(0, 1) - means[rows]
+    inner = flat - means[rows]
     scatter = inner.T @ inner  # (d, d), between photographs of one person
-    floor = _FLOOR * (means[rows] - mean + inner).square().mean() * torch.eye(dimensions).double()
+    floor = _FLOOR * ((means[rows] - mean + inner) ** 2).mean() * np.eye(dimensions)
     within = scatter / (photographs - people) + floor
     between = (means - mean).T @ (means - mean) / people - within * people / photographs
-    axes, before = torch.eye(dimensions).double(), float("-inf")
+    axes, before = np.eye(dimensions), float("-inf")
     for _ in range(_STEPS):
         turn, variances = _diagonalise(within, between)
         axes = axes @ turn
         z, inside = (means - mean) @ axes, axes.T @ scatter @ axes  # (I, d), (d, d)
         spread = 1 + n * variances
-        likelihood = photographs * axes.slogdet().logabsdet - inside.trace() / 2
-        likelihood -= (n * z.square() / spread + spread.log()).sum() / 2
-        if likelihood.item() / photographs - before < rise:
+        likelihood = photographs * np.linalg.slogdet(axes).logabsdet - np.trace(inside) / 2
+        likelihood -= (n * z**2 / spread + np.log(spread)).sum() / 2
+        if likelihood / photographs - before < rise:
             break
-        before = likelihood.item() / photographs
+        before = likelihood / photographs
         points, left = n * variances / spread * z, variances / spread  # posterior means and variances, (I, d)
         shift = points.mean(0)
-        mean = mean + torch.linalg.solve(axes.T, shift)
-        between = ((points - shift).T @ (points - shift) + left.sum(0).diag()) / people
-        rest = n.sqrt() * (z - points)
-        within = (inside + rest.T @ rest + (n * left).sum(0).diag()) / photographs + axes.T @ floor @ axes
+        mean = mean + np.linalg.solve(axes.T, shift)
+        between = ((points - shift).T @ (points - shift) + np.diag(left.sum(0))) / people
+        rest = np.sqrt(n) * (z - points)
+        within = (inside + rest.T @ rest + np.diag((n * left).sum(0))) / photographs + axes.T @ floor @ axes
     return mean, axes, variances
 
 
-def _diagonalise(within: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
+def _diagonalise(within: np.ndarray, between: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Find T and b with Tᵀ·W·T = 1 and Tᵀ·B·T = diag(b), b at least _LEAST. Two (d, d) -> (d, d), (d,)."""
-    factor = torch.linalg.cholesky(within)
-    half = torch.linalg.solve_triangular(factor, between, upper=False)
-    whitened = torch.linalg.solve_triangular(factor, half.T, upper=False)
-    variances, vectors = torch.linalg.eigh((whitened + whitened.T) / 2)
-    return torch.linalg.solve_triangular(factor.T, vectors, upper=True), variances.clamp(min=_LEAST)
+    factor = np.linalg.cholesky(within)
+    half = np.linalg.solve(factor, between)
+    whitened = np.linalg.solve(factor, half.T)
+    variances, vectors = np.linalg.eigh((whitened + whitened.T) / 2)
+    return np.linalg.solve(factor.T, vectors), variances.clip(min=_LEAST)

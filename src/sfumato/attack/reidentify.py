@@ -377,14 +377,14 @@ def by_values(
     known, names = gallery.flatten(0, 1), identities.repeat(len(gallery))
     few, few_probes = known, probes
     if known.shape[1] > _FEW_NUMBERS:
-        components, centre = principal_components(known, _FEW_NUMBERS), known.mean(0)
+        components, centre = torch.from_numpy(principal_components(known, _FEW_NUMBERS)), known.mean(0)
         few, few_probes = (known - centre) @ components, (probes - centre) @ components
     guesses = [*by_numbers(few, names, few_probes), Guesses("rbf", *_by_kernel(known, names, probes))]
     if model is not None:
-        people, ratios = model.log_ratios(gallery, identities, probes)
+        people, ratios = map(torch.from_numpy, model.log_ratios(gallery, identities, probes))
         guesses.append(Guesses("plda", people, ratios.float()))
-        weights = (model.between / (1 + model.between)).sqrt()
-        seen, asked = (model.coordinates(values) * weights for values in (known, probes))
+        weights = (model.between / (1 + model.between)) ** 0.5
+        seen, asked = (torch.from_numpy(model.coordinates(values) * weights) for values in (known, probes))
         guesses.append(Guesses("plda-rbf", *_by_kernel(seen, names, asked)))
     return tuple(guesses)
 

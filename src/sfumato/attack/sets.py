@@ -6,22 +6,23 @@ often they are right, both ways: the largest of many figures would be large by l
 a person named too often takes from others, so that the best of a panel would look bad on the rest of it. The
 same comparisons count the people who are recognised as the person of a label, and the labels of two services,
 with n releases of each person, that are found to belong together.
+
+NumPy computes all of it, so that vectors are audited without PyTorch; `set_network` adds a trained adversary.
 """
 
-import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+import numpy as np
+from numpy.typing import ArrayLike
 
 from sfumato.attack import plda
 from sfumato.attack.table import by_table
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import DataError
-from sfumato.networks.weights import initial_weights
 
 SIZES = (1, 3, 10, 30, 100)  # releases of one person
 PANEL = 100  # people in a panel at most
@@ -31,13 +32,14 @@ _STEPS, _RATE = 100, 0.05  # of a logistic regression
 _WEIGHT = 0.03  # of the squares of its weights, in its loss
 _COMPONENTS = 64  # of products, for PLDA
 _NUMBERS = 32  # of a release at most, to try products of pairs
+_FEW = 80  # of a release at most, for models: principal components of others'
 _PRIOR = 20.0  # releases that the common distribution weighs in a table, next to those of a person
 _FALSE_ALARMS, _COMPARED = 0.01, 200_000  # and pairs of two people that set its threshold
-_WIDTH, _EMBEDDED, _NETWORK_STEPS, _NETWORK_RATE, _BATCH = 64, 32, 150, 3e-3, 48  # of the network on sets
 
-Scores = Callable[[int], Tensor]  # n -> (B, P, G, P), how well each set of n fits each person of its panel
-Linker = Callable[[Tensor], Scores]  # a gallery, (B, P, H, d), that may be as small as a set
-View = Callable[[Tensor], Tensor]  # (..., T, d) in the order in which a device sends them -> the numbers sent
+Scores = Callable[[int], np.ndarray]  # n -> (B, P, G, P), how well each set of n fits each person
+Linker = Callable[[np.ndarray], Scores]  # a gallery, (B, P, H, d), that may be as small as a set
+Teach = Callable[["Panels", int], Linker]  # by other people, and a seed
+View = Callable[[np.ndarray], np.ndarray]  # (..., T, d) in the order in which a device sends them -> as sent
 
 
 @dataclass(frozen=True)
@@ -49,17 +51,17 @@ class Panels:
         others, of_others: (M, d), and who they are, (M,) int64.
     """
 
-    gallery: Tensor
-    probes: Tensor
-    others: Tensor
-    of_others: Tensor
+    gallery: np.ndarray
+    probes: np.ndarray
+    others: np.ndarray
+    of_others: np.ndarray
 
     @property
-    def own(self) -> Tensor:
+    def own(self) -> np.ndarray:
         """(P·H,) who is on each release of the gallery of a panel."""
-        return torch.arange(self.gallery.shape[1]).repeat_interleave(self.gallery.shape[2])
+        return np.arange(self.gallery.shape[1]).repeat(self.gallery.shape[2])
 
-    def of(self, features: Callable[[Tensor], Tensor]) -> "Panels":
+    def of(self, features: Callable[[np.ndarray], np.ndarray]) -> "Panels":
         """Map the numbers of each release to others."""
         gallery, probes, others = map(features, (self.gallery, self.probes, self.others))
         return Panels(gallery, probes, others, self.of_others)
@@ -78,18 +80,20 @@ class Point:
         chosen: by the first half and by the second.
         by_adversary: their shares, of all people.
         accepted: the share of sets that are accepted as the right person's, if 1 in 100 of others is too.
+        equal_error: the share of right persons refused at the threshold that accepts as many others.
         linked: (P,) as `named`, with n releases in the gallery, too; adversaries learn from other people
             of their own service alone.
     """
 
     releases: int
-    people: Tensor
-    named: Tensor
-    tries: Tensor
+    people: np.ndarray
+    named: np.ndarray
+    tries: np.ndarray
     chosen: tuple[str, str]
     by_adversary: Mapping[str, float]
     accepted: float
-    linked: Tensor
+    equal_error: float
+    linked: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ def pictures_for(releases: int) -> int:
     return releases + max(1, releases // 2)
 
 
-def measurable(people: Tensor, most: int = SIZES[-1]) -> int:
+def measurable(people: ArrayLike, most: int = SIZES[-1]) -> int:
     """The most releases from which people can be named: half of those with two pictures have enough.
 
     Args:
@@ -122,20 +126,21 @@ def measurable(people: Tensor, most: int = SIZES[-1]) -> int:
     Returns:
         one of SIZES; 0 if fewer than four people have two pictures.
     """
-    counts = people.unique(return_counts=True)[1]
+    counts = np.unique(people, return_counts=True)[1]
     enough = {size: int((counts >= pictures_for(size)).sum()) for size in SIZES if size <= most}
     least = max(_FEWEST, enough[1] / 2)
     return max((size for size, able in enough.items() if able >= least), default=0)
 
 
 def curve(
-    views: Mapping[str, tuple[Tensor, Tensor]],
-    people: Tensor,
-    of_others: Tensor,
+    views: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    people: ArrayLike,
+    of_others: ArrayLike,
     *,
-    scenes: Tensor | None = None,
+    scenes: ArrayLike | None = None,
     most: int = SIZES[-1],
     sent: View = lambda numbers: numbers,
+    further: Mapping[str, Teach] = MappingProxyType({}),
     panel: int = PANEL,
     draws: int = DRAWS,
     seed: int,
@@ -149,6 +154,7 @@ def curve(
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
         most: releases.
         sent: turns numbers into those sent, image after image; called for each order anew.
+        further: adversaries who learn from other people, besides those of NumPy: see `set_network`.
         panel: people of a panel, at most.
         draws: how often galleries, panels and sets are drawn.
         seed: of all that is drawn.
@@ -156,69 +162,79 @@ def curve(
     Raises:
         DataError: fewer than four people have two pictures.
     """
+    people, of_others = np.asarray(people), np.asarray(of_others)
+    scenes = None if scenes is None else np.asarray(scenes)
     size = measurable(people, most)
     if not size:
         raise DataError("fewer than four people have two pictures: there is nobody to look for")
-    draw = torch.Generator().manual_seed(seed)
-    codes, counts = people.unique(return_counts=True)
+    draw = np.random.default_rng(seed)
+    codes, counts = np.unique(people, return_counts=True)
     looked_for = codes[counts >= pictures_for(size)]
     pictures = int(counts[counts >= pictures_for(size)].min())
-    half = torch.randperm(len(looked_for), generator=draw) % 2
+    half = draw.permutation(len(looked_for)) % 2
     panel = min(panel, len(looked_for) // 2)
     deals = [_deal(people, looked_for, half, scenes, panel, pictures, size, draw) for _ in range(draws)]
     probes = min(rows.shape[-1] for _, _, rows in deals)
     known = min(rows.shape[-1] for _, rows, _ in deals)
-    who = torch.cat([members for members, _, _ in deals])  # (B, P), numbers of `looked_for`
-    rows = torch.cat(
-        [torch.cat([first[..., :known], second[..., :probes]], -1) for _, first, second in deals]
+    who = np.concatenate([members for members, _, _ in deals])  # (B, P), numbers of `looked_for`
+    rows = np.concatenate(
+        [np.concatenate([first[..., :known], second[..., :probes]], -1) for _, first, second in deals]
     )
     panels = {}
     for words, (values, others) in views.items():
-        first, second = sent(values[rows]).float().split([known, probes], 2)
-        panels[words] = Panels(first, second, others.float(), of_others)
+        first, second = np.split(np.asarray(sent(np.asarray(values)[rows]), np.float32), [known], 2)
+        panels[words] = Panels(first, second, np.asarray(others, np.float32), of_others)
     sizes = [each for each in SIZES if each <= min(size, probes)]
     namers: dict[str, Scores] = {}
     linkers: dict[str, Scores] = {}
     for words, shown in panels.items():
         namers |= dict(adversaries(shown, words))
-        for name, linker in _of_other_people(shown, words, seed):
+        for name, linker in _of_other_people(shown, words, further, seed):
             namers[name] = linker(shown.gallery)
             linkers[name] = partial(_link, linker, shown.gallery)
     points = tuple(_point(each, namers, linkers, who, half, looked_for) for each in sizes)
     return Curve(points, panel, known + probes)
 
 
+def few(values: ArrayLike, others: ArrayLike, *, most: int = _FEW) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of releases, as `most` principal components of others' if they are more."""
+    values, others = np.asarray(values), np.asarray(others)
+    if others.shape[1] <= most:
+        return values, others
+    components = plda.principal_components(others, most)
+    return values @ components, others @ components
+
+
 def _deal(
-    people: Tensor,
-    looked_for: Tensor,
-    half: Tensor,
-    scenes: Tensor | None,
+    people: np.ndarray,
+    looked_for: np.ndarray,
+    half: np.ndarray,
+    scenes: np.ndarray | None,
     panel: int,
     pictures: int,
     size: int,
-    draw: torch.Generator,
-) -> tuple[Tensor, Tensor, Tensor]:
+    draw: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw panels, and rows of known and of tested releases: (B, P), (B, P, H), (B, P, H')."""
-    order = torch.randperm(len(looked_for), generator=draw)
+    order = draw.permutation(len(looked_for))
     halves = [order[half[order] == side] for side in (0, 1)]
-    members = torch.cat([each[: len(each) // panel * panel] for each in halves]).view(-1, panel)
+    members = np.concatenate([each[: len(each) // panel * panel] for each in halves]).reshape(-1, panel)
     probes = max(size, pictures // 2)
-    sides: list[list[Tensor]] = []
-    for code in looked_for[members.flatten()]:
-        rows = (people == code).nonzero().flatten()
-        rows = rows[torch.randperm(len(rows), generator=draw)]
-        of_scene = (rows if scenes is None else scenes[rows]).unique(return_inverse=True)[1]
-        place = torch.randperm(int(of_scene.max()) + 1, generator=draw)
+    sides: list[list[np.ndarray]] = []
+    for code in looked_for[members.ravel()]:
+        rows = draw.permutation(np.flatnonzero(people == code))
+        of_scene = np.unique(rows if scenes is None else scenes[rows], return_inverse=True)[1]
+        place = draw.permutation(of_scene.max() + 1)
         asked = place[of_scene] < round(len(place) * probes / pictures)
         sides.append([rows[~asked][: pictures - probes], rows[asked][:probes]])
     first, second = (
-        torch.stack([side[: min(map(len, of_side))] for side in of_side]).unflatten(0, members.shape)
+        np.stack([side[: min(map(len, of_side))] for side in of_side]).reshape(*members.shape, -1)
         for of_side in zip(*sides, strict=True)
     )
     return members, first, second
 
 
-def _link(linker: Linker, gallery: Tensor, size: int) -> Tensor:
+def _link(linker: Linker, gallery: np.ndarray, size: int) -> np.ndarray:
     """Score as Scores does, by a gallery with no more releases of each person than a set."""
     return linker(gallery[:, :, :size])(size)
 
@@ -227,17 +243,17 @@ def _point(
     size: int,
     namers: Mapping[str, Scores],
     linkers: Mapping[str, Scores],
-    who: Tensor,
-    half: Tensor,
-    codes: Tensor,
+    who: np.ndarray,
+    half: np.ndarray,
+    codes: np.ndarray,
 ) -> Point:
     """Measure all adversaries on sets of a size."""
-    asked = dict(_shares(namers, size))
-    right = {name: shares for name, (shares, _) in asked.items()}
+    asked = {name: _judge(scores(size)) for name, scores in namers.items()}
+    right = {name: judged.right for name, judged in asked.items()}
     named, chosen = _state(right, who, half)
-    linked, _ = _state({name: shares for name, (shares, _) in _shares(linkers, size)}, who, half)
-    accepted = [asked[name][1][half[who] != side].mean() for side, name in enumerate(chosen)]
-    counts = who.flatten().bincount(minlength=len(codes))
+    linked, _ = _state({name: _judge(scores(size)).right for name, scores in linkers.items()}, who, half)
+    stated = [(asked[name], half[who] != side) for side, name in enumerate(chosen)]
+    counts = np.bincount(who.ravel(), minlength=len(codes))
     there = counts > 0
     return Point(
         releases=size,
@@ -245,29 +261,42 @@ def _point(
         named=named[there],
         tries=counts[there],
         chosen=chosen,
-        by_adversary={name: shares.mean().item() for name, shares in right.items()},
-        accepted=torch.stack(accepted).mean().item(),
+        by_adversary={name: float(shares.mean()) for name, shares in right.items()},
+        accepted=float(np.mean([judged.accepted[other].mean() for judged, other in stated])),
+        equal_error=float(np.mean([judged.equal_error for judged, _ in stated])),
         linked=linked[there],
     )
 
 
-def _shares(made: Mapping[str, Scores], size: int) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
-    """Yield for each (B, P) shares of sets that are named rightly, and accepted at few false alarms."""
-    for name, scores in made.items():
-        fit = scores(size).cpu()  # (B, P, G, P)
-        people = fit.shape[1]
-        own = torch.arange(people)[None, :, None, None].expand(*fit.shape[:3], 1)
-        # Ties count against the adversary by how many there are.
-        best = fit == fit.amax(-1, keepdim=True)
-        right = (best.float() / best.sum(-1, keepdim=True)).gather(3, own)[..., 0]
-        of_own = fit.gather(3, own)[..., 0]
-        of_two = fit[~functional.one_hot(own[..., 0], people).bool()]
-        of_two = of_two[:: max(1, len(of_two) // _COMPARED)]
-        accepted = of_own > of_two.kthvalue(max(1, int((1 - _FALSE_ALARMS) * len(of_two)))).values
-        yield name, (right.mean(2), accepted.float().mean(2))
+@dataclass(frozen=True)
+class _Judged:
+    """(B, P) shares of sets that are named rightly, and accepted at few false alarms; and the equal error."""
+
+    right: np.ndarray
+    accepted: np.ndarray
+    equal_error: float
 
 
-def _state(shares: Mapping[str, Tensor], who: Tensor, half: Tensor) -> tuple[Tensor, tuple[str, str]]:
+def _judge(fit: np.ndarray) -> _Judged:
+    """Judge (B, P, G, P) scores of sets. Ties count against the adversary by how many there are."""
+    people = np.arange(fit.shape[1])
+    best = fit == fit.max(-1, keepdims=True)
+    right = best[:, people, :, people] / best.sum(-1).swapaxes(0, 1)  # (P, B, G)
+    own = fit[:, people, :, people]
+    of_two = fit.swapaxes(2, 3)[:, ~np.eye(len(people), dtype=bool)].ravel()
+    of_two = np.sort(of_two[:: max(1, len(of_two) // _COMPARED)])
+    accepted = own > of_two[max(0, int((1 - _FALSE_ALARMS) * len(of_two)) - 1)]
+    # At the score of each pair of two as a threshold:
+    refused = np.sort(own, None).searchsorted(of_two, "right") / own.size
+    alarms = 1 - of_two.searchsorted(of_two, "right") / len(of_two)
+    crossing = np.abs(refused - alarms).argmin()
+    equal_error = float((refused[crossing] + alarms[crossing]) / 2)
+    return _Judged(right.mean(2).T, accepted.mean(2).T, equal_error)
+
+
+def _state(
+    shares: Mapping[str, np.ndarray], who: np.ndarray, half: np.ndarray
+) -> tuple[np.ndarray, tuple[str, str]]:
     """Take each person's shares by the best adversary on the other half; return the best of each half, too.
 
     Args:
@@ -275,15 +304,15 @@ def _state(shares: Mapping[str, Tensor], who: Tensor, half: Tensor) -> tuple[Ten
         who: (B, P) numbers of people.
         half: (people,) 0 or 1.
     """
-    named = torch.zeros(len(half))
-    counts = who.flatten().bincount(minlength=len(half)).clamp(min=1)
+    named = np.zeros(len(half))
+    counts = np.bincount(who.ravel(), minlength=len(half)).clip(min=1)
     chosen = []
     for side in (0, 1):
         here = half[who] == side
-        best = max(shares, key=lambda name: shares[name][here].mean().item())
+        best = max(shares, key=lambda name: float(shares[name][here].mean()))
         chosen.append(best)
-        sums = torch.zeros(len(half)).index_add(0, who.flatten(), shares[best].flatten())
-        named = torch.where(half == side, named, sums / counts)
+        sums = np.bincount(who.ravel(), shares[best].ravel(), minlength=len(half))
+        named = np.where(half == side, named, sums / counts)
     return named, (chosen[0], chosen[1])
 
 
@@ -301,12 +330,15 @@ def adversaries(shown: Panels, words: str) -> Iterator[tuple[str, Scores]]:
         yield f"plda of products{words}", by_plda(of_pairs, _COMPONENTS)(of_pairs.gallery)
 
 
-def _of_other_people(shown: Panels, words: str, seed: int) -> Iterator[tuple[str, Linker]]:
+def _of_other_people(
+    shown: Panels, words: str, further: Mapping[str, Teach], seed: int
+) -> Iterator[tuple[str, Linker]]:
     """Yield adversaries who learn from other people alone, so that a gallery may be as small as a set."""
     yield f"means{words}", partial(by_whitened_means, shown, inner=_inner_of_others(shown))
     if _teach(shown):
         yield f"plda{words}", by_plda(shown, None)
-        yield f"network{words}", by_network(shown, seed)
+        for name, teach in further.items():
+            yield f"{name}{words}", teach(shown, seed)
 
 
 def _teach(shown: Panels) -> bool:
@@ -315,171 +347,120 @@ def _teach(shown: Panels) -> bool:
 
 def _repeat(shown: Panels) -> bool:
     """Whether releases are so often equal that a table can count them."""
-    every = shown.gallery.flatten(0, -2)
-    outputs = len(torch.cat([every, shown.probes.flatten(0, -2)]).unique(dim=0))
-    return outputs <= min(MOST_OUTPUTS, shown.gallery[0, :, :, 0].numel() // 2)
+    width = shown.gallery.shape[-1]
+    every = np.concatenate([shown.gallery.reshape(-1, width), shown.probes.reshape(-1, width)])
+    most = min(MOST_OUTPUTS, shown.gallery[0, :, :, 0].size // 2)
+    # A few of them differ as often as most could: no need to sort all.
+    return all(len(np.unique(rows, axis=0)) <= most for rows in (every[: most + 1], every))
 
 
-def products(codes: Tensor) -> Tensor:
+def products(codes: np.ndarray) -> np.ndarray:
     """(..., b) -> (..., b + b(b - 1)/2), with the products of all pairs appended."""
-    first, second = torch.triu_indices(codes.shape[-1], codes.shape[-1], 1)
-    return torch.cat([codes, codes[..., first] * codes[..., second]], -1)
+    first, second = np.triu_indices(codes.shape[-1], 1)
+    return np.concatenate([codes, codes[..., first] * codes[..., second]], -1)
 
 
-def sets(values: Tensor, size: int) -> Tensor:
+def sets(values: np.ndarray, size: int) -> np.ndarray:
     """(B, P, H, ...) -> (B, P, H // n, n, ...), one after the other."""
     count = values.shape[2] // size
     return values[:, :, : count * size].reshape(*values.shape[:2], count, size, *values.shape[3:])
 
 
-def _by_distance(asked: Tensor, known: Tensor) -> Tensor:
-    """(B, P, G, d) and (B, P, d) -> (B, P, G, P), minus the distances."""
-    return -torch.cdist(asked.flatten(1, 2), known).reshape(*asked.shape[:3], known.shape[1])
+def by_distance(asked: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """(B, P, G, d) and (B, P, d) -> (B, P, G, P), minus the squared distances."""
+    flat = asked.reshape(len(asked), -1, asked.shape[-1])  # (B, P·G, d)
+    squares: np.ndarray = 2 * flat @ known.mT - (known**2).sum(-1)[:, None] - (flat**2).sum(-1, keepdims=True)
+    return squares.reshape(*asked.shape[:3], known.shape[1])
 
 
-def _inner_of_others(shown: Panels) -> Tensor:
+def _inner_of_others(shown: Panels) -> np.ndarray:
     """(1, M, d), how releases of other people differ from the mean of their person."""
-    people, rows = shown.of_others.unique(return_inverse=True)
-    rows = rows.to(shown.others.device)
-    sums = shown.others.new_zeros(len(people), shown.others.shape[1]).index_add(0, rows, shown.others)
-    means = sums / rows.bincount()[:, None]
-    inner: Tensor = shown.others - means[rows]
+    _, _, means, rows = plda.group(shown.others, shown.of_others)
+    inner: np.ndarray = shown.others - means[rows].astype(np.float32)
     return inner[None]
 
 
-def by_whitened_means(shown: Panels, gallery: Tensor, *, inner: Tensor | None = None) -> Scores:
+def by_whitened_means(shown: Panels, gallery: np.ndarray, *, inner: np.ndarray | None = None) -> Scores:
     """Compare the mean of a set with those of a gallery, by the covariance of releases of one person.
 
     `inner`: (1 or B, M, d) differences that say the covariance; None for those of the gallery.
     """
     means = gallery.mean(2)  # (B, P, d)
-    inner = (gallery - means[:, :, None]).flatten(1, 2) if inner is None else inner
-    covariance = inner.mT @ inner / inner.shape[1]
-    least = 1e-3 * covariance.diagonal(dim1=1, dim2=2).mean(1).clamp(min=1e-6)
-    identity = torch.eye(covariance.shape[-1], device=covariance.device)
+    inner = (gallery - means[:, :, None]).reshape(len(means), -1, means.shape[2]) if inner is None else inner
+    covariance: np.ndarray = inner.mT @ inner / np.float32(inner.shape[1])
+    least = 1e-3 * covariance.diagonal(axis1=1, axis2=2).mean(1).clip(min=1e-6)
+    identity = np.eye(covariance.shape[-1], dtype=np.float32)
     # The inverse of the factor, and not the factor of the inverse, which rounding may leave without one.
-    half = torch.linalg.inv(torch.linalg.cholesky(covariance + least[:, None, None] * identity)).mT
+    half: np.ndarray = np.linalg.inv(np.linalg.cholesky(covariance + least[:, None, None] * identity)).mT
     known = means @ half
-    return lambda size: _by_distance(sets(shown.probes, size).mean(3) @ half[:, None], known)
+    return lambda size: by_distance(sets(shown.probes, size).mean(3) @ half[:, None], known)
 
 
-def add_up(log_likelihoods: Tensor) -> Scores:
+def add_up(log_likelihoods: np.ndarray) -> Scores:
     """Add up (B, P, H, P) of single releases over sets."""
     return lambda size: sets(log_likelihoods, size).sum(3)
 
 
 def by_regression(shown: Panels) -> Scores:
     """Score by log-probabilities of logistic regressions, one a panel, all at once."""
-    mean = shown.gallery.mean((1, 2), keepdim=True)
-    spread = shown.gallery.std((1, 2), keepdim=True).clamp(min=1e-3)
+    mean = shown.gallery.mean((1, 2), keepdims=True)
+    spread = shown.gallery.std((1, 2), keepdims=True, ddof=1).clip(min=1e-3)
     x, z = ((each - mean) / spread for each in (shown.gallery, shown.probes))
-    panels, people, known, count = x.shape
-    x = x.flatten(1, 2)  # (B, P·H, d)
-    own = shown.own.to(x.device).expand(panels, -1)
-    weights = x.new_zeros(panels, count, people, requires_grad=True)
-    optimiser = torch.optim.Adam([weights], lr=_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, _STEPS)
-    for _ in range(_STEPS):
-        loss = functional.cross_entropy((x @ weights).mT, own, reduction="sum") / (people * known)
-        loss = loss + _WEIGHT / 2 * weights.square().sum()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-    with torch.no_grad():
-        return add_up((z.flatten(1, 2) @ weights).log_softmax(-1).unflatten(1, (people, -1)))
+    people = x.shape[1]
+    known, asked = (each.reshape(len(x), -1, x.shape[3]) for each in (x, z))  # (B, P·H, d)
+    logs = log_softmax(asked @ regress(known, shown.own, people))
+    return add_up(logs.reshape(*z.shape[:3], people))
+
+
+def regress(x: np.ndarray, own: np.ndarray, classes: int) -> np.ndarray:
+    """Fit logistic regressions of (B, M, d) numbers on (M,) classes, by Adam. -> (B, d, classes) weights."""
+    weights = np.zeros((len(x), x.shape[2], classes), np.float32)
+    first, second = np.zeros_like(weights), np.zeros_like(weights)  # moments of the gradient
+    truth = np.eye(classes, dtype=np.float32)[own]
+    for step in range(1, _STEPS + 1):
+        wrong = np.exp(log_softmax(x @ weights)) - truth
+        gradient = x.mT @ wrong / np.float32(len(own)) + _WEIGHT * weights
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        rate = _RATE * (1 + math.cos(math.pi * (step - 1) / _STEPS)) / 2
+        weights -= rate / (1 - 0.9**step) * first / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+    return weights
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Log-probabilities of classes, along the last axis."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    logs: np.ndarray = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return logs
 
 
 def by_counts(shown: Panels) -> Scores:
     """Score by how often each person sent each output: the exact table of the gallery, for few outputs."""
-    people, asked = shown.probes.shape[1:3]
-    truth = torch.arange(people).repeat_interleave(asked)
-    tables = [
-        by_table(known[None], shown.own, probes[None], truth, prior=_PRIOR)
-        for known, probes in zip(
-            shown.gallery.flatten(1, 2).cpu(), shown.probes.flatten(1, 2).cpu(), strict=True
-        )
-    ]
-    logs = torch.stack([table.log_posteriors[0] - table.log_prior for table in tables])
-    return add_up(logs.unflatten(1, (people, asked)).float())
+    panels, people, asked, width = shown.probes.shape
+    truth = np.arange(people).repeat(asked)
+    both = zip(
+        shown.gallery.reshape(panels, 1, -1, width), shown.probes.reshape(panels, 1, -1, width), strict=True
+    )
+    tables = [by_table(known, shown.own, probes, truth, prior=_PRIOR) for known, probes in both]
+    logs = np.stack([table.log_posteriors[0] - table.log_prior for table in tables])
+    return add_up(logs.reshape(panels, people, asked, people))
 
 
 def by_plda(shown: Panels, dimensions: int | None) -> Linker:
     """Score by likelihood ratios of sets under a model of other people (attack.plda)."""
-    model = plda.train(shown.others.cpu()[None], shown.of_others, dimensions=dimensions)
-    probes = shown.probes.cpu()
+    model = plda.train(shown.others[None], shown.of_others, dimensions=dimensions)
 
-    def of(gallery: Tensor) -> Scores:
-        people, known = gallery.shape[1:3]
-        own = torch.arange(people).repeat_interleave(known)
-        panels = gallery.cpu().flatten(1, 2)[:, None]  # (B, 1, P·H, d)
+    def of(gallery: np.ndarray) -> Scores:
+        panels, people, known, width = gallery.shape
+        own = np.arange(people).repeat(known)
+        every = gallery.reshape(panels, 1, -1, width)
 
-        def scores(size: int) -> Tensor:
-            asked = sets(probes, size).flatten(1, 2)  # (B, P·G, n, d)
-            both = zip(panels, asked, strict=True)
-            ratios = torch.stack(
-                [model.log_ratios(of_known, own, of_asked)[1] for of_known, of_asked in both]
-            )
-            return ratios.reshape(len(ratios), people, -1, people).float()
+        def scores(size: int) -> np.ndarray:
+            asked = sets(shown.probes, size)
+            both = zip(every, asked.reshape(panels, -1, size, width), strict=True)
+            ratios = [model.log_ratios(of_known, own, of_asked)[1] for of_known, of_asked in both]
+            return np.stack(ratios).reshape(*asked.shape[:3], people)
 
         return scores
 
     return of
-
-
-class _OnSets(nn.Module):
-    """Embeds a set by the mean embedding of its releases (Zaheer et al. 2017). State: weights."""
-
-    def __init__(self, numbers: int) -> None:
-        super().__init__()
-        self.each = nn.Sequential(nn.Linear(numbers, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, _WIDTH), nn.ReLU())
-        self.mean = nn.Linear(_WIDTH, _EMBEDDED)
-
-
-def by_network(shown: Panels, seed: int) -> Linker:
-    """Score by a small network on sets, trained on other people to put two sets of one near each other."""
-    device, generator = shown.others.device, torch.Generator().manual_seed(seed)
-    spread, mean = torch.std_mean(shown.others, 0)
-    scaled = partial(_scale, mean=mean, spread=spread.clamp(min=1e-3))
-    with initial_weights(seed):
-        network = _OnSets(shown.others.shape[1]).to(device)
-    rows = _two_sides(shown.of_others, generator)  # (2, O, H)
-    values = scaled(shown.others)
-    optimiser = torch.optim.Adam(network.parameters(), lr=_NETWORK_RATE)
-    for _ in range(_NETWORK_STEPS):
-        some = torch.randperm(rows.shape[1], generator=generator)[:_BATCH]
-        size = int(torch.randint(1, rows.shape[2] + 1, (), generator=generator))
-        columns = torch.randint(rows.shape[2], (2, len(some), size), generator=generator)
-        of_both = rows[:, some].gather(2, columns).to(device)  # (2, S, n)
-        first, second = network.mean(network.each(values[of_both]).mean(2))
-        distances = -torch.cdist(first, second).square()
-        loss = functional.cross_entropy(distances, torch.arange(len(some), device=device))
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    network.requires_grad_(False)
-    asked = network.each(scaled(shown.probes))
-
-    def of(gallery: Tensor) -> Scores:
-        known = network.mean(network.each(scaled(gallery)).mean(2))
-        return lambda size: _by_distance(network.mean(sets(asked, size).mean(3)), known)
-
-    return of
-
-
-def _scale(values: Tensor, *, mean: Tensor, spread: Tensor) -> Tensor:
-    return (values - mean) / spread
-
-
-def _two_sides(people: Tensor, draw: torch.Generator) -> Tensor:
-    """Split rows of the releases of each person who has two into halves, some twice. (M,) -> (2, O, H)."""
-    every = [(people == code).nonzero().flatten() for code in people.unique()]
-    shuffled = [rows[torch.randperm(len(rows), generator=draw)] for rows in every if len(rows) > 1]
-    halves = [rows.split((len(rows) + 1) // 2) for rows in shuffled]
-    longest = max(len(part) for part in itertools.chain(*halves))
-    return torch.stack(
-        [
-            torch.stack([pair[side][torch.arange(longest) % len(pair[side])] for pair in halves])
-            for side in (0, 1)
-        ]
-    )

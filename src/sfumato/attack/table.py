@@ -2,13 +2,13 @@
 
 With p(s), the frequency of each person s, and p(y|s), that of output y in their releases, an adversary is
 right at best with Σ_y max_s p(s)·p(y|s): by naming, for each y, the person who maximises it (Issa, Wagner &
-Kamath 2020, Sec. II). No network finds more.
+Kamath 2020, Sec. II). No network finds more. NumPy computes it; tensors are read as arrays.
 """
 
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike
 
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import DataError
@@ -27,17 +27,18 @@ class Table:
         log_prior: (I,) float64, ln p(s), up to such a constant.
     """
 
-    people: Tensor
-    right: Tensor
+    people: np.ndarray
+    right: np.ndarray
     in_sample: float
-    log_posteriors: Tensor
-    log_prior: Tensor
+    log_posteriors: np.ndarray
+    log_prior: np.ndarray
 
-    def success(self, similarities: Tensor, truth: Tensor) -> Tensor:
+    def success(self, similarities: np.ndarray, truth: np.ndarray) -> np.ndarray:
         """Return how often the likeliest person is right; equal ones are named in turn. (..., I) -> (...)."""
-        best = (similarities == similarities.amax(-1, keepdim=True)).double()
-        column = torch.searchsorted(self.people, truth).expand(best.shape[:-1])
-        return (best / best.sum(-1, keepdim=True)).gather(-1, column[..., None])[..., 0]
+        best = similarities == similarities.max(-1, keepdims=True)
+        column = np.searchsorted(self.people, truth)
+        right: np.ndarray = best[..., np.arange(len(truth)), column] / best.sum(-1)
+        return right
 
     @property
     def top1(self) -> float:
@@ -47,11 +48,11 @@ class Table:
         `in_sample` is at least that bound, since the maximum of estimated shares is biased upwards. So the
         best adversary lies between; with more photographs and releases the two meet.
         """
-        return self.right.mean().item()
+        return float(self.right.mean())
 
 
 def by_table(
-    gallery: Tensor, identities: Tensor, probes: Tensor, truth: Tensor, *, prior: float = 1.0
+    gallery: ArrayLike, identities: ArrayLike, probes: ArrayLike, truth: ArrayLike, *, prior: float = 1.0
 ) -> Table:
     """Count how often each person's releases give each output, and name the probes by these counts.
 
@@ -69,22 +70,22 @@ def by_table(
     Raises:
         DataError: more than 2^12 different outputs: most have too few counts.
     """
-    draws, photographs = gallery.shape[:2]
-    seen = torch.cat([gallery.flatten(0, 1), probes.flatten(0, 1)])
-    outputs, numbers = seen.unique(dim=0, return_inverse=True)
+    gallery, probes = np.asarray(gallery), np.asarray(probes)
+    draws, photographs, width = gallery.shape
+    seen = np.concatenate([gallery.reshape(-1, width), probes.reshape(-1, width)])
+    outputs, numbers = np.unique(seen, axis=0, return_inverse=True)
     if len(outputs) > MOST_OUTPUTS:
         raise DataError(f"{len(outputs)} different outputs: a table is for {MOST_OUTPUTS} at most")
-    people, rows = identities.unique(return_inverse=True)
-    counted, asked = numbers[: draws * photographs], numbers[draws * photographs :]
-    counts = torch.zeros(len(outputs), len(people), dtype=torch.float64)
-    counts.index_put_((counted, rows.repeat(draws)), torch.ones(len(counted)).double(), accumulate=True)
-    in_sample = counts.amax(1).sum().item() / len(counted)
-    counts[counts.sum(1) == 0] = rows.bincount().double()
+    people, rows, held = np.unique(identities, return_inverse=True, return_counts=True)
+    counted, asked = np.split(numbers.ravel(), [draws * photographs])
+    cells = counted * len(people) + np.tile(rows, draws)
+    counts = np.bincount(cells, minlength=len(outputs) * len(people)).reshape(-1, len(people)).astype(float)
+    in_sample = float(counts.max(1).sum() / len(counted))
+    counts[counts.sum(1) == 0] = held
     # Extra releases a person, with everybody's outputs, keep probabilities above 0. An output without a count
     # distinguishes nobody.
-    everybody = counts.sum(1, keepdim=True) / len(counted)  # (outputs, 1), p(y)
-    logs = ((counts + prior * everybody) / everybody).log()
+    everybody = counts.sum(1, keepdims=True) / len(counted)  # (outputs, 1), p(y)
+    logs = np.log((counts + prior * everybody) / everybody)
     posteriors = logs[asked].reshape(len(probes), -1, len(people))
-    log_prior = (rows.bincount().double() * draws + prior).log()
-    table = Table(people, torch.empty(0), in_sample, posteriors, log_prior)
-    return replace(table, right=table.success(posteriors, truth).mean(0))
+    table = Table(people, np.empty(0), in_sample, posteriors, np.log(held * draws + prior))
+    return replace(table, right=table.success(posteriors, np.asarray(truth)).mean(0))

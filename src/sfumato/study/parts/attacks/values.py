@@ -79,7 +79,9 @@ def _compare(lab: "Lab", cell: Cell) -> Comparison:
         # It replaces the one that counts a gallery's few copies.
         kept = [number for number, made in enumerate(guesses) if made.classifier != "table"]
         scores = [*(scores[number] for number in kept), _exact(table, truth)]
-        exact = reidentify.Guesses("table", table.people, table.log_posteriors[0])
+        exact = reidentify.Guesses(
+            "table", torch.from_numpy(table.people), torch.from_numpy(table.log_posteriors[0])
+        )
         guesses = [*(guesses[number] for number in kept), exact]
     result = {
         **outcome(scores, names, truth, gallery=len(gallery)),
@@ -104,7 +106,9 @@ def _verify(
     if model is None:
         return {}
     photographs = torch.arange(len(names))
-    return verify(lambda rows: model.log_ratios(known, photographs, asked[rows])[1], names, truth)
+    return verify(
+        lambda rows: torch.from_numpy(model.log_ratios(known, photographs, asked[rows])[1]), names, truth
+    )
 
 
 def _release_copies(
@@ -190,11 +194,11 @@ def _table(known: list[Any], names: Tensor, asked: list[Any], truth: Tensor) -> 
 
 def _exact(table: Table, truth: Tensor) -> dict[str, Any]:
     """The score of the exact table, with its 95% interval over probes: a probe's releases count as one."""
-    low, high = wilson(table.right.sum().item(), len(truth))
+    low, high = wilson(float(table.right.sum()), len(truth))
     return {
         "classifier": "table",
         **{"top1": table.top1, "low": low, "high": high, "in_sample": table.in_sample},
-        "hits": hits(table.right, truth),
+        "hits": hits(torch.from_numpy(table.right), truth),
     }
 
 

@@ -9,6 +9,7 @@ from sfumato.study.selection import attacks_of
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from sfumato.attack.sets import Curve
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 _VERSION = 1  # raised when the same adversaries would find more or less
 _AT_LEAST = 10  # releases to look at, for any number of a recommendation
 _LEARNED = 4_000  # releases of other people at most to learn from
-_NUMBERS = 80  # of a release at most: principal components of others'
 
 
 class Point(Model):
@@ -95,7 +95,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     made = _curve(lab, cell, people, most)
     last = made.points[-1] if made else None
     further = pixels and len(adversaries.further) > len(people)
-    stopped = further and last is not None and last.named.mean().item() > bounds.reidentification_at_most
+    stopped = further and last is not None and float(last.named.mean()) > bounds.reidentification_at_most
     if further and not stopped:
         people = adversaries.further
         made = _curve(lab, cell, people, most)
@@ -123,13 +123,14 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     }
 
 
-def _round(shares: "Tensor") -> list[float]:
+def _round(shares: "np.ndarray") -> list[float]:
     return [round(share, 4) for share in shares.tolist()]
 
 
 def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curve | None":
     """The curve from these people's pictures; None if fewer than four have two."""
     from sfumato.attack import sets
+    from sfumato.attack.set_network import by_network
     from sfumato.study.lab.streams import MANY
     from sfumato.study.parts.attacks import values
 
@@ -139,14 +140,15 @@ def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curv
     learned, of_others = values.release_others(lab, cell, most=_LEARNED, copies=1)
     asked = lab.release(cell, people.images, MANY)
     views = {
-        words: _few(reading(asked), reading(learned[0]))
+        words: sets.few(reading(asked), reading(learned[0]))
         for words, reading in values.readings(lab, cell, asked).items()
     }
     if release_kind(cell.protection) in IMAGES and lab.config.adversary.weights is not None:
         # A recogniser that a study trains names fewer than models of the values do.
-        views[", on embeddings"] = _few(*(_embed(lab, cell, each) for each in (asked, learned[0])))
+        views[", on embeddings"] = sets.few(*(_embed(lab, cell, each) for each in (asked, learned[0])))
     scenes = people.labels["original"].codes if "original" in people.labels else None
-    return sets.curve(views, codes, of_others, scenes=scenes, most=most, seed=cell.seed)
+    further = {"network": by_network}
+    return sets.curve(views, codes, of_others, scenes=scenes, most=most, further=further, seed=cell.seed)
 
 
 def _embed(lab: "Lab", cell: Cell, released: Any) -> "Tensor":
@@ -155,16 +157,6 @@ def _embed(lab: "Lab", cell: Cell, released: Any) -> "Tensor":
     faces = lab.adversaries.faces_on(images)
     cut = lab.adversaries.cut(images, None if faces is None else faces.landmarks)
     return lab.adversaries.static(cell.seed).embed(cut)
-
-
-def _few(values: "Tensor", others: "Tensor") -> tuple["Tensor", "Tensor"]:
-    """Numbers of releases, as principal components of others' if they are many."""
-    from sfumato.attack.plda import principal_components
-
-    if others.shape[1] <= _NUMBERS:
-        return values, others
-    components = principal_components(others, _NUMBERS)
-    return values @ components, others @ components
 
 
 KIND = Kind(Result, cells, settings, measure)
