@@ -158,7 +158,10 @@ MISTAKES = {
     "classifier: {epoch: 1}": "study.yaml: classifier: no key 'epoch': did you mean 'epochs'",
     "classifier: {network: conv}": "no network is called 'conv': did you mean 'conv4'",
     "learners: [classifier]": "learners: no 'classifier': did you mean 'classifier-",
-    "measures: [face-similarity]": "measures: face-similarity needs task.sensitive: name the label",
+    "measures: [face-similarity]": "measures: face-similarity needs task.sensitive, the label that says who",
+    "like: gone.yaml": r"gone.yaml: cannot be read \(No such file",
+    "like: study.yaml": "study.yaml: like=study.yaml: that file is like this one",
+    "like: [a]": r"like=\['a'\]: name the study file",
     "pictures: -1": "pictures=-1",
     "name: ../elsewhere": "name=.../elsewhere.: it names a folder",
     "training: {learning_rate: .inf}": "learning_rate=inf",
@@ -172,6 +175,14 @@ def test_a_mistake_is_named_when_the_file_is_read(tmp_path: Path, line: str, mes
     others = [other for other in MINIMAL.splitlines() if not other.startswith(f"{key}:")]
     with pytest.raises(ConfigError, match=message):
         grid.load(study_file(tmp_path, "\n".join([*others, line])))
+
+
+def test_a_study_that_is_like_another_has_its_settings_and_changes_some(tmp_path: Path):
+    study_file(tmp_path, MINIMAL + "\nname: first\ntask: {way: 3, shot: 2}\nseeds: [0, 1]\n")
+    (tmp_path / "second.yaml").write_text("like: study.yaml\ntask: {shot: 1}\nprotections: []\n")
+    first, second = grid.load(tmp_path / "study.yaml"), grid.load(tmp_path / "second.yaml")
+    assert (second.name, second.task.way, second.task.shot) == ("second", 3, 1)
+    assert (second.data, second.seeds, second.specs) == (first.data, first.seeds, ["none"])
 
 
 @pytest.mark.parametrize("missing", ["data", "protections"])

@@ -44,10 +44,17 @@ def test_with_a_weight_it_does():
 
 
 def test_a_weight_against_nothing_is_refused():
-    with pytest.raises(
-        SpecError, match=r"mask:keep=0.1: masks.against=3 is against telling a label: name one"
-    ):
+    with pytest.raises(SpecError, match=r"mask:keep=0.1: against=3 is against telling a label: name one"):
         settings(study(sensitive=None, against=3.0))
+
+
+def test_a_spec_has_settings_of_its_own_training():
+    listed = specs.expand(SPEC + ",adversarial=yes,no,selection=soft,against=3")
+    with_step, without = (each.settings(study())["masks"] for each in listed)
+    both = {**MASKS, "keep": 0.1, "selection": "soft", "against": 3.0}
+    assert (with_step, without) == (both, {**both, "adversarial": False})
+    with pytest.raises(SpecError, match="mask: adversarial=False: write yes or no"):
+        specs.expand(SPEC + ",adversarial=False")
 
 
 def test_the_mask_is_trained_against_people_whom_nobody_looks_for(tmp_path):

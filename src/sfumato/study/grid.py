@@ -241,9 +241,11 @@ class StudyConfig:
                         f"meta: {name}={own}: the task has {name}={asked}, and a meta-learned model is "
                         f"tested as it was trained: leave {name} out of meta, or change that of the task"
                     )
-        if "face-similarity" in self.measures and self.task.sensitive is None:
+        public = self.adversary.weights is not None and not self.adversary.steps
+        if "face-similarity" in self.measures and self.task.sensitive is None and not public:
             raise ConfigError(
-                "measures: face-similarity needs task.sensitive: name the label that says who is on an image"
+                "measures: face-similarity needs task.sensitive, the label that says who is on an image, "
+                "or a public face network: adversary: {recogniser: mobile-face-net, weights: ..., steps: 0}"
             )
         for label in self.task.attributes:
             if label not in self.recommend.inference_at_most:
@@ -311,6 +313,9 @@ def _defaults(table: Mapping[str, Any]) -> list[str]:
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyConfig:
     """Read a study file.
 
+    A file with `like: OTHER.yaml` has the settings of that file, which it changes: lists are replaced,
+    and of mappings the keys that it names.
+
     Args:
         path: a YAML file.
         overrides: "dotted.key=value", with the value in YAML, applied after the file.
@@ -320,13 +325,30 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
             of the wrong type or out of range.
     """
     path = Path(path)
+    settings = _read(path)
+    for text in overrides:
+        override(settings, text)
+    return parse({"name": path.stem, **settings}, str(path))
+
+
+def _read(path: Path, of: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The settings of a file and of those that it is like; `of`: the files that led to it."""
     settings = read_yaml(path)
     if not isinstance(settings, dict):
         got = shorten(repr(settings))
         raise ConfigError(f"{path}: a study file is a mapping with data and protections, got {got}")
-    for text in overrides:
-        override(settings, text)
-    return parse({"name": path.stem, **settings}, str(path))
+    if (other := settings.pop("like", None)) is None:
+        return settings
+    if not isinstance(other, str):
+        raise ConfigError(
+            f"{path}: like={shorten(repr(other))}: name the study file whose settings this one changes"
+        )
+    if (base := path.parent / other) in (*of, path):
+        raise ConfigError(f"{path}: like={other}: that file is like this one: write the settings of one out")
+    before = _read(base, (*of, path))
+    before.pop("name", None)
+    both = [key for key in settings if isinstance(settings[key], dict) and isinstance(before.get(key), dict)]
+    return before | settings | {key: before[key] | settings[key] for key in both}
 
 
 def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:

@@ -81,7 +81,7 @@ class Adversaries:
             settings.pop("start", None)  # a face network was trained before
         elif "start" in settings:
             settings["start"] = by_content(settings["start"])
-        return {"sensitive": self.sensitive, "adversary": settings, "version": _VERSION}
+        return {"sensitive": self._config.task.sensitive, "adversary": settings, "version": _VERSION}
 
     def undoing(self, spec: str) -> dict[str, Any]:
         """The settings of the study that decide the network with which they undo a protection."""
@@ -293,7 +293,8 @@ class Adversaries:
         first, second = (
             recogniser.embed(self.cut(images, landmarks)) for images in (originals.images, others)
         )
-        codes = originals.label(self.sensitive).codes
+        known = self._config.task.sensitive is not None  # otherwise all are different people
+        codes = originals.label(self.sensitive).codes if known else torch.arange(len(originals))
         left, right = (codes[:, None] != codes).nonzero().T
         strangers = similarity.embedding_similarity(first[left], first[right])
         return (
@@ -322,7 +323,9 @@ class Adversaries:
     @cached_property
     def _finder(self) -> FaceFinder | None:
         detector = self._config.adversary.detector
-        return None if detector is None else FaceFinder(MTCNN.load(detector), self.others.images[:_FRAMING])
+        known = self._config.task.sensitive is not None
+        framing = (self.others if known else self._data.split("train")).images[:_FRAMING]
+        return None if detector is None else FaceFinder(MTCNN.load(detector), framing)
 
     @cached_property
     def _landmarks_of_all(self) -> Tensor | None:

@@ -20,15 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskRecipe:
-    """A mask; see protect.mask.Mask. One artefact serves all `values`."""
+    """A mask; see protect.mask.Mask. One artefact serves all `values`.
+
+    Attributes:
+        keep, values: of its releases.
+        adversarial ("yes" or "no"), selection, against: of its training, in place of those in `masks`.
+    """
 
     keep: float
     values: str = "hard"
+    adversarial: str | None = None
+    selection: str | None = None
+    against: float | None = None
 
     name: ClassVar[str] = "mask"
 
     def __post_init__(self) -> None:
         Mask(NO_FILE, keep=self.keep, values=self.values)  # checks them
+        if self.adversarial not in (None, "yes", "no"):
+            raise SpecError(f"mask: adversarial={self.adversarial}: write yes or no")
 
     @property
     def spec(self) -> str:
@@ -77,15 +87,20 @@ class MaskRecipe:
         return Mask(path, keep=self.keep, values=self.values).spec
 
     def _config(self, config: "StudyConfig") -> adversarial_mask.MaskConfig:
-        return replace(config.masks, keep=self.keep)
+        own: dict[str, Any] = {"selection": self.selection, "against": self.against}
+        if self.adversarial is not None:
+            own["adversarial"] = self.adversarial == "yes"
+        given = {name: value for name, value in own.items() if value is not None}
+        return replace(config.masks, keep=self.keep, **given)
 
     def _sensitive(self, config: "StudyConfig") -> str | None:
         task = config.task
-        if not config.masks.against:
+        weight = self._config(config).against
+        if not weight:
             return None
         if task.sensitive is None or task.sensitive == task.target:
             raise SpecError(
-                f"{self.spec}: masks.against={config.masks.against:g} is against telling a label: name one "
+                f"{self.spec}: against={weight:g} is against telling a label: name one "
                 "as task.sensitive, not the target"
             )
         return task.sensitive
