@@ -1,5 +1,7 @@
 """`sfumato train meta`."""
 
+import re
+
 from commands import Command
 
 from sfumato.learn import meta
@@ -26,6 +28,7 @@ def test_a_private_artefact_is_not_trained_again_which_would_spend_anew(command:
     said = train(command, *PRIVATE)
     assert said.code == 0, said.err
     assert "at delta = 0.001 for one task of the pool" in said.out
+    assert re.search(r"clipping norm: 1 [▁-█]{3} [\d.]+, step by step", said.out)
     before = (tmp_path / "m.safetensors").read_bytes()
     again = train(command, *PRIVATE)
     assert again.code == 1

@@ -23,6 +23,7 @@ from sfumato.learn.private_feature import (
     evaluate,
     information_bound,
     load,
+    log_rank_loss,
     pair,
     privacy_loss,
     reverse_gradient,
@@ -144,6 +145,31 @@ def test_without_a_pair_of_one_identity_the_second_sum_is_empty():
     features, _ = features_and_identities()
     loss = privacy_loss(features, torch.arange(20), beta=2.0, sigma=1.0)
     assert loss.item() == pytest.approx(torch.cdist(features, features).square().sum().item() / 400)
+
+
+# Log-rank privacy as a loss
+
+
+def test_near_temperature_0_the_loss_is_log_rank_privacy_among_the_other_images():
+    (features, _), identities, sigma = features_and_identities(count=24), torch.arange(24) % 6, 0.3
+    logs = torch.empty(24, 6, dtype=torch.float64)
+    for i in range(24):
+        for y in range(6):
+            of = [features[j] for j in range(y, 24, 6) if j != i]
+            kernels = [math.exp(-float((features[i] - f).square().sum()) / (2 * sigma)) for f in of]
+            logs[i, y] = math.log(sum(kernels) / len(of))
+    expected = judge(logs, identities).lrp
+    found = log_rank_loss(features, identities, beta=2.0, sigma=sigma, temperature=1e-6)
+    assert found.item() == pytest.approx(-2 * expected)
+
+
+def test_log_rank_training_pushes_images_of_one_person_apart_and_needs_two_of_one():
+    features = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    loss = log_rank_loss(features, torch.tensor([0, 0, 1]), beta=1.0, sigma=1.0)
+    (gradient,) = torch.autograd.grad(loss, features)
+    moved = (features - 0.01 * gradient).detach()
+    assert (torch.pdist(moved) < torch.pdist(features.detach())).tolist() == [False, True, True]
+    assert log_rank_loss(features, torch.arange(3), beta=1.0, sigma=1.0) == 0
 
 
 def test_the_loss_of_a_step_is_the_attributes_and_the_privacy():
@@ -412,7 +438,7 @@ def test_the_last_stage_has_pairs_of_one_person_where_chance_would_give_none(mon
     assert min(seen) >= TINY.pairs
 
 
-@pytest.mark.parametrize("variant", ["dpfe", "adversarial", "information"])
+@pytest.mark.parametrize("variant", ["dpfe", "log-rank", "adversarial", "information"])
 def test_the_last_stage_alone_can_be_trained_from_a_simple_model(simple_tiny: FeatureModel, variant: str):
     config = replace(TINY, variant=variant, private_epochs=1)
     done = []

@@ -93,6 +93,7 @@ def meta(
         check_episodes(training, "training", target, own, "--set way=, shot= and queries=")
         check_episodes(test, "test", target, shape, "--queries, and --set way= and shot=")
     console = stderr()
+    norms: list[float] = []
     with given.checkpoint("meta-steps", console) as (checkpoint, progress):
         model = learner.train(
             training,
@@ -102,6 +103,7 @@ def meta(
             seed=given.seed,
             checkpoint=checkpoint,
             progress=progress,
+            observe=lambda _, norm: None if norm is None else norms.append(norm),
             note=console.print,
         )
         model.save(given.out)
@@ -115,4 +117,15 @@ def meta(
         promise,
         f"computed: {model.card['computed']}, {model.card['precision']}",
     ]
-    given.tell(model.card, lines, tested=tested, test=asdict(tested), promise=promise)
+    shown = norms[:: -(-len(norms) // 50)] if norms else []
+    if norms:
+        lines.append(f"clipping norm: {norms[0]:.3g} {_curve(shown)} {norms[-1]:.3g}, step by step")
+    given.tell(model.card, lines, tested=tested, test=asdict(tested), promise=promise, norms=shown)
+
+
+def _curve(norms: list[float]) -> str:
+    """A character for each norm, as high as its logarithm."""
+    from math import log
+
+    low, high = log(min(norms)), log(max(norms))
+    return "".join("▁▂▃▄▅▆▇█"[round(7 * (log(norm) - low) / max(high - low, 1e-9))] for norm in norms)

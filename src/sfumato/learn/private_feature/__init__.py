@@ -10,7 +10,8 @@ Where the paper is silent, we decided: every batch of DPFE fine-tuning has a num
 the last epoch is kept, since the most accurate one would be the least private; the convolutions are not
 frozen; and in the end every batch norm takes its statistics of the training images.
 
-Beyond the paper, instead of Eq. (7): `variant="adversarial"` reverses the gradient of a network that names
+Beyond the paper, instead of Eq. (7): `variant="log-rank"` trains for the privacy that is measured, which the
+paper has as future work; `variant="adversarial"` reverses the gradient of a network that names
 identities (Ganin & Lempitsky 2015); `variant="information"` minimises that network's estimate of the mutual
 information of feature and identity (Cheng et al. 2020).
 """
@@ -18,6 +19,7 @@ information of feature and identity (Cheng et al. 2020).
 from sfumato.learn.private_feature.config import VARIANTS, FeatureConfig, config_of
 from sfumato.learn.private_feature.losses import (
     information_bound,
+    log_rank_loss,
     privacy_loss,
     reverse_gradient,
     silverman,
@@ -37,6 +39,7 @@ __all__ = [
     "evaluate",
     "information_bound",
     "load",
+    "log_rank_loss",
     "make_untrained",
     "pair",
     "privacy_loss",

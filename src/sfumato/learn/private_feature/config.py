@@ -7,7 +7,7 @@ from typing import Any
 from sfumato.base.precision import resolve
 from sfumato.errors import ConfigError
 
-VARIANTS = ("network", "simple", "dpfe", "adversarial", "information")
+VARIANTS = ("network", "simple", "dpfe", "log-rank", "adversarial", "information")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,10 +19,11 @@ class FeatureConfig:
         cut: the layer whose output is encoded; conv4_2, conv5_1, conv6_1 and conv7 in the paper.
         dimension: d, of the feature.
         variant: "network" stops after the first stage, and has no feature yet; "simple" stops before the
-            last; "dpfe", "adversarial" and "information" are variants of the last.
+            last; "dpfe", "log-rank", "adversarial" and "information" are variants of the last.
         beta: the weight of privacy in the last stage. For "dpfe" it is β/N of Eq. (7): the attributes' loss
-            is its mean over a batch here, and their sum there. For "adversarial" it is the factor of the
-            reversed gradient; for "information" it multiplies the bound, in nats.
+            is its mean over a batch here, and their sum there. For "log-rank" it multiplies log-rank
+            privacy; for "adversarial" it is the factor of the reversed gradient; for "information" it
+            multiplies the bound, in nats.
         attribute_epochs: the first stage, of the network without auto-encoder.
         simple_epochs: the second stage, for the attributes alone.
         private_epochs: the last stage, which "simple" skips.

@@ -1,7 +1,10 @@
-"""The privacy losses of a private feature: three ways to hide the identity."""
+"""The privacy losses of a private feature: four ways to hide the identity."""
+
+import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 def privacy_loss(features: Tensor, identities: Tensor, *, beta: float, sigma: float) -> Tensor:
@@ -28,6 +31,37 @@ def privacy_loss(features: Tensor, identities: Tensor, *, beta: float, sigma: fl
     total = torch.where(same, -squares, squares).sum()
     constant = torch.where(pairs > 0, 2.0 * dimension * count * (count - 1), 0.0)  # c·k
     return beta / (2 * sigma * count**2) * (total + constant)
+
+
+def log_rank_loss(
+    features: Tensor, identities: Tensor, *, beta: float, sigma: float, temperature: float = 1.0
+) -> Tensor:
+    """-β · E[ln r] / ln c: log-rank privacy within a batch, with steps of the rank made smooth.
+
+    Source: Osia et al. 2018, Definition 10, as Sec. 7 proposes it for training. p(y|f) is the kernel density
+    of the other images of the batch, of c identities; r = 1 + Σ_y sigmoid((ln p(y|f) - ln p(y_i|f)) /
+    temperature), over the other identities. Images without another of their identity have no rank.
+
+    Promises: at a temperature near 0 it is exact log-rank privacy, if no two identities are equally likely.
+
+    Args:
+        features: (N, d), of variance 1.
+        identities: (N,).
+        beta: β.
+        sigma: σ, the variance of the kernels.
+        temperature: of the sigmoid, in nats.
+    """
+    columns, codes = identities.unique(return_inverse=True)
+    squares = (features[:, None] - features[None]).square().sum(2)  # (N, N)
+    itself = torch.eye(len(features), dtype=torch.bool, device=features.device)
+    of = functional.one_hot(codes, len(columns)).bool()[None] & ~itself[..., None]  # (N, N, c)
+    logs = torch.where(of, -squares[..., None] / (2 * sigma), -math.inf).logsumexp(1)
+    logs = logs - of.sum(1).clamp(min=1).log()  # (N, c)
+    ranked = of.sum(1).gather(1, codes[:, None])[:, 0] > 0
+    above = (logs[ranked] - logs[ranked].gather(1, codes[ranked, None])) / temperature
+    # One half is the right identity's own, which is not above itself.
+    ranks = 0.5 + above.sigmoid().sum(1)
+    return -beta * ranks.log().sum() / max(1, int(ranked.sum())) / math.log(max(2, len(columns)))
 
 
 def silverman(count: int, dimension: int) -> float:

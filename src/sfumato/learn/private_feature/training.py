@@ -21,6 +21,7 @@ from sfumato.learn.inputs import as_input
 from sfumato.learn.private_feature.config import FeatureConfig
 from sfumato.learn.private_feature.losses import (
     information_bound,
+    log_rank_loss,
     privacy_loss,
     reverse_gradient,
     silverman,
@@ -38,6 +39,7 @@ from sfumato.networks.weights import initial_weights
 _CHECKPOINT = "private feature checkpoint"
 _PCA_IMAGES = 2048  # the most images for the principal components
 _ADVERSARY_WIDTH = 128
+_LOSSES = {"dpfe": privacy_loss, "log-rank": log_rank_loss}  # that need no adversary
 
 
 def train(
@@ -190,8 +192,8 @@ class Training:
         return loss + self._privacy(stage, features, identities)
 
     def _privacy(self, stage: str, features: Tensor, identities: Tensor) -> Tensor:
-        if stage == "dpfe":
-            return privacy_loss(features, identities, beta=self._config.beta, sigma=self._sigma)
+        if stage in _LOSSES:
+            return _LOSSES[stage](features, identities, beta=self._config.beta, sigma=self._sigma)
         adversary = self.model.adversary
         assert adversary is not None
         if stage == "adversarial":
