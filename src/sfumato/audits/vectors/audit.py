@@ -1,0 +1,421 @@
+"""The audit of vectors: people and attributes that they give away, storage and remedies, as one report."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.audits.findings import Finding, Report, Table
+from sfumato.audits.risks import Risk
+from sfumato.audits.vectors import forms, measure
+from sfumato.audits.vectors.measure import Halves, Inferred, Named, Twins
+from sfumato.audits.vectors.reading import Vectors
+from sfumato.dp.naming import counting
+from sfumato.study.choose.estimates import Estimate, percent
+
+_SHOWN = 10  # pairs of near copies
+_FEW_TIMES = 2.0  # guessing: a remedy that names no more often hides people
+_KEPT = 0.9  # of the right guesses beyond chance: a remedy that leaves as many is useful
+_WORTHLESS = 0.5  # of the naming by the file: storage that names as often protects nobody
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A form, how often it names people, and how much it keeps: right guesses, or neighbours."""
+
+    form: forms.Form
+    named: Mapping[int, Named]
+    kept: float
+
+    def once(self) -> float:
+        """The share named from the fewest vectors."""
+        return next(iter(self.named.values())).named.value
+
+    def most(self) -> float:
+        """The share named from the most vectors."""
+        return list(self.named.values())[-1].named.value
+
+    def bound(self, panel: int, releases: int = 1) -> float:
+        """The most that anybody can name from as many vectors; 1 if nothing is proved."""
+        if self.form.outputs is None:
+            return 1.0
+        return counting(
+            1 / panel, outputs=self.form.outputs, releases=releases, assuming="exchangeable"
+        ).chance
+
+
+def audit_vectors(
+    vectors: Vectors,
+    *,
+    subject: str,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Name, link and verify the people of vectors, infer attributes, and try storage and remedies.
+
+    Args:
+        vectors: see `reading.read`. Without people, links without names alone are measured.
+        subject: the file in words.
+        seed: of halves, panels, samples and the projection.
+        progress: called with the numbers of forms done and planned.
+
+    Raises:
+        DataError: fewer than eight people have two vectors, or an attribute with one class in a half.
+    """
+    values, people = vectors.values, vectors.people
+    twins = measure.find_twins(values, people, seed)
+    if people is None:
+        owners = np.arange(len(values))
+        order = np.random.default_rng(seed).permutation(owners)
+        halves = Halves(order[: len(order) // 2], order[len(order) // 2 :])
+    else:
+        owners, halves = people, measure.split(people, seed)
+    inferred = measure.attributes(values, vectors.labels, owners, halves)
+    target = next(iter(vectors.labels), None)
+    tried = [] if people is None else _try_forms(vectors, people, halves, target, seed, progress)
+    findings = [
+        *([_find_named(tried[0].named)] if tried else []),
+        *([_find_attributes(inferred)] if inferred else []),
+        *([_find_forms(tried, target, inferred)] if tried else []),
+        _find_twins(twins, vectors),
+    ]
+    command = f"sfumato audit vectors, {subject}, seed {seed}"
+    return Report(
+        audit="vectors",
+        subject=subject,
+        sentence=_sentence(tried[0].named if tried else {}, inferred, twins),
+        findings=tuple(findings),
+        changes=tuple(_changes(tried, target, inferred, twins)),
+        limits=tuple(_limits(vectors, seed)),
+        risks=tuple(_risks(tried[0].named if tried else {}, inferred, command, len(halves.asked))),
+    )
+
+
+def _try_forms(
+    vectors: Vectors,
+    people: np.ndarray,
+    halves: Halves,
+    target: str | None,
+    seed: int,
+    progress: Callable[[int, int], None],
+) -> list[_Tried]:
+    values, learned = vectors.values, vectors.values[halves.learned]
+    classes = None if target is None else vectors.labels[target]
+    every = [
+        *forms.as_stored(learned, seed),
+        *forms.remedies(
+            learned, people[halves.learned], None if classes is None else classes[halves.learned]
+        ),
+    ]
+    tried = []
+    for number, form in enumerate(every):
+        progress(number, len(every))
+        changed = form.transform(values)
+        if classes is None:
+            rows = halves.asked
+            kept = measure.neighbours_kept(values[rows], changed[rows], people[rows], seed)
+        else:
+            kept = measure.infer(changed, classes, people, halves).share.value
+        tried.append(_Tried(form, measure.name_people(changed, people, halves, seed), kept))
+    progress(len(every), len(every))
+    return tried
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{percent(estimate.value)} ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+
+
+def _vectors(count: int) -> str:
+    return "one vector" if count == 1 else f"{count} vectors"
+
+
+def _sentence(named: Mapping[int, Named], inferred: Mapping[str, Inferred], twins: Twins) -> str:
+    parts: list[str] = []
+    for size, each in named.items():
+        among = f" of {each.panel} people (chance {percent(1 / each.panel)})" if not parts else ""
+        verb = "a stranger names " if not parts else ""
+        parts.append(f"from {_vectors(size)} {verb}{percent(each.named.value)}{among}")
+    sentences = [", ".join(parts)] if parts else []
+    sentences += [
+        f"{name} is read from {percent(each.share.value)} of vectors (guessing: {percent(each.base)})"
+        for name, each in inferred.items()
+    ]
+    if not named:
+        sentences.append(
+            f"without names, {percent(twins.linked)} of vectors have a twin nearer than chance makes one. "
+            "Nobody was named: the file does not say whose they are"
+        )
+    return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
+
+
+def _find_named(named: Mapping[int, Named]) -> Finding:
+    leaks = [each.named.low > 1 / each.panel for each in named.values()]
+    first = next(iter(named.values()))
+    rows = [
+        (
+            str(size),
+            str(len(each.point.people)),
+            _interval(each.named),
+            percent(1 / each.panel),
+            percent(float(each.point.named.max())),
+            percent(float((each.point.named > 0.5).mean())),
+            _interval(each.linked),
+            percent(each.point.accepted),
+            percent(each.point.equal_error),
+        )
+        for size, each in named.items()
+    ]
+    often = float((first.point.named > 0.5).mean())
+    return Finding(
+        name="named",
+        title="Named, linked and verified",
+        verdict="leaks" if any(leaks) else "not shown",
+        sentence=f"From one vector {percent(often)} of people are named in over half of the tries. The best "
+        f"adversary is {first.point.chosen[0]}.",
+        table=Table(
+            (
+                "vectors",
+                "people",
+                "named",
+                "chance",
+                "worst person",
+                "named in over half",
+                "linked",
+                "verified at 1% false alarms",
+                "equal error",
+            ),
+            tuple(rows),
+            "Some vectors of each person are known. Named: right at the first guess. Linked: two sets of as "
+            "many vectors. In brackets the 95% interval over people.",
+        ),
+        figures={
+            str(size): {
+                "named": each.named.value,
+                "low": each.named.low,
+                "high": each.named.high,
+                "chance": 1 / each.panel,
+                "worst": float(each.point.named.max()),
+                "over_half": float((each.point.named > 0.5).mean()),
+                "linked": each.linked.value,
+                "accepted": each.point.accepted,
+                "equal_error": each.point.equal_error,
+                "people": len(each.point.people),
+                "adversaries": each.point.by_adversary,
+            }
+            for size, each in named.items()
+        },
+    )
+
+
+def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
+    read = [name for name, each in inferred.items() if each.share.low > each.base]
+    return Finding(
+        name="attributes",
+        title="Attributes",
+        verdict="leaks" if read else "not shown",
+        sentence=f"A logistic regression on other people reads {', '.join(read)} better than a guess."
+        if read
+        else "A logistic regression on other people reads none of them better than a guess.",
+        table=Table(
+            ("attribute", "right", "by the commonest class", "people", "vectors"),
+            tuple(
+                (name, _interval(each.share), percent(each.base), str(each.people), str(each.vectors))
+                for name, each in inferred.items()
+            ),
+        ),
+        figures={name: {"right": each.share.value, "base": each.base} for name, each in inferred.items()},
+    )
+
+
+def _find_forms(tried: list[_Tried], target: str | None, inferred: Mapping[str, Inferred]) -> Finding:
+    sizes = list(tried[0].named)
+    panel = tried[0].named[sizes[0]].panel
+    kept = "neighbours kept" if target is None else f"{target} right"
+    hidden = [each for each in tried if each.once() <= _FEW_TIMES / panel]
+    if tried[0] in hidden:
+        sentence = "The vectors as they are name at most twice as many people as chance does."
+    elif hidden:
+        names = "; ".join(each.form.name for each in hidden)
+        sentence = f"From one vector, these name at most twice as many people as chance does: {names}."
+    else:
+        sentence = (
+            "None of these hides people: from one vector, each names over twice as many as chance does."
+        )
+    rows = tuple(
+        (
+            each.form.name,
+            f"{each.form.bytes:,}",
+            *(percent(each.named[size].named.value) for size in sizes),
+            percent(each.named[sizes[0]].point.accepted),
+            percent(each.kept),
+            percent(each.bound(panel)) if each.bound(panel) < 1 else "-",
+        )
+        for each in tried
+    )
+    said = "" if target is None else f" A guess of {target} is right for {percent(inferred[target].base)}."
+    return Finding(
+        name="forms",
+        title="Other ways to store them, and remedies",
+        verdict="not shown" if hidden else "leaks",
+        sentence=sentence,
+        table=Table(
+            (
+                "form",
+                "bytes",
+                *(f"named from {size}" for size in sizes),
+                "verified from 1",
+                kept,
+                "proved at most, from 1",
+            ),
+            rows,
+            "Each is learned from one half of the people and tried on the other, by adversaries who know it."
+            + said,
+        ),
+        figures={
+            each.form.name: {
+                "bytes": each.form.bytes,
+                "kept": each.kept,
+                "proved": each.bound(panel),
+                "named": {str(size): each.named[size].named.value for size in sizes},
+            }
+            for each in tried
+        },
+    )
+
+
+def _find_twins(twins: Twins, vectors: Vectors) -> Finding:
+    sentence = (
+        f"{percent(twins.linked)} of vectors have a twin that is nearer than chance makes one, in "
+        f"{len(twins.groups):,} groups of up to {max(twins.groups, default=0):,}."
+    )
+    if twins.same is not None and twins.by_chance is not None:
+        sentence += (
+            f" The nearest other is of the same person for {percent(twins.same)}, by chance for "
+            f"{percent(twins.by_chance)}."
+        )
+    pairs = vectors.rows[twins.copies]
+    if len(pairs):
+        sentence += f" {len(pairs):,} pairs are nearly copies."
+    return Finding(
+        name="twins",
+        title="Without names",
+        verdict="leaks" if twins.linked > 0.05 or len(pairs) else "not shown",
+        sentence=sentence,
+        table=Table(
+            ("row", "nearly a copy of row"),
+            tuple((str(first), str(second)) for first, second in pairs[:_SHOWN]),
+            f"{min(_SHOWN, len(pairs))} of {len(pairs):,} pairs. Their distance is under a tenth of "
+            "that of two random vectors.",
+        )
+        if len(pairs)
+        else None,
+        figures={
+            "linked": twins.linked,
+            "groups": list(twins.groups[:_SHOWN]),
+            "copies": len(pairs),
+            "same": twins.same,
+            "by_chance": twins.by_chance,
+        },
+    )
+
+
+def _changes(
+    tried: list[_Tried], target: str | None, inferred: Mapping[str, Inferred], twins: Twins
+) -> list[str]:
+    changes = []
+    panel = next(iter(tried[0].named.values())).panel if tried else 1
+    if tried and tried[0].once() > _FEW_TIMES / panel:
+        stored = tried[0]
+        base = 0.0 if target is None else inferred[target].base
+        of = "the neighbours" if target is None else target
+        useful = [
+            each for each in tried if each.form.remedy and each.kept - base >= _KEPT * (stored.kept - base)
+        ]
+        best = min(useful or [each for each in tried if each.form.remedy], key=_Tried.most)
+        figures = (
+            f"a stranger names {percent(best.once())} from one vector and {percent(best.most())} from the "
+            f"most, in place of {percent(stored.once())} and {percent(stored.most())}; {of}: "
+            f"{percent(best.kept)}, in place of {percent(stored.kept)}"
+        )
+        if useful and best.most() < stored.most():
+            changes.append(f"Keep this in place of the vectors: {best.form.name}. With it {figures}.")
+        else:
+            changes.append(
+                f"No remedy keeps {of} and hides people. The one that names least is {best.form.name}: "
+                f"{figures}."
+            )
+        if best.form.outputs is not None and best.bound(panel) < 1:
+            changes.append(
+                f"A release with {best.form.outputs} possible values names at most "
+                f"{percent(best.bound(panel))} of {panel} people to anybody. This is proved, and grows with "
+                "each further release."
+            )
+        weak = [
+            each for each in tried[1:] if not each.form.remedy and each.once() > _WORTHLESS * stored.once()
+        ]
+        if weak:
+            said = ", ".join(f"{each.form.name} {percent(each.once())}" for each in weak)
+            changes.append(f"Smaller storage does not protect: named from one vector by {said}.")
+    if len(twins.copies):
+        changes.append(
+            "Remove near copies before you share or test: one copy names the other, whatever a vector shows."
+        )
+    return changes
+
+
+def _limits(vectors: Vectors, seed: int) -> list[str]:
+    limits = [
+        "A stronger adversary, or one with more vectors of each person, may name more.",
+        "Remedies were tried against adversaries who saw their result; a new model may undo them. Only a "
+        "proof holds against everybody.",
+    ]
+    if len(vectors.rows) < vectors.total:
+        limits.insert(
+            0,
+            f"{len(vectors.rows):,} of {vectors.total:,} rows were read, drawn with seed {seed}"
+            + ("." if vectors.people is None else ", person by person, up to 150 each."),
+        )
+    if vectors.people is None:
+        limits.append("Without --people nobody is named: links are counted, whether right or wrong.")
+    return limits
+
+
+def _risks(
+    named: Mapping[int, Named], inferred: Mapping[str, Inferred], source: str, images: int
+) -> list[Risk]:
+    risks = []
+    for size, each in named.items():
+        for kind, rate, rates in (
+            ("singling out", each.named, each.point.named),
+            ("linkability", each.linked, each.point.linked),
+        ):
+            risks.append(
+                Risk(
+                    kind="singling out" if kind == "singling out" else "linkability",
+                    secret="identity",
+                    releases=size,
+                    adversary=each.point.chosen[0],
+                    rate=rate,
+                    control=1 / each.panel,
+                    worst=float(rates.max()),
+                    named_often=float((rates > 0.5).mean()),
+                    people=len(rates),
+                    images=images,
+                    source=source,
+                )
+            )
+    for name, attribute in inferred.items():
+        risks.append(
+            Risk(
+                kind="inference",
+                secret=name,
+                releases=1,
+                adversary="logistic regression",
+                rate=attribute.share,
+                control=attribute.base,
+                people=attribute.people,
+                images=attribute.vectors,
+                source=source,
+            )
+        )
+    return risks

@@ -1,0 +1,136 @@
+"""Ways to store vectors, and remedies that are tried on them; each is learned from one half of the people."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.attack import plda, sets
+
+Transform = Callable[[np.ndarray], np.ndarray]  # (N, D) float32 -> (N, d) float32
+
+_CODE = 8  # bits
+_CLUSTERS, _ROUNDS = 16, 10  # of k-means
+_PROJECTED = 64  # numbers at most
+_SMALL = 1e-6  # of the largest variance; smaller ones count as 0
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to keep vectors.
+
+    Attributes:
+        name: for JSON and words, such as "sign bits".
+        bytes: of a vector.
+        transform: from the vectors as they are.
+        outputs: the number of different releases, if it is small.
+        remedy: whether it is meant to protect.
+    """
+
+    name: str
+    bytes: int
+    transform: Transform
+    outputs: int | None = None
+    remedy: bool = True
+
+
+def as_stored(learned: np.ndarray, seed: int) -> Iterator[Form]:
+    """Yield the forms in which databases keep vectors.
+
+    Args:
+        learned: (M, D) vectors that set scales and thresholds.
+        seed: of the random projection.
+    """
+    mean, width = learned.mean(0), learned.shape[1]
+    step = np.abs(learned).max() / 127
+    fewer = max(2, min(_PROJECTED, width // 4))
+    turn = np.random.default_rng(seed).standard_normal((width, fewer)).astype(np.float32) / math.sqrt(fewer)
+    yield Form("float32", 4 * width, lambda x: x, remedy=False)
+    yield Form("int8", width, lambda x: np.clip((x / step).round(), -127, 127) * step, remedy=False)
+    yield Form("sign bits", -(-width // 8), lambda x: _signs(x - mean), remedy=False)
+    yield Form(f"random projection to {fewer}", 4 * fewer, lambda x: x @ turn, remedy=False)
+
+
+def remedies(learned: np.ndarray, people: np.ndarray, target: np.ndarray | None) -> Iterator[Form]:
+    """Yield remedies.
+
+    Args:
+        learned: (M, D) vectors of people who are not looked for afterwards.
+        people: (M,) int64.
+        target: (M,) int64 classes of the attribute that is to be kept, -1 if unknown; None without one.
+    """
+    mean, width = learned.mean(0), learned.shape[1]
+    most = min(len(np.unique(people)) - 1, width - max(1, width // 8))
+    for count in sorted({max(1, most // 2), most}):
+        removal = remove_identity(learned, people, count)
+        yield Form(f"identity removed, {count} of {width} directions", 4 * width, removal)
+    components = plda.principal_components(learned, _CODE)
+    yield Form(
+        f"code of {components.shape[1]} bits",
+        1,
+        lambda x: _signs((x - mean) @ components),
+        2 ** components.shape[1],
+    )
+    if target is None:
+        centres = cluster(learned, _CLUSTERS)
+        yield Form(f"answer: one of {len(centres)} clusters", 1, lambda x: _nearest(x, centres), len(centres))
+    else:
+        known = target >= 0
+        answer, classes = classify(learned[known], target[known]), int(target.max()) + 1
+        yield Form(
+            f"answer: one of {classes} classes",
+            1,
+            lambda x: np.eye(classes, dtype=np.float32)[answer(x).argmax(1)],
+            classes,
+        )
+
+
+def remove_identity(values: np.ndarray, people: np.ndarray, count: int) -> Transform:
+    """Remove the directions that tell people apart best, by the closed form of LEACE.
+
+    Source: Belrose et al. 2023, Theorem 4.3: x - W⁺·P·W·(x - μ), with W the whitening by the covariance of
+    the vectors and P the projection on the whitened means of classes. There P removes all of their span, and
+    no linear model of these classes does better than guessing. Here it removes the `count` directions in
+    which they vary most: with more people than numbers, the whole span would be everything.
+    """
+    mean = values.mean(0)
+    variances, axes = np.linalg.eigh(np.cov((values - mean).T.astype(np.float64)))
+    kept = variances > _SMALL * variances[-1]
+    variances, axes = variances[kept], axes[:, kept]
+    whiten, back = axes / np.sqrt(variances), (axes * np.sqrt(variances)).T
+    _, counts, means, _ = plda.group((values - mean).astype(np.float64) @ whiten, people)
+    directions = np.linalg.svd(np.sqrt(counts)[:, None] * means, full_matrices=False)[2][:count]
+    removed = (whiten @ directions.T @ directions @ back).astype(np.float32)
+    return lambda x: x - (x - mean) @ removed
+
+
+def classify(values: np.ndarray, classes: np.ndarray) -> Transform:
+    """Fit a logistic regression; the result maps vectors to log-probabilities of classes."""
+    mean, spread = values.mean(0), values.std(0).clip(min=1e-3)
+
+    def scale(x: np.ndarray) -> np.ndarray:
+        return np.column_stack([(x - mean) / spread, np.ones(len(x), np.float32)])
+
+    weights = sets.regress(scale(values)[None], classes, int(classes.max()) + 1)[0]
+    return lambda x: sets.log_softmax(scale(x) @ weights)
+
+
+def cluster(values: np.ndarray, count: int) -> np.ndarray:
+    """Find centres by k-means (Lloyd 1982), from rows spread evenly. (N, D) -> (k, D)."""
+    centres = values[:: max(1, len(values) // count)][:count]
+    for _ in range(_ROUNDS):
+        codes = sets.by_distance(values[None, None], centres[None])[0, 0].argmax(1)
+        _, _, centres, _ = plda.group(values, codes)
+    return centres.astype(np.float32)
+
+
+def _nearest(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    codes = sets.by_distance(x[None, None], centres[None])[0, 0].argmax(1)
+    nearest: np.ndarray = np.eye(len(centres), dtype=np.float32)[codes]
+    return nearest
+
+
+def _signs(x: np.ndarray) -> np.ndarray:
+    signs: np.ndarray = np.where(x > 0, np.float32(1), np.float32(-1))
+    return signs

@@ -1,0 +1,328 @@
+"""Read vectors of any model, the people behind them and their attributes; nothing is unpickled.
+
+A file has rows of equal length: an array of .npy, or of .npz with others that have an entry for each row,
+a list column or columns of numbers of .parquet or .csv.
+"""
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.base.files import open_regular, parse_json, read_table
+from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra, shorten
+
+SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
+EACH_ARRAY = "*"  # as people: each array of an .npz is of one person
+_FEWEST, _MOST_CLASSES = 20, 20
+_MOST_OF_ONE = 150  # vectors of a person in a sample: as many as name them from 100
+_DAMAGES = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors, or a sample of them.
+
+    Attributes:
+        values: (N, D) finite float32.
+        people: (N,) int64 codes of the people they belong to; None if unknown.
+        labels: attribute -> (N,) int64 codes of its classes; -1 if unknown.
+        rows: (N,) their positions in the file, from 0.
+        total: the number of rows in the file.
+        words: the array or columns that they come from.
+    """
+
+    values: np.ndarray
+    people: np.ndarray | None
+    labels: Mapping[str, np.ndarray]
+    rows: np.ndarray
+    total: int
+    words: str = "an array"
+
+
+@dataclass
+class _Read:
+    """The content of a file: arrays of vectors, and columns with an entry for each row."""
+
+    matrices: dict[str, np.ndarray] = field(default_factory=dict)
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def read(
+    path: Path,
+    *,
+    vectors: str | None = None,
+    people: str | None = None,
+    labels: Sequence[str] = (),
+    rows: int = 10_000,
+    seed: int = 0,
+) -> Vectors:
+    """Read a file; of a larger one, a random sample of whole people.
+
+    Args:
+        path: .npy, .npz, .parquet or .csv.
+        vectors: the array or column of the vectors, or the common beginning of their columns.
+        people: the array or column that says whose they are; EACH_ARRAY if each array is one person's.
+        labels: those of attributes.
+        rows: the most to read.
+        seed: of the sample.
+
+    Raises:
+        ConfigError: no such array or column.
+        DataError: a file that cannot be read, or holds no such vectors.
+        MissingExtraError: pyarrow is not installed.
+    """
+    path = Path(path)
+    if rows < _FEWEST:
+        raise ConfigError(f"--rows {rows}: at least {_FEWEST}")
+    content = _open(path)
+    if people == EACH_ARRAY:
+        content = _stack(path, content)
+        vectors = None
+    chosen = {name for name in (people, *labels) if name is not None}
+    for name in chosen - set(content.columns):
+        known = did_you_mean(name, content.columns) if content.columns else "It has no other: write an .npz"
+        raise ConfigError(f"{path}: has no column {name!r} with an entry for each vector. {known}")
+    matrix, words = _matrix(path, content, vectors, chosen)
+    total = len(matrix)
+    for name in chosen:
+        if len(content.columns[name]) != total:
+            raise DataError(
+                f"{path}: {name} has {len(content.columns[name]):,} entries for {total:,} vectors: give each "
+                "vector one"
+            )
+    owners = None if people is None else _codes_of_people(path, people, content.columns[people])
+    kept = _sample(owners, total, rows, np.random.default_rng(seed))
+    values = _check(path, np.asarray(matrix[kept]), kept)
+    classes = {name: _classes(path, name, content.columns[name][kept]) for name in labels}
+    return Vectors(values, None if owners is None else owners[kept], classes, kept, total, words)
+
+
+def _open(path: Path) -> _Read:
+    if path.suffix not in SUFFIXES:
+        raise DataError(
+            f"{path}: vectors are read from {', '.join(SUFFIXES)}; a pickle is not, since it could run code: "
+            "write them with np.savez(FILE, vectors=..., people=...)"
+        )
+    try:
+        with open_regular(path) as file:
+            if path.suffix == ".npy":
+                return _Read({"": np.load(path, mmap_mode="r", allow_pickle=False)})
+            if path.suffix == ".npz":
+                with np.load(file, allow_pickle=False) as arrays:
+                    read = {name: arrays[name] for name in arrays}
+                wide = {name: array for name, array in read.items() if array.ndim > 1}
+                return _Read(wide, {name: array for name, array in read.items() if array.ndim == 1})
+            return _parquet(path, file) if path.suffix == ".parquet" else _csv(path)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except DataError:
+        raise
+    except _DAMAGES as error:
+        if "Object arrays" in str(error):
+            raise DataError(
+                f"{path}: holds Python objects, and reading them could run code: write plain numbers of one "
+                "length a row, such as np.stack(vectors)"
+            ) from error
+        raise DataError(f"{path}: damaged, or not a {path.suffix} file ({shorten(str(error))})") from error
+
+
+def _parquet(path: Path, file: Any) -> _Read:
+    with needs_extra("a Parquet file", "parquet"):
+        from pyarrow import compute, parquet, types
+
+    table, read = parquet.read_table(file), _Read()
+    for name in table.column_names:
+        column = table.column(name)
+        kind = column.type
+        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+            read.columns[name] = column.to_numpy()
+            continue
+        lengths = compute.fill_null(compute.list_value_length(column), -1).to_numpy()
+        _check_lengths(path, name, lengths)
+        flat = compute.list_flatten(column).to_numpy()
+        read.matrices[name] = flat.reshape(len(lengths), -1)
+    return read
+
+
+def _csv(path: Path) -> _Read:
+    header, lines = read_table(path)
+    read = _Read()
+    for name in header:
+        texts = [row[name] for _, row in lines]
+        if not texts or not texts[0].lstrip().startswith("["):
+            read.columns[name] = np.array(texts)
+            continue
+        lists = [parse_json(text) if text else [] for text in texts]
+        _check_lengths(path, name, np.array(list(map(len, lists))))
+        read.matrices[name] = np.array(lists)
+    return read
+
+
+def _check_lengths(path: Path, name: str, lengths: np.ndarray) -> None:
+    odd = np.flatnonzero(lengths != lengths[0])
+    if len(odd):
+        raise DataError(
+            f"{path}: {name} has {lengths[0]} numbers in row 0, {max(0, lengths[odd[0]])} in row {odd[0]}; "
+            f"vectors of one model have one length: leave out the {len(odd):,} others, or audit these alone"
+        )
+
+
+def _stack(path: Path, content: _Read) -> _Read:
+    """Joins arrays of one person each."""
+    arrays = {name: array for name, array in content.matrices.items() if array.ndim == 2}
+    widths = {array.shape[1] for array in arrays.values()}
+    if len(arrays) < 2 or len(widths) > 1:
+        raise DataError(
+            f"{path}: --people '{EACH_ARRAY}' needs an array for each person, all with rows of one length, "
+            f"and it has {_shapes(content)}"
+        )
+    owners = np.repeat(list(arrays), [len(array) for array in arrays.values()])
+    return _Read({"vectors": np.concatenate(list(arrays.values()))}, {EACH_ARRAY: owners})
+
+
+def _shapes(content: _Read) -> str:
+    arrays = {**content.matrices, **content.columns}
+    shapes = [
+        f"{name or 'an array'} of {' x '.join(map(str, array.shape))}" for name, array in arrays.items()
+    ]
+    return shorten(", ".join(shapes)) or "no array"
+
+
+def _matrix(path: Path, content: _Read, vectors: str | None, chosen: set[str]) -> tuple[np.ndarray, str]:
+    """The vectors, and their origin in words."""
+    matrices = content.matrices
+    if vectors in matrices:
+        matrices = {vectors: matrices[vectors]} if vectors is not None else matrices
+    elif vectors is not None:
+        matrices = {}
+    if len(matrices) > 1:
+        raise DataError(
+            f"{path}: has several arrays of vectors ({_shapes(content)}): name one with --vectors; if each "
+            f"is of one person, write --people '{EACH_ARRAY}'"
+        )
+    for name, matrix in matrices.items():
+        if matrix.ndim != 2:
+            raise DataError(
+                f"{path}: {name or 'the array'} has the shape {matrix.shape}: vectors are rows of numbers, "
+                "(N, D): reshape it with array.reshape(len(array), -1)"
+            )
+        return matrix, f"{name or 'the array'}, {len(matrix):,} x {matrix.shape[1]:,} {matrix.dtype}"
+    names = [
+        name
+        for name in content.columns
+        if name not in chosen and name.startswith("" if vectors is None else vectors)
+    ]
+    if path.suffix in (".npy", ".npz") or not names:
+        wanted = "" if vectors is None else f" called {vectors}"
+        raise DataError(f"{path}: has no array of vectors{wanted}, (N, D); it has {_shapes(content)}")
+    matrix = np.stack([_numbers(path, name, content.columns[name]) for name in names], 1)
+    for name, column in zip(names, matrix.T, strict=True):
+        if len(column) > 2 and (np.diff(column) == 1).all():
+            raise DataError(
+                f"{path}: {name} counts the rows and does not belong to a vector: remove it, or name the "
+                "beginning of the vectors' columns with --vectors"
+            )
+    return matrix, f"{len(names):,} columns, {names[0]} to {names[-1]}"
+
+
+def _numbers(path: Path, name: str, column: np.ndarray) -> np.ndarray:
+    try:
+        return column.astype(np.float32)
+    except (ValueError, TypeError):
+        pass
+    for row, text in enumerate(column):
+        try:
+            float(text)
+        except (ValueError, TypeError):
+            raise DataError(
+                f"{path}: {name} has {shorten(repr(str(text)), 40)} in row {row} and not a number: name "
+                "this column with --people or --labels, remove it, or name the beginning of the vectors' "
+                "columns with --vectors"
+            ) from None
+    raise DataError(f"{path}: {name} does not hold numbers ({column.dtype})")
+
+
+def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """(N, D) finite float32."""
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"{path}: vectors of {values.dtype}: real numbers are expected, such as float32")
+    if len(values) < _FEWEST or values.shape[1] < 2:
+        raise DataError(
+            f"{path}: {len(values)} vectors of {values.shape[1]} numbers: at least {_FEWEST} vectors of 2 "
+            "numbers are needed"
+        )
+    with np.errstate(over="ignore"):
+        numbers = values.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(numbers).all(1))
+    if len(bad):
+        row = numbers[bad[0]]
+        raise DataError(
+            f"{path}: row {kept[bad[0]]} holds {row[~np.isfinite(row)][0]}, and {len(bad):,} of "
+            f"{len(values):,} rows hold NaN or infinity: leave them out"
+        )
+    empty = np.flatnonzero(~numbers.any(1))
+    if len(empty) and values.dtype.kind == "f":
+        raise DataError(
+            f"{path}: row {kept[empty[0]]} is all zeros, as {len(empty):,} of {len(values):,} rows are: the "
+            "model embedded nothing there: leave them out"
+        )
+    if (numbers == numbers[0]).all():
+        raise DataError(
+            f"{path}: all {len(values):,} vectors are equal: nothing can leak, and nothing can be used"
+        )
+    return numbers
+
+
+def _is_unknown(values: np.ndarray) -> np.ndarray:
+    """(N,) bool, whether an entry is empty."""
+    if values.dtype.kind == "f":
+        return np.asarray(np.isnan(values))
+    if values.dtype.kind in "OUS":
+        return np.array([value is None or value != value or not str(value).strip() for value in values])
+    return np.zeros(len(values), bool)
+
+
+def _codes_of_people(path: Path, name: str, values: np.ndarray) -> np.ndarray:
+    unknown = np.flatnonzero(_is_unknown(values))
+    if len(unknown):
+        raise DataError(
+            f"{path}: {name} is empty in row {unknown[0]}, as in {len(unknown):,} rows: leave out vectors of "
+            "nobody, or give each its own name"
+        )
+    texts = values.astype(str) if values.dtype.kind == "O" else values
+    codes: np.ndarray = np.unique(texts, return_inverse=True)[1]
+    return codes
+
+
+def _classes(path: Path, name: str, values: np.ndarray) -> np.ndarray:
+    unknown = _is_unknown(values)
+    if values.dtype.kind in "if":
+        unknown |= np.nan_to_num(values) < 0
+    texts = values.astype(str) if values.dtype.kind == "O" else values
+    classes, codes = np.unique(texts[~unknown], return_inverse=True)
+    if not 2 <= len(classes) <= _MOST_CLASSES:
+        raise DataError(
+            f"{path}: {name} has {len(classes)} different values: an attribute has 2 to {_MOST_CLASSES} "
+            "classes: group its values; negative and empty ones are unknown"
+        )
+    result = np.full(len(values), -1)
+    result[~unknown] = codes
+    return result
+
+
+def _sample(people: np.ndarray | None, total: int, most: int, draw: np.random.Generator) -> np.ndarray:
+    """Rows of whole people, at random, up to a number; all if there are no more."""
+    if total <= most:
+        return np.arange(total)
+    if people is None:
+        return np.sort(draw.choice(total, most, replace=False))
+    order = draw.permutation(total)
+    place = draw.permutation(people.max() + 1)[people[order]]
+    order = order[place.argsort(kind="stable")]  # person after person, each in random order
+    starts = np.flatnonzero(np.diff(people[order], prepend=-1))
+    nth = np.arange(total) - np.repeat(starts, np.diff(starts, append=total))
+    return np.sort(order[nth < _MOST_OF_ONE][:most])

@@ -1,0 +1,223 @@
+"""Vectors of any model: planted people are named and linked, noise is not, and no file runs code."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from sfumato.audits.findings import Report
+from sfumato.audits.vectors import Vectors, audit_vectors, forms, measure, read
+from sfumato.errors import ConfigError, DataError
+
+
+def planted(people: int = 32, each: int = 16, *, apart: float = 3.0, seed: int = 0) -> Vectors:
+    """Vectors around a point of each person, and an attribute of each vector in a direction of its own."""
+    draw = np.random.default_rng(seed)
+    owners = np.arange(people).repeat(each)
+    values = apart * draw.standard_normal((people, 16))[owners] + draw.standard_normal((len(owners), 16))
+    smiles = draw.integers(0, 2, len(owners))
+    values[:, 0] = 6 * smiles + draw.standard_normal(len(owners))
+    rows = np.arange(len(owners))
+    return Vectors(values.astype(np.float32), owners, {"smile": smiles}, rows, len(rows))
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return audit_vectors(planted(), subject="planted")
+
+
+def figures(report: Report, name: str) -> dict:
+    return dict(next(finding for finding in report.findings if finding.name == name).figures)
+
+
+def test_planted_people_are_named_and_an_attribute_is_read(report: Report):
+    named = figures(report, "named")
+    assert list(named) == ["1", "10"]
+    assert named["1"]["named"] > 0.9
+    assert named["1"]["low"] <= named["1"]["named"] <= named["1"]["high"]
+    assert named["1"]["chance"] == 1 / 8  # a panel is of one half of the people who are looked for
+    assert figures(report, "attributes")["smile"]["right"] > 0.95
+    assert report.sentence.startswith("From one vector a stranger names")
+    assert [finding.verdict for finding in report.findings[:2]] == ["leaks", "leaks"]
+    kinds = {(risk.kind, risk.releases) for risk in report.risks}
+    assert kinds == {(kind, n) for kind in ("singling out", "linkability") for n in (1, 10)} | {
+        ("inference", 1)
+    }
+
+
+def test_remedies_name_fewer_and_the_answer_keeps_the_attribute_within_its_proof(report: Report):
+    tried = figures(report, "forms")
+    assert tried["sign bits"]["named"]["1"] > 0.5
+    removed = next(each for name, each in tried.items() if name.startswith("identity removed, 14"))
+    assert removed["named"]["1"] < 0.6
+    answer = tried["answer: one of 2 classes"]
+    assert answer["kept"] > 0.95
+    assert answer["named"]["1"] <= answer["proved"] + 0.05
+    assert answer["proved"] == pytest.approx(2 / 8)
+    assert "answer: one of 2 classes" in report.changes[0]
+
+
+def test_vectors_that_show_nobody_name_nobody():
+    noise = planted(people=64, each=4, apart=0.0)
+    blank = Vectors(noise.values[:, 1:], noise.people, {}, noise.rows, noise.total)
+    made = audit_vectors(blank, subject="noise")
+    named = figures(made, "named")["1"]
+    assert named["low"] < 1 / 16 < named["high"]
+    assert figures(made, "twins")["linked"] < 0.03
+    assert {finding.verdict for finding in made.findings} == {"not shown"}
+    assert made.changes == ()
+
+
+def test_without_people_twins_and_copies_are_found_by_their_rows():
+    vectors = planted()
+    copied = vectors.values.copy()
+    copied[7] = copied[300] * 1.001
+    made = audit_vectors(Vectors(copied, None, {}, vectors.rows + 1000, 5000), subject="unknown")
+    assert figures(made, "twins")["linked"] > 0.9
+    assert figures(made, "twins")["copies"] == 1
+    assert made.findings[-1].table is not None
+    assert made.findings[-1].table.rows == (("1007", "1300"),)
+    assert "512 of 5,000 rows were read" in made.limits[0]
+
+
+def test_removing_all_directions_of_identity_leaves_equal_means():
+    """Theorem 4.3: no linear model of the classes does better than guessing, as their means are equal."""
+    vectors = planted(people=8)
+    assert vectors.people is not None
+    cleaned = forms.remove_identity(vectors.values, vectors.people, 7)(vectors.values)
+    means = cleaned.reshape(8, 16, 16).mean(1)
+    np.testing.assert_allclose(means, np.broadcast_to(vectors.values.mean(0), means.shape), atol=1e-4)
+    # It moves a vector along the removed directions only: 16 - 7 are left as they were.
+    assert np.linalg.matrix_rank(cleaned - vectors.values, tol=1e-3) == 7
+
+
+def test_those_who_teach_are_not_those_who_are_named():
+    people = np.array([*np.arange(20).repeat(3), 20, 21])
+    halves = measure.split(people, seed=0)
+    assert not set(people[halves.learned]) & set(people[halves.asked])
+    assert {20, 21} <= set(people[halves.learned])  # with one vector each
+    assert len(set(people[halves.asked])) == 10
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same vectors in each kind of file."""
+    folder, vectors = tmp_path_factory.mktemp("vectors"), planted(people=10)
+    values, names = vectors.values, [f"person {code}" for code in np.arange(10).repeat(16)]
+    columns = {f"e{number}": column for number, column in enumerate(values.T)}
+    np.save(folder / "a.npy", values)
+    np.savez(folder / "a.npz", vectors=values, who=names)
+    np.savez(folder / "each.npz", **{name: values[np.array(names) == name] for name in dict.fromkeys(names)})
+    parquet.write_table(pyarrow.table({"who": names, "e": values.tolist()}), folder / "list.parquet")
+    parquet.write_table(pyarrow.table({"who": names, **columns}), folder / "columns.parquet")
+    for file, fields in (
+        ("columns.csv", columns),
+        ("list.csv", {"e": [json.dumps(row) for row in values.tolist()]}),
+    ):
+        with (folder / file).open("w", newline="") as out:
+            csv.writer(out).writerows([["who", *fields], *zip(names, *fields.values(), strict=True)])
+    return folder
+
+
+@pytest.mark.parametrize(
+    "file", ["a.npy", "a.npz", "each.npz", "list.parquet", "columns.parquet", "columns.csv", "list.csv"]
+)
+def test_all_kinds_of_files_hold_the_same(folder: Path, file: str):
+    people = {"a.npy": None, "each.npz": "*"}.get(file, "who")
+    made = read(folder / file, people=people)
+    np.testing.assert_allclose(made.values, planted(people=10).values, rtol=1e-5)
+    if people is not None:
+        assert made.people is not None
+        assert made.people.tolist() == np.arange(10).repeat(16).tolist()
+
+
+def test_of_a_large_file_whole_people_are_sampled(tmp_path: Path):
+    owners = np.concatenate([np.zeros(400), np.arange(1, 40).repeat(30)])
+    np.savez(tmp_path / "a.npz", v=np.random.default_rng(0).random((len(owners), 4)), who=owners)
+    made, again = (read(tmp_path / "a.npz", people="who", rows=500, seed=seed) for seed in (0, 0))
+    assert made.people is not None
+    counts = np.bincount(made.people)
+    assert np.array_equal(made.rows, again.rows)
+    assert (len(made.rows), made.total) == (500, len(owners))
+    assert counts.max() <= 150
+    assert sum(0 < count < 30 for count in counts) <= 1  # the last one drawn
+
+
+FLAT = np.random.default_rng(0).random((40, 4))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "message"),
+    [
+        (
+            {"v": np.array([[1, "a"], [2, "b"]] * 20, object)},
+            {},
+            "Python objects, and reading them could run code",
+        ),
+        ({"v": np.where(np.arange(4) == 2, np.nan, FLAT)}, {}, "row 0 holds nan, and 40 of 40 rows"),
+        ({"v": FLAT * (np.arange(40) != 3)[:, None]}, {}, "row 3 is all zeros, as 1 of 40"),
+        ({"v": FLAT[:, 0]}, {}, "has no array of vectors, \\(N, D\\); it has v of 40"),
+        ({"v": FLAT.reshape(10, 4, 4)}, {}, "shape \\(10, 4, 4\\): vectors are rows .* reshape"),
+        ({"v": FLAT, "w": FLAT}, {}, "several arrays of vectors .* --vectors"),
+        ({"v": FLAT[:9]}, {}, "9 vectors of 4 numbers: at least 20"),
+        ({"v": FLAT + 1j}, {}, "vectors of complex128: real numbers"),
+        ({"v": np.ones((40, 4))}, {}, "all 40 vectors are equal"),
+        ({"v": FLAT, "who": np.arange(9)}, {"people": "who"}, "who has 9 entries for 40 vectors"),
+        ({"v": FLAT, "who": [""] * 40}, {"people": "who"}, "who is empty in row 0, as in 40 rows"),
+        ({"v": FLAT, "who": np.arange(40)}, {"people": "wo"}, "no column 'wo' .* did you mean 'who'"),
+        (
+            {"v": FLAT, "age": np.arange(40)},
+            {"labels": ["age"]},
+            "age has 40 different values: .* 2 to 20 classes",
+        ),
+        ({"v": FLAT}, {"people": "*"}, "an array for each person, .* it has v of 40 x 4"),
+    ],
+)
+def test_a_file_without_such_vectors_says_why(tmp_path: Path, arrays: dict, options: dict, message: str):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises((DataError, ConfigError), match=message):
+        read(tmp_path / "a.npz", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.pkl", b"", "a pickle is not, since it could run code"),
+        ("a.npz", b"not a zip", "damaged, or not a .npz file"),
+        ("a.parquet", b"PAR1", "damaged, or not a .parquet file"),
+        ("a.csv", b"e0,name\n1,Anna\n2,Bo\n4,Eva\n", "name has 'Anna' in row 0, .* --people or --labels"),
+        ("a.csv", b"id,e0\n1,1\n2,5\n3,4\n4,4\n", "id counts the rows"),
+        ("a.csv", b'e\n"[1, 2]"\n"[1, 2, 3]"\n', "e has 2 numbers in row 0, 3 in row 1"),
+    ],
+)
+def test_a_file_of_another_kind_says_what_to_write(tmp_path: Path, name: str, content: bytes, message: str):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / name)
+
+
+def test_one_vector_of_each_person_is_nothing_to_compare():
+    with pytest.raises(DataError, match="0 of 40 people have two vectors or more: at least 8"):
+        measure.split(np.arange(40), seed=0)
+
+
+def test_the_command_runs_without_pytorch(folder: Path):
+    code = (
+        "import sys; from sfumato.cli import main\n"
+        f"sys.argv = ['sfumato', 'audit', 'vectors', {str(folder / 'a.npz')!r}, '--people', 'who', '--html', "
+        f"{str(folder / 'a.html')!r}, '--json']\n"
+        "try: main()\n"
+        "except SystemExit as stop: code = stop.code\n"
+        "assert 'torch' not in sys.modules and code == 1, code"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert json.loads(done.stdout)["audit"] == "vectors"
+    assert "From one vector" in (folder / "a.html").read_text()
