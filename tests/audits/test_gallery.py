@@ -1,5 +1,6 @@
 """The audit of a gallery: limits in which everything, or nothing, is identified, and what noise proves."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -38,12 +39,24 @@ def identified(report: Report, question: str, view: str) -> float:
     return finding(report, question).figures[view]["rates"]["0.01"][0]
 
 
+def risks(report: Report, kind: str) -> dict[int, float]:
+    """Among how many people -> the rate."""
+    return {
+        int(re.findall(r"\d+", risk.adversary)[-1]): risk.rate.value
+        for risk in report.risks
+        if risk.kind == kind
+    }
+
+
 def test_a_prototype_of_one_shot_is_its_photograph():
     report = audit_gallery(pixels, *photographs(), config=QUICK)
     assert identified(report, "photograph", "stored") == 1
     assert finding(report, "photograph").verdict == "leaks"
     assert report.sentence.startswith("Guard the answers of this gallery as you guard its photographs")
     assert "Enrol more photographs of each class" in as_text(report)
+    linked, isolated = risks(report, "linkability"), risks(report, "singling out")
+    assert linked[10] >= linked[12] > 0.9
+    assert isolated[12] > 0.7
 
 
 def test_an_embedding_that_says_nothing_identifies_nobody():
@@ -54,6 +67,8 @@ def test_an_embedding_that_says_nothing_identifies_nobody():
             assert finding(report, question).figures[view]["auc"] == pytest.approx(0.5, abs=0.01)
     assert report.sentence.endswith("Nothing is proved.")
     assert not report.changes
+    assert risks(report, "linkability") == pytest.approx({10: 1 / 10, 12: 1 / 12})
+    assert risks(report, "singling out") == {12: 0}
 
 
 def test_releases_with_much_noise_of_their_own_hide_what_was_enrolled():

@@ -9,8 +9,11 @@ from sfumato.audits.risks import Risk
 if TYPE_CHECKING:
     from torch import Tensor
 
-Verdict = Literal["leaks", "bounded", "not shown"]
-"""Something leaks; a proof bounds it; or neither was shown, and it may still leak."""
+Verdict = Literal["leaks", "bounded", "not shown", "above", "below on average", "not measured"]
+"""Something leaks; a proof bounds it; or neither was shown, and it may still leak.
+
+Of a risk with a threshold: an adversary is above it; all are below it, on average over people; nobody tried.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Finding:
     Attributes:
         name: a short name for JSON and links, such as "labels".
         title: the heading.
-        verdict: see Verdict.
+        verdict: see Verdict; None if there is nothing to judge.
         sentence: a sentence that a responsible person can act on.
         table: figures behind the sentence.
         pictures: rows of pictures, such as originals above reconstructions.
@@ -57,7 +60,7 @@ class Finding:
 
     name: str
     title: str
-    verdict: Verdict
+    verdict: Verdict | None = None
     sentence: str
     table: Table | None = None
     pictures: tuple[tuple[Picture, ...], ...] = ()
@@ -91,7 +94,8 @@ def as_text(report: Report) -> str:
     """Format the report for a terminal: its sentence, findings with tables, changes and limits."""
     parts = [f"{report.sentence}\n"]
     for finding in report.findings:
-        parts.append(f"{finding.title} ({finding.verdict}): {finding.sentence}")
+        verdict = f" ({finding.verdict})" if finding.verdict else ""
+        parts.append(f"{finding.title}{verdict}: {finding.sentence}")
         if finding.table is not None:
             parts.append(_align(finding.table))
     for heading, sentences in (("What to change", report.changes), ("What this does not say", report.limits)):

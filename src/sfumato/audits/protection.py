@@ -1,19 +1,27 @@
 """The report of the audit of a protection."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from sfumato.audits.findings import Finding, Report, Table, Verdict
+from sfumato.audits.risks import Risk
 from sfumato.dp.audit import AuditResult, OneRunAudit
 
 
 @dataclass(frozen=True)
 class Audited:
-    """A protection, the result of its audit, and its guarantee against naming people."""
+    """A protection, the result of its audit, and its guarantee against naming people.
+
+    Attributes:
+        spec, result: the protection, and its audit.
+        naming: the guarantee in words.
+        bounds: (releases, people) -> the most that anybody names; 1 for no proof.
+    """
 
     spec: str
     result: AuditResult | OneRunAudit
     naming: str
+    bounds: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
 
 def report(subject: str, audited: Sequence[Audited]) -> Report:
@@ -38,7 +46,25 @@ def report(subject: str, audited: Sequence[Audited]) -> Report:
         sentence=sentence,
         findings=tuple(_finding(number, each) for number, each in enumerate(audited)),
         limits=("An audit can convict a protection; it cannot acquit one.",),
+        risks=tuple(risk for each in audited for risk in _risks(each)),
     )
+
+
+def _risks(audited: Audited) -> list[Risk]:
+    """The proofs against naming: no adversary was tried on people."""
+    return [
+        Risk(
+            kind="singling out",
+            secret="identity",
+            releases=releases,
+            adversary=f"anybody who chooses among {people:,} equally likely people, by {audited.spec}",
+            rate=None,
+            control=1 / people,
+            proved=bound if bound < 1 else None,
+            source="proof",
+        )
+        for (releases, people), bound in audited.bounds.items()
+    ]
 
 
 def _finding(number: int, audited: Audited) -> Finding:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.audit.family import For, Threshold, say
 from sfumato.cli.options import Address, setting
 from sfumato.cli.show import (
     AsJson,
@@ -18,6 +19,7 @@ from sfumato.cli.show import (
     settings_of,
 )
 from sfumato.cli.sources import SplitBy, Strict
+from sfumato.errors import ConfigError
 
 app = typer.Typer(help="Compare protections: run a study file, make its report.", no_args_is_help=True)
 
@@ -103,15 +105,37 @@ def report(
         bool,
         typer.Option("--no-pictures", help="Write the report without images. The records keep them."),
     ] = False,
+    audience: For = None,
+    protection: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="With --for dpo: the setting (default: the recommended one)."),
+    ] = None,
+    threshold: Threshold = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of the report as JSON instead of text.")
     ] = False,
 ) -> None:
-    """Write the report of a run from its records, even if the run is not finished."""
+    """Write the report of a run from its records, even if the run is not finished.
+
+    With --for dpo it is the evidence on one setting, evidence.html in the same folder.
+    """
     import json
 
     from sfumato.study import report as reports
 
+    if audience is not None:
+        from sfumato.audits import evidence, studied
+
+        threshold = evidence.THRESHOLD if threshold is None else threshold
+        case = studied.read_case(
+            *reports.load(directory), directory, protection=protection, threshold=threshold
+        )
+        folder = directory.with_suffix("") if directory.is_file() else directory
+        made = evidence.make_report(case, threshold=threshold)
+        say(made, html=folder / "evidence.html", as_json=as_json, pdf=pdf)
+        return
+    if protection is not None or threshold is not None:
+        raise ConfigError("--protection and --threshold belong to --for dpo: add that, or leave them out")
     path = reports.write(directory, pictures=not no_pictures)
     study, records = reports.load(directory)
     if pdf is not None:

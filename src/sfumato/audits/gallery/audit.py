@@ -3,14 +3,25 @@
 from collections.abc import Callable
 from statistics import NormalDist
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.assess.isolation import BY_LUCK, linkability, singling_out
 from sfumato.attack.membership import TABLE, VIEWS, Membership, by_person, judge
 from sfumato.audits.findings import Finding, Report, Table
-from sfumato.audits.gallery.measure import Embedded, Estimate, GalleryAuditConfig, Measured, measure
+from sfumato.audits.gallery.measure import (
+    Embedded,
+    GalleryAuditConfig,
+    Measured,
+    ToPrototypes,
+    measure,
+)
+from sfumato.audits.risks import Risk
+from sfumato.base.proportions import wilson
 from sfumato.dp.private_mean import mean_guarantee, sigma_for
 from sfumato.errors import DataError
+from sfumato.study.choose.estimates import Estimate
 
 Embed = Callable[[Tensor], Tensor]
 """Maps (N, C, H, W) uint8 originals to (N, D) embeddings of releases, with fresh noise at each call."""
@@ -21,6 +32,7 @@ _RATES = (0.001, 0.01)
 _FEW = 0.01  # the share of false alarms in sentences
 _CLEARLY = 2  # times the share of false alarms: less may be luck, since photographs of a person are alike
 _RELEASES = 8  # of each photograph, if releases differ
+_SOURCE = "this audit"
 _QUESTIONS = {"photograph": "Which photographs were enrolled", "person": "Who is enrolled at all"}
 
 
@@ -30,7 +42,7 @@ def audit_gallery(
     codes: Tensor,
     *,
     public: Tensor | None = None,
-    estimate: Estimate | None = None,
+    estimate: ToPrototypes | None = None,
     table: bool = False,
     subject: str = "A gallery",
     config: GalleryAuditConfig = _USUAL,
@@ -74,6 +86,7 @@ def audit_gallery(
         findings=tuple(findings),
         changes=tuple(_changes(judgements, config)),
         limits=_LIMITS,
+        risks=(*_link(embedded, config), *_enrolments(judgements, len(embedded.asked), config)),
     )
 
 
@@ -83,6 +96,67 @@ _LIMITS = (
     "Photographs of one person are alike. The intervals treat them as independent, and are too narrow.",
     "Other photographs give other figures: use photographs like those of your service.",
 )
+
+
+def _link(embedded: Embedded, config: GalleryAuditConfig) -> list[Risk]:
+    """How a stored prototype and one later release of the same person find each other.
+
+    The prototype is a predicate that is true of few releases, or a release chooses among prototypes.
+    """
+    enrollable, people = embedded.asked.shape[1] - config.known, len(embedded.asked)
+    prototypes = embedded.enrolled[0, :, : config.shot].mean(1)  # (P, D)
+    known = embedded.asked[:, enrollable:]  # (P, q, D)
+    scores = -torch.cdist(prototypes, known.flatten(0, 1)).unflatten(1, known.shape[:2]).numpy()
+    risks = [
+        Risk(
+            kind="linkability",
+            secret="identity",
+            releases=1,
+            adversary=f"adversary who compares a release with the stored prototypes of {count} people",
+            rate=Estimate(share, *wilson(share * people, people), seeds=1),
+            control=1 / count,
+            people=people,
+            source=_SOURCE,
+        )
+        for count in sorted({min(10, people), people})
+        for share in [float(linkability(scores[..., 0].T, np.arange(people), candidates=count).mean())]
+    ]
+    if config.known > 1:
+        share = float(singling_out(scores[..., 0], scores[..., 1:]).mean())
+        risks.append(
+            Risk(
+                kind="singling out",
+                secret="identity",
+                releases=1,
+                adversary=f"adversary whom a stored prototype leads to one release among {people}",
+                rate=Estimate(share, *wilson(share * people, people), seeds=1),
+                control=BY_LUCK,
+                beyond=True,
+                people=people,
+                source=_SOURCE,
+            )
+        )
+    return risks
+
+
+def _enrolments(
+    judgements: dict[tuple[str, str], Membership], people: int, config: GalleryAuditConfig
+) -> list[Risk]:
+    """How often an enrolment is inferred, at 1% of false alarms."""
+    views = _describe_views(config)
+    return [
+        Risk(
+            kind="inference",
+            secret=f"enrolment of a {question}",
+            releases=1,
+            adversary=f"adversary who sees {views[view]}",
+            rate=Estimate(*judgement.rates[_FEW], seeds=1),
+            control=_FEW,
+            people=people,
+            source=_SOURCE,
+        )
+        for (question, view), judgement in judgements.items()
+    ]
 
 
 def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig) -> Embedded:

@@ -21,7 +21,7 @@ from sfumato.attack.membership import (
 from sfumato.dp.private_mean import noisy_means
 from sfumato.errors import ConfigError
 
-Estimate = Callable[[Tensor], Tensor]
+ToPrototypes = Callable[[Tensor], Tensor]
 """Maps (P, D) means of the shots of each class to the prototypes used for answers."""
 
 _HALF = 0.5  # of the people are enrolled, for the question of enrolment
@@ -105,7 +105,7 @@ def measure(
     config: GalleryAuditConfig,
     *,
     noise: tuple[float, float] | None = None,
-    estimate: Estimate | None = None,
+    estimate: ToPrototypes | None = None,
     table: bool = False,
 ) -> Measured:
     """Draw galleries, and attack some of them.
@@ -169,7 +169,7 @@ def _means(enrolled: Tensor, drawn: Galleries, noise: tuple[float, float] | None
     return parts
 
 
-def _answering(means: Tensor, drawn: Galleries, estimate: Estimate | None) -> Tensor:
+def _answering(means: Tensor, drawn: Galleries, estimate: ToPrototypes | None) -> Tensor:
     """Compute the prototypes for answers: in each gallery, of the people enrolled in it."""
     if estimate is None:
         return means

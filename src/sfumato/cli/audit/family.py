@@ -1,7 +1,9 @@
 """The family of the audit commands, and how each prints its findings."""
 
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -38,10 +40,40 @@ Html = Annotated[
 ]
 
 
-def say(report: "Report", *, html: Path | None, as_json: bool) -> None:
-    """Print a report, and write its page."""
-    from sfumato.audits import findings
+For = Annotated[
+    Literal["dpo"] | None,
+    typer.Option(
+        "--for",
+        help="Report to a data-protection officer: singling out, linkability and inference, measured and "
+        "proved, the gaps, and the questions of regulators that each figure answers.",
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(help="With --for dpo: the share that is accepted (default: 0.09, as in EMA Policy 0070)."),
+]
+Pdf = Annotated[
+    Path | None, typer.Option("--pdf", metavar="FILE", help="Also print it as PDF. Needs Chromium or Chrome.")
+]
 
+
+def say(
+    report: "Report",
+    *,
+    html: Path | None,
+    as_json: bool,
+    audience: str | None = None,
+    threshold: float | None = None,
+    pdf: Path | None = None,
+) -> None:
+    """Print a report, for an audience if one is named, and write its page."""
+    from sfumato.audits import evidence, findings
+
+    if audience is not None:
+        case = evidence.of_audit(report, command=_command())
+        report = evidence.make_report(case, threshold=evidence.THRESHOLD if threshold is None else threshold)
+    elif threshold is not None:
+        raise ConfigError(f"--threshold {threshold:g} belongs to --for dpo: add that, or leave it out")
     if as_json:
         print_json(findings.as_json(report))
     else:
@@ -50,3 +82,13 @@ def say(report: "Report", *, html: Path | None, as_json: bool) -> None:
         from sfumato.audits import page
 
         note(f"report: {page.write(report, html)}")
+    if pdf is not None:
+        from sfumato.audits import page
+        from sfumato.study.report import write_pdf
+
+        note(f"PDF: {write_pdf(page.render(report), pdf)}")
+
+
+def _command() -> str:
+    """The command that runs, without folders of this machine."""
+    return shlex.join(["sfumato", *(Path(word).name if word[:1] in "/~" else word for word in sys.argv[1:])])

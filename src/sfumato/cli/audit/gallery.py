@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.audit.family import Html, app, say
+from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, say
 from sfumato.cli.options import Reference, Split
 from sfumato.cli.show import AsJson, bars, note, stderr
 from sfumato.cli.sources import SplitBy, Strict, of_shape, of_split
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sfumato.audits.gallery.audit import Embed
-    from sfumato.audits.gallery.measure import Estimate
+    from sfumato.audits.gallery.measure import ToPrototypes
 
 
 @app.command("gallery")
@@ -72,7 +72,10 @@ def gallery(
     step: Annotated[float, typer.Option(help="The step to which probabilities are rounded.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of people, galleries and noise on prototypes.")] = 0,
     strict: Strict = False,
+    audience: For = None,
+    threshold: Threshold = None,
     html: Html = None,
+    pdf: Pdf = None,
     as_json: AsJson = False,
 ) -> None:
     """Say which enrolled photographs and people an adversary identifies by stealing or querying a gallery.
@@ -116,14 +119,14 @@ def gallery(
             config=config,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
-    say(report, html=html, as_json=as_json)
+    say(report, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
     if any(finding.verdict == "leaks" for finding in report.findings):
         raise typer.Exit(1)
 
 
 def _set_up(
     model: str, spec: str | None, reference: str | None, shot: int
-) -> "tuple[Embed, Estimate | None, bool, tuple[int, int, int], str]":
+) -> "tuple[Embed, ToPrototypes | None, bool, tuple[int, int, int], str]":
     """Load the model; return how it embeds images and estimates prototypes of codes, and the rest.
 
     The rest is whether it has an answer table, (C, H, W), and all in words.
@@ -160,7 +163,7 @@ def _set_up(
         release = protection.release(images, fresh_noise())
         return torch.from_numpy(served.run(served.prepare(release, demand)))
 
-    estimate: Estimate | None = None
+    estimate: ToPrototypes | None = None
     table = has_answers(served) and not protection.draws_noise
     if served.codes is not None:
         codes, weight = served.codes, served.codes.weight(code_of(protection.spec))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.audit.family import Html, app, say
+from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, say
 from sfumato.cli.show import AsJson
 from sfumato.cli.updates import image_shape
 
@@ -57,7 +57,10 @@ def protection(
     seed: Annotated[
         int, typer.Option(help="Seed of the coins that choose between neighbours. The noise is always fresh.")
     ] = 0,
+    audience: For = None,
+    threshold: Threshold = None,
     html: Html = None,
+    pdf: Pdf = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell neighbouring images apart by their releases, and prove a lower bound of eps, mu or rho.
@@ -69,10 +72,11 @@ def protection(
     acquit one.
     """
     from sfumato import protect
+    from sfumato.audits.evidence import RELEASES
     from sfumato.audits.protection import Audited, report
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.errors import ConfigError
-    from sfumato.protect.naming import naming_words
+    from sfumato.protect.naming import bound_naming, naming_words
     from sfumato.protect.spec import portable
 
     if one_run is not None and trials is not None:
@@ -95,11 +99,17 @@ def protection(
             confidence=confidence,
             seed=seed,
         )
-        naming = ""  # nothing follows from a guarantee that does not hold
+        naming, bounds = "", {}  # nothing follows from a guarantee that does not hold
         if not result.convicted:
             naming = naming_words(each, sizes, releases=releases, among=_CANDIDATES)
-        audited.append(Audited(portable(each.spec), result, naming))
-    say(report(portable(spec), audited), html=html, as_json=as_json)
+            bounds = {
+                (count, people): bound_naming(each, sizes, candidates=people, releases=count).chance
+                for count in RELEASES
+                for people in _CANDIDATES
+            }
+        audited.append(Audited(portable(each.spec), result, naming, bounds))
+    made = report(portable(spec), audited)
+    say(made, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
     if any(each.result.convicted for each in audited):
         raise typer.Exit(1)
 

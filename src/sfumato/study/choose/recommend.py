@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.dp.guarantee import round_up
+from sfumato.dp.guarantee import Definition, Guarantee, round_up
+from sfumato.protect.naming import Counted
 from sfumato.study.choose.estimates import (
     Curve,
     Estimate,
@@ -43,6 +44,8 @@ _TIMES = 1000  # at most this many times the people are suggested
 # The least share of the accuracy above guessing that a clean learner must learn, so that there is something
 # to keep; and the least share of it that a useful setting keeps.
 _LEARNED, _USEFUL = 1 / 3, 1 / 2
+
+_DEFINITIONS: tuple[Definition, ...] = ("pure", "gaussian", "concentrated")
 
 
 @dataclass(frozen=True)
@@ -554,6 +557,19 @@ def curve_in_words(curve: Curve, releases: int) -> str:
 def _ends(estimate: Estimate) -> str:
     kind = "95% interval" if estimate.seeds == 1 else f"over {estimate.seeds} seeds"
     return f"{kind} {100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
+
+
+def as_protection(proof: proved.Result) -> Counted:
+    """A protection known by its record alone, without noise on bits and without a centre."""
+    stated = proof.guarantee
+    for definition in _DEFINITIONS:
+        if stated is not None and stated.definition == definition and stated.whole_image is not None:
+            whole = stated.whole_image
+            return Counted(
+                proof.outputs,
+                Guarantee(definition=definition, value=whole, pixels=1, whole_image=whole, source=""),
+            )
+    return Counted(proof.outputs)
 
 
 def describe_proof(proof: proved.Result | None) -> str:

@@ -26,7 +26,7 @@ def write_pdf(page: str, path: str | os.PathLike[str]) -> Path:
     if browser is None:
         raise ConfigError(
             "a PDF is printed by Chromium or Chrome, and none is installed: install one, or print "
-            "report.html from any browser"
+            "the page from any browser"
         )
     with tempfile.TemporaryDirectory() as folder, whole(path) as temporary:
         source, printed = Path(folder) / "page.html", Path(folder) / "page.pdf"
@@ -43,7 +43,5 @@ def write_pdf(page: str, path: str | os.PathLike[str]) -> Path:
             )
             shutil.copyfile(printed, temporary)
         except (OSError, subprocess.SubprocessError) as error:
-            raise SfumatoError(
-                f"{browser} did not print the page: print report.html from a browser"
-            ) from error
+            raise SfumatoError(f"{browser} did not print the page: print the page from a browser") from error
     return path

@@ -5,17 +5,16 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.dp.guarantee import Definition, Guarantee, round_up
+from sfumato.dp.guarantee import round_up
 from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
-from sfumato.protect.naming import Counted, bound_naming, log_rank
+from sfumato.protect.naming import bound_naming, log_rank
 from sfumato.study.choose.estimates import Study, belonging, proofs
-from sfumato.study.choose.recommend import releases_of
+from sfumato.study.choose.recommend import as_protection, releases_of
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 
 AMONG = 1_000  # equally likely people, for the proof about many releases
-_DEFINITIONS: tuple[Definition, ...] = ("pure", "gaussian", "concentrated")
 _ANY = (1, 1, 1)  # a shape, on which no recorded value depends
 
 
@@ -80,26 +79,13 @@ def _row(spec: str, proof: proved.Result, many: int) -> Row:
     )
 
 
-def _read_record(proof: proved.Result) -> Counted:
-    """A protection known by its record alone, without noise on bits and without a centre."""
-    stated = proof.guarantee
-    for definition in _DEFINITIONS:
-        if stated is not None and stated.definition == definition and stated.whole_image is not None:
-            whole = stated.whole_image
-            return Counted(
-                proof.outputs,
-                Guarantee(definition=definition, value=whole, pixels=1, whole_image=whole, source=""),
-            )
-    return Counted(proof.outputs)
-
-
 def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
     proves: dict[Assumption, str] = {}
     if many == 1:  # the other columns are for one
         return proves
     least = 1.0
     for each in BY_STRENGTH:
-        naming = bound_naming(_read_record(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
+        naming = bound_naming(as_protection(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
         if naming.proves and naming.chance < least:
             least, proves[each] = naming.chance, f"{round_up(100 * naming.chance)}%"
     return proves
@@ -108,7 +94,7 @@ def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
 def _log_rank(proof: proved.Result) -> str | None:
     if proof.people is None or proof.people < 2:
         return None
-    least = math.floor(1000 * log_rank(_read_record(proof), _ANY, people=proof.people)) / 1000
+    least = math.floor(1000 * log_rank(as_protection(proof), _ANY, people=proof.people)) / 1000
     return f"{least:.3f}" if least else None
 
 

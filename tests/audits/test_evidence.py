@@ -1,0 +1,116 @@
+"""The evidence report: verdicts by a threshold, the figures of a study's records, gaps, no legal verdict."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sfumato.audits import page, studied
+from sfumato.audits.evidence import Case, make_report, of_audit
+from sfumato.audits.findings import Report, as_json, as_text
+from sfumato.audits.risks import Risk
+from sfumato.errors import ConfigError
+from sfumato.study.choose.estimates import Estimate, curves
+from sfumato.study.choose.reading import load
+from sfumato.study.choose.recommend import recommend
+
+RESULTS = Path(__file__).parents[2] / "studies" / "results"
+NAMED = Risk(
+    kind="singling out",
+    secret="identity",
+    releases=1,
+    adversary="adversary",
+    rate=Estimate(0.05, 0.03, 0.08, 1),
+    control=0.01,
+    source="record",
+)
+
+
+def judge(*risks: Risk, threshold: float = 0.09) -> dict[str, str | None]:
+    case = Case(subject="it", roles=(), risks=risks, proof="", commands=("again",))
+    return {each.name: each.verdict for each in make_report(case, threshold=threshold).findings}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "proved", "verdict"),
+    [
+        (0.03, 0.089, None, "below on average"),
+        (0.03, 0.09, None, "not shown"),
+        (0.09, 0.2, None, "above"),
+        (0.03, 0.2, 0.089, "bounded"),
+    ],
+)
+def test_a_risk_is_below_the_threshold_only_if_the_upper_end_or_a_proof_is(low, high, proved, verdict):
+    risk = replace(NAMED, rate=Estimate(low, low, high, 1), proved=proved)
+    assert judge(risk)["singling-out"] == verdict
+    assert judge(risk, NAMED)["singling-out"] == ("not shown" if proved else verdict)
+    assert judge(risk)["linkability"] == judge(risk)["inference"] == "not measured"
+
+
+def test_an_attribute_is_judged_by_the_share_beyond_guessing():
+    gender = replace(NAMED, kind="inference", control=0.5, rate=Estimate(0.52, 0.5, 0.54, 1))
+    assert gender.judged == Estimate(pytest.approx(0.04), 0.0, pytest.approx(0.08), 1)
+    assert judge(gender)["inference"] == "below on average"
+    assert judge(replace(gender, kind="linkability"))["linkability"] == "above"
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[tuple[str, str], Case]:
+    """The case of every setting of two committed studies."""
+    made = {}
+    for name in ("demo", "lfw-smile-answer"):
+        path = RESULTS / f"{name}.jsonl"
+        study, records = load(path)
+        for spec in study["protections"]:
+            made[name, spec] = studied.read_case(study, records, path, protection=spec)
+    return made
+
+
+def test_figures_are_those_of_the_records(cases):
+    study, records = load(RESULTS / "demo.jsonl")
+    points = {point.releases: point for point in curves(study, records)["code:bits=16"].points}
+    named = [risk for risk in cases["demo", "code:bits=16"].risks if "earlier releases" in risk.adversary]
+    assert [risk.releases for risk in named] == [1, 10, 100]
+    for risk in named:
+        point = points[risk.releases]
+        assert (risk.rate.value, risk.worst, risk.named_often) == (
+            point.named.value,
+            point.worst,
+            point.over_half,
+        )
+    digests = {record.digest[:12] for record in records}
+    assert {risk.source for case in cases.values() for risk in case.risks if risk.source in digests}
+    assert recommend(study, records).setting.protection == "code:bits=16"
+
+
+def test_nothing_is_measured_above_its_proof(cases):
+    bounded = [risk for case in cases.values() for risk in case.risks if risk.proved is not None]
+    assert len(bounded) >= 6
+    for risk in bounded:
+        assert risk.rate.low <= risk.proved
+        assert risk.proved >= risk.control
+
+
+def test_every_risk_and_number_of_releases_has_a_figure_or_is_a_gap(cases):
+    for case in cases.values():
+        report = make_report(case)
+        (gaps,) = [finding.table.rows for finding in report.findings if finding.name == "untested"]
+        for kind in ("Singling out", "Linkability", "Inference"):
+            for count, words in ((1, "1 release"), (10, "10 releases"), (100, "100 releases")):
+                measured = any((risk.kind, risk.releases) == (kind.lower(), count) for risk in case.risks)
+                assert measured != ((f"{kind} from {words}", "no figure") in gaps)
+
+
+def test_no_output_calls_anything_anonymous(cases):
+    for case in cases.values():
+        report = make_report(case)
+        for text in (page.render(report), as_text(report), json.dumps(as_json(report))):
+            assert not re.search(r"\banonym(ous|i[sz]ed)", text, re.I)
+            assert "gives no legal opinion" in text
+
+
+def test_an_audit_without_risks_is_refused():
+    with pytest.raises(ConfigError, match="this audit of round 3 measured no risk to report"):
+        of_audit(Report(audit="update", subject="round 3", sentence="", findings=()), command="")
