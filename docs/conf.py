@@ -7,7 +7,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 sys.path.append(str(HERE.parent / "studies"))  # last: its names are plain words
 
-from generators import pages, plain
+from generators import notebooks, pages, plain
 from results_page import pages as results
 
 import sfumato
@@ -69,5 +69,6 @@ results.write()
 
 def setup(app):
     """Docstrings are plain text: what reStructuredText would read as markup is kept as it is written."""
+    app.connect("source-read", notebooks.link)
     app.connect("autodoc-process-docstring", plain.before_sections, priority=100)
     app.connect("autodoc-process-docstring", plain.after_sections, priority=900)

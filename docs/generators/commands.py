@@ -1,10 +1,12 @@
-"""The command line: a section a command, from what Typer knows of it."""
+"""The command line: a page a command, from what Typer knows of it."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import typer.main
+
+_EXAMPLE = "\n\nExample: "  # the last paragraph of each help, see tests/cli/test_cli.py
 
 
 def pages() -> dict[str, str]:
@@ -13,27 +15,56 @@ def pages() -> dict[str, str]:
 
     root = typer.main.get_command(app)
     context = typer.Context(root, info_name="sfumato")
-    text = "# Command line\n\nWhat `sfumato COMMAND --help` says, on one page.\n\n" + _options(root, context)
-    return {"cli.md": text + "".join(_command(context, *each) for each in _commands(root, context))}
+    made = {f"cli/{path.replace(' ', '-')}.md": text for path, text in _pages(root, context)}
+    panels: dict[str, list[str]] = {}
+    for name, command in root.commands.items():
+        if not command.hidden:
+            panels.setdefault(command.rich_help_panel, []).append(_row(name, command))
+    rows = "".join(f"\n## {panel}\n\n{''.join(rows)}" for panel, rows in panels.items())
+    names = "".join(f"cli/{name}\n" for name, command in root.commands.items() if not command.hidden)
+    text = (
+        f"# Command line\n\nWhat `sfumato COMMAND --help` says, a page per command.\n{rows}\n{_tree(names)}"
+    )
+    return {"cli.md": f"{text}\n## Options of all commands\n\n{_options(root, context)}", **made}
 
 
-def _commands(group: Any, context: Any, depth: int = 2) -> Iterator[tuple[Any, str, int]]:
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
+def _pages(group: Any, context: Any) -> Iterator[tuple[str, str]]:
+    """Path of a command without `sfumato`, and the text of its page; of a family, a list of its commands."""
+    for name, command in group.commands.items():
         if command.hidden:
             continue
-        yield command, f"{context.command_path} {name}".strip(), depth
-        if hasattr(command, "list_commands"):
-            inner = typer.Context(command, info_name=name, parent=context)
-            yield from _commands(command, inner, depth + 1)
+        path = f"{context.command_path} {name}"
+        inner = typer.Context(command, info_name=name, parent=context)
+        below = {} if not hasattr(command, "commands") else command.commands
+        yield path.removeprefix("sfumato "), _command(command, inner, path) + _list(path, below)
+        if below:
+            yield from _pages(command, inner)
 
 
-def _command(parent: Any, command: Any, path: str, depth: int) -> str:
-    context = typer.Context(command, info_name=path)
-    words = _plain(command.help or command.short_help or "")
+def _command(command: Any, context: Any, path: str) -> str:
+    words, _, example = (command.help or command.short_help or "").partition(_EXAMPLE)
     usage = re.sub("[{}]", "", " ".join(command.collect_usage_pieces(context))).replace("......", "...")
-    heading = f"\n{'#' * depth} {path}\n\n```console\n$ {path} {usage}\n```\n\n"
-    return f"{heading}{words}\n\n{_options(command, context)}"
+    text = f"# {path}\n\n```console\n$ {path} {usage}\n```\n\n{_plain(words.strip())}\n\n"
+    if example:
+        text += f"For example:\n\n```console\n$ {' '.join(example.split())}\n```\n\n"
+    return text + _options(command, context)
+
+
+def _list(path: str, commands: dict[str, Any]) -> str:
+    stem = path.removeprefix("sfumato ")
+    if not commands:
+        return ""
+    rows = "".join(_row(name, command, f"{stem}-{name}") for name, command in commands.items())
+    return f"{rows}\n" + _tree("".join(f"{stem}-{name}\n" for name in commands))
+
+
+def _row(name: str, command: Any, page: str = "") -> str:
+    first = _plain((command.help or "").partition("\n\n")[0])
+    return f"- [{name}]({page or f'cli/{name}'}.md): {first}\n"
+
+
+def _tree(pages: str) -> str:
+    return f"```{{toctree}}\n:hidden:\n\n{pages}```\n"
 
 
 def _options(command: Any, context: Any) -> str:

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from generators import commands, http, modules, settings
+from generators import commands, http, modules, notebooks, settings
 
 
 def write(folder: Path) -> None:
     """Write the generated pages below a folder; files whose text is the same stay untouched, others go."""
     pages = {**modules.pages(), **commands.pages(), **settings.pages(), **http.pages()}
-    for old in (*folder.glob("api/*.rst"), *folder.glob("*.md")):
+    pages |= notebooks.pages(folder.parent / "notebooks")
+    for old in (*folder.glob("api/*.rst"), *folder.glob("cli/*.md"), *folder.glob("*.md")):
         if str(old.relative_to(folder)) not in pages and old.name != "index.md":
             old.unlink()
     for name, text in pages.items():

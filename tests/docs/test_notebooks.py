@@ -5,6 +5,7 @@ from pathlib import Path
 
 import matplotlib.pyplot
 import pytest
+from generators.notebooks import pages
 
 NOTEBOOKS = sorted(Path(__file__).parents[2].joinpath("docs/notebooks").glob("*.md"))
 _CELL = re.compile(r"^```\{code-cell\} python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -12,6 +13,16 @@ _CELL = re.compile(r"^```\{code-cell\} python\n(.*?)^```$", re.MULTILINE | re.DO
 
 def test_there_are_five():
     assert [path.stem for path in NOTEBOOKS] == ["attack", "code", "obfuscations", "recommend", "service"]
+
+
+def test_each_is_a_file_of_jupyter_to_download_with_the_same_cells():
+    nbformat = pytest.importorskip("nbformat")  # of the extra docs
+    for path, text in zip(NOTEBOOKS, pages(NOTEBOOKS[0].parent).values(), strict=True):
+        made = nbformat.reads(text, as_version=4)
+        nbformat.validate(made)
+        code = [cell.source for cell in made.cells if cell.cell_type == "code"]
+        assert code == [cell.strip() for cell in _CELL.findall(path.read_text(encoding="utf-8"))]
+        assert made.cells[0].source.startswith("# ")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -37,7 +37,10 @@ def new(
         ),
     ] = None,
 ) -> None:
-    """Begin a campaign: read the images, draw the questions, make a link for each annotator."""
+    """Begin a campaign: read the images, draw the questions, make a link for each annotator.
+
+    Example: sfumato annotate new pairs.csv --task same --store campaign.db
+    """
     from sfumato.annotate import CampaignConfig, Store, create, draw_balanced, read_pairs
 
     config = CampaignConfig(task=task, annotators=annotators, options=options, decoys=decoys, seed=seed)
@@ -62,7 +65,10 @@ def serve(
         ),
     ] = "127.0.0.1",
 ) -> None:
-    """Serve the page until stopped, and print the links. No answer is lost, however it is stopped."""
+    """Serve the page until stopped, and print the links. No answer is lost, however it is stopped.
+
+    Example: sfumato annotate serve campaign.db
+    """
     from sfumato.annotate import Store
     from sfumato.annotate import app as page
     from sfumato.base.listening import address_of, listen, until_stopped
@@ -82,7 +88,10 @@ def serve(
 
 @app.command()
 def status(store: Annotated[Path, _STORE]) -> None:
-    """Show how far each annotator is, how reliable on decoys, and how much is recognised of each model."""
+    """Show how far each annotator is, how reliable on decoys, and how much is recognised of each model.
+
+    Example: sfumato annotate status campaign.db
+    """
     from sfumato.annotate import Store, results
 
     with Store(store) as campaign:
@@ -120,7 +129,10 @@ def export(
         ),
     ] = "results",
 ) -> None:
-    """Write the results as a table, even while people are still answering."""
+    """Write the results as a table, even while people are still answering.
+
+    Example: sfumato annotate export campaign.db judged.csv
+    """
     from sfumato.annotate import Store, results
 
     with Store(store) as campaign:
@@ -143,7 +155,10 @@ def proxies(
         ),
     ] = 0.5,
 ) -> None:
-    """Let recognisers answer a campaign instead of people. A campaign that people have begun is refused."""
+    """Let recognisers answer a campaign instead of people. A campaign that people have begun is refused.
+
+    Example: sfumato annotate proxies campaign.db mobilefacenet.safetensors
+    """
     from sfumato.annotate import Store
     from sfumato.annotate.proxies import by_classifier, by_encoder, fill
 

@@ -20,6 +20,8 @@ def show(
     """Show the card of an artefact: its data and task, its guarantee, its accuracy and its limits.
 
     For an artefact in the folder of a study, the card also states the results of its adversaries.
+
+    Example: sfumato show code.safetensors --html card.html
     """
     from sfumato.base.files import check_new, whole
     from sfumato.learn.model_card import describe

@@ -56,6 +56,8 @@ def classify(
     the end how often that answer is right. Files that fail are named, and the exit code is 1. With --table
     nothing is charged and nothing is sent. For codes of at most 16 bits the answer is the nearest class,
     without a probability. How often "none of these" is right is not said then.
+
+    Example: sfumato classify http://127.0.0.1:8000 people new.png --with blur:radius=4
     """
     import json
     import sys

@@ -32,6 +32,8 @@ def convert(
 
     No code in the file is run, and the written file is read back as its network. Networks of
     timm and others are read as ONNX: see docs/guides/encoder.md.
+
+    Example: sfumato convert mtcnn pnet.pt rnet.pt onet.pt mtcnn.safetensors
     """
     from sfumato.errors import ConfigError
     from sfumato.networks import conversion

@@ -20,7 +20,10 @@ _SOURCE = typer.Argument(
 
 @app.command("list")
 def list_() -> None:
-    """List all data sources: how to name each, its content, its address and its terms."""
+    """List all data sources: how to name each, its content, its address and its terms.
+
+    Example: sfumato data list
+    """
     from sfumato.data.readers.catalogue import SOURCES
 
     for source in SOURCES.values():
@@ -34,7 +37,10 @@ def list_() -> None:
 
 @app.command()
 def info(source: Annotated[str, _SOURCE]) -> None:
-    """Describe a source: images, labels, splits."""
+    """Describe a source: images, labels, splits.
+
+    Example: sfumato data info folder:photos
+    """
     from sfumato.data import WORLDS
 
     loaded = read(source, drawn=False) if source in WORLDS else read(source)
@@ -61,7 +67,10 @@ def sheet(
     columns: Annotated[int, typer.Option(min=1, help="How many images per row.")] = 12,
     size: Size = None,
 ) -> None:
-    """Draw a contact sheet: one row of images for each value of a label."""
+    """Draw a contact sheet: one row of images for each value of a label.
+
+    Example: sfumato data sheet folder:photos sheet.png --rows 5
+    """
     from sfumato.data.labelled import contact_sheet
     from sfumato.images import write
 
@@ -76,7 +85,10 @@ def write(
     out: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
     size: Size = None,
 ) -> None:
-    """Write a source as PNG files and a table.csv with all labels and splits, which `table:` reads."""
+    """Write a source as PNG files and a table.csv with all labels and splits, which `table:` reads.
+
+    Example: sfumato data write faces drawn --size 32
+    """
     from sfumato.data.readers.table import write as write_table
 
     loaded = read(source, size=size)
@@ -92,6 +104,8 @@ def cache(
     Cached images are copies WITHOUT protection, and embeddings tell about images. Only you can read the
     files, which lie below SFUMATO_CACHE (default: your cache folder). Data is cached if its images take
     more than SFUMATO_MEMORY bytes (2 GiB).
+
+    Example: sfumato data cache --clear
     """
     from sfumato.data.readers import stored
     from sfumato.networks.encoders import embedding_cache

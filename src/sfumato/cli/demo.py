@@ -89,6 +89,8 @@ def demo(
 
     Compares ways to protect an image: how well a classifier still works on the releases, and how often
     adversaries still name the person. If you stop it, run the same command again to resume.
+
+    Example: sfumato demo --data folder:photos --out runs/mine
     """
     from sfumato.base.engines import EngineConfig
     from sfumato.study import grid, preflight, run

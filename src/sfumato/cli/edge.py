@@ -29,6 +29,8 @@ def profile(
 
     Each runs in onnxruntime, in a process of its own, in float32. A whole model is both sides of a private
     feature together, and sends nothing.
+
+    Example: sfumato edge profile code.safetensors
     """
     from dataclasses import asdict
     from json import dumps

@@ -66,6 +66,8 @@ def enrol(
     the same pixels are one image, and count once. The names of the sub-folders are sent as they are. Files
     that fail are named with the reason, and the exit code is 1. A class that stands out can be refused
     (--at-most-named): the bound on naming is an average, and says nothing about one class.
+
+    Example: sfumato enrol http://127.0.0.1:8000 people photos --with blur:radius=4
     """
     import sys
 

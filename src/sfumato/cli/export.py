@@ -71,6 +71,8 @@ def export(
     The file of a code computes the numbers whose signs are its bits. If the file computes anything
     other than PyTorch does, it is not written. With --int8 the difference is printed. Without --check, it is
     checked on random images.
+
+    Example: sfumato export code.safetensors code.onnx
     """
     from sfumato.artefacts import read_card
 

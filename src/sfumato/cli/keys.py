@@ -18,7 +18,10 @@ def tenant(
     name: Annotated[str, typer.Argument(help="The name of the tenant, 1 to 200 characters.")],
     store: StoreAddress = "sqlite:///sfumato.db",
 ) -> None:
-    """Create a tenant, and the store if it is new."""
+    """Create a tenant, and the store if it is new.
+
+    Example: sfumato keys tenant museum
+    """
     from sfumato.serve.store import Store
 
     with Store(store) as opened:
@@ -58,6 +61,8 @@ def create(
     """Create a key and print its secret once. The store keeps only a hash of it.
 
     `sfumato -q keys create ...` prints the secret alone, for use in `export SFUMATO_KEY=$(...)`.
+
+    Example: sfumato keys create museum camera --role write --expires 365d
     """
     from sfumato.serve.store import Store
 
@@ -96,7 +101,10 @@ def show(
     store: StoreAddress = "sqlite:///sfumato.db",
     tenant: Annotated[str | None, typer.Option(help="Show one tenant only.")] = None,
 ) -> None:
-    """List the tenants and their keys. Secrets cannot be shown again."""
+    """List the tenants and their keys. Secrets cannot be shown again.
+
+    Example: sfumato keys list --tenant museum
+    """
     from sfumato.serve.store import NotFoundError, Store
 
     with Store(store) as opened:
@@ -123,7 +131,10 @@ def revoke(
     ],
     store: StoreAddress = "sqlite:///sfumato.db",
 ) -> None:
-    """Revoke a key from now on. Its examples stay."""
+    """Revoke a key from now on. Its examples stay.
+
+    Example: sfumato keys revoke k-60db87dcd2f60e1312e829b9
+    """
     from sfumato.serve.store import Store
 
     with Store(store) as opened:

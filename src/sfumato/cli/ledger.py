@@ -20,7 +20,10 @@ app = typer.Typer(help="The releases of this device, and its privacy budgets.", 
 
 @app.command()
 def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
-    """Show the releases, the number of images, how much of each budget is spent, and what is proved."""
+    """Show the releases, the number of images, how much of each budget is spent, and what is proved.
+
+    Example: sfumato ledger show
+    """
     import math
     from datetime import UTC, datetime
 
@@ -120,6 +123,8 @@ def naming(
     A person is a label that images were enrolled under with `--people`, or a sub-folder that was protected
     with it. Images that were only classified count in their folders. Nothing is proved about pixels as they
     are usually released. Something is proved about codes of few bits, and about answers.
+
+    Example: sfumato ledger naming --person anna
     """
     from sfumato.device.ledger import Ledger
     from sfumato.device.ledger.scopes import describe, scope_of
@@ -195,6 +200,8 @@ def budget(
     equally likely people in more than 1% of cases. The bound on many releases rests on assumptions
     about them. By default there are none; with assuming=exchangeable, releases are independent draws from
     what the person shows, and near copies are one draw.
+
+    Example: sfumato ledger budget epsilon=10 --folder photos
     """
     import math
 
@@ -245,6 +252,8 @@ def near_copies(
 
     "charge", as a new ledger does, gives all near copies of an image one budget. "refuse" releases only the
     first of them. "ignore" treats them as different images.
+
+    Example: sfumato ledger near-copies refuse
     """
     from sfumato.device.ledger import Ledger, default_path
 
@@ -260,7 +269,10 @@ def unpin(
     ],
     path: LedgerFile = None,
 ) -> None:
-    """Forget which protection you accepted for a service. The next command asks again."""
+    """Forget which protection you accepted for a service. The next command asks again.
+
+    Example: sfumato ledger unpin http://127.0.0.1:8000
+    """
     from sfumato.device.ledger import Ledger, default_path
     from sfumato.errors import LedgerError
 
@@ -277,6 +289,8 @@ def check(path: LedgerFile = None) -> None:
 
     Every command compares the ledger with the last release in its witness, a file in the folder
     next to it. If a ledger was copied or changed, the next command reads it whole, too.
+
+    Example: sfumato ledger check
     """
     from sfumato.device.ledger import Ledger
 
@@ -292,7 +306,10 @@ def restore(
     ],
     path: LedgerFile = None,
 ) -> None:
-    """Restore a lost ledger from a copy, or accept the file now in its place, such as an older copy."""
+    """Restore a lost ledger from a copy, or accept the file now in its place, such as an older copy.
+
+    Example: sfumato ledger restore backup.db
+    """
     from sfumato.device.ledger import default_path, recovery
 
     path = path or default_path()
@@ -311,6 +328,8 @@ def forget(path: LedgerFile = None) -> None:
 
     Every image is then new to this device: its noise is drawn again and its budgets are whole, despite
     earlier releases.
+
+    Example: sfumato ledger forget
     """
     from sfumato.device.ledger import default_path, recovery
 

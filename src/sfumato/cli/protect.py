@@ -129,6 +129,8 @@ def protect(
     A URL is anything that fsspec opens, such as s3://bucket/photos if s3fs is installed. Keys and passwords
     come from the environment. On a Ray cluster, source and target are URLs, or folders that all
     machines share.
+
+    Example: sfumato protect photos released --with dp-pix:cell=8,epsilon=3
     """
     from sfumato import protect as protections
     from sfumato.base.engines import EngineConfig

@@ -82,6 +82,8 @@ def serve(
     """Serve models until stopped. Keys are made by `sfumato keys create`.
 
     With the extra telemetry, OpenTelemetry's variables OTEL_* choose the receiver of traces of requests.
+
+    Example: sfumato serve code.safetensors --port 8000
     """
     import gc
     import logging

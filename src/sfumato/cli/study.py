@@ -57,7 +57,10 @@ def run(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study and write its report. A study that was stopped resumes."""
+    """Run a study and write its report. A study that was stopped resumes.
+
+    Example: sfumato study run mine.yaml --workers 2
+    """
     from sfumato.base.engines import EngineConfig
     from sfumato.study import grid
     from sfumato.study.run import prepare
@@ -118,6 +121,8 @@ def report(
     """Write the report of a run from its records, even if the run is not finished.
 
     With --for dpo it is the evidence on one setting, evidence.html in the same folder.
+
+    Example: sfumato study report runs/mine --pdf mine.pdf
     """
     import json
 
@@ -161,6 +166,8 @@ def rows(
     """Pack the records of a run into one file, a line each, to keep or to send.
 
     `sfumato study report` reads the file as it reads the folder. Above a megabyte a second file is written.
+
+    Example: sfumato study rows runs/mine mine.jsonl
     """
     from sfumato.study.records import pack
 

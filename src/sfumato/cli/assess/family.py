@@ -18,6 +18,7 @@ class _ImagesUnlessNamed(TyperGroup):
 
 app = typer.Typer(
     cls=_ImagesUnlessNamed,
-    help="Measure what a release still tells. `sfumato assess A B` is `sfumato assess images A B`.",
+    help="Measure how alike originals and guesses are; attack nothing.\n\n"
+    "`sfumato assess A B` is `sfumato assess images A B`.",
     no_args_is_help=True,
 )

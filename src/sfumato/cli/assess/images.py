@@ -72,6 +72,8 @@ def images(
 
     Images are paired by name, without the suffix. A pair that cannot be read is left out, and the exit code
     is 1.
+
+    Example: sfumato assess images photos released --out leaks
     """
     from sfumato.assess import pairs
     from sfumato.assess.frechet import OF_SQUEEZENET

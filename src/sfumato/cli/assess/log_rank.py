@@ -51,6 +51,8 @@ def log_rank(
     network. For codes and noisy numbers it adds a bound that no adversary falls below. All are averages:
     nothing follows from them for one person. For codes of at most 12 bits it adds the person named most
     often.
+
+    Example: sfumato assess log-rank folder:photos --with feature:artefact=f.safetensors
     """
     from sfumato import artefacts
     from sfumato.audits.ranks import RankConfig, rank_privacy

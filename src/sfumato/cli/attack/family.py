@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 app = typer.Typer(
-    help="Attack your own model or its updates, and see which images come back. `sfumato audit` tries all "
-    "attacks that fit, and says what to change.",
+    help="Run one attack on your own files, and see what comes back.",
     no_args_is_help=True,
 )
 

@@ -53,6 +53,8 @@ def feature(
     """Rebuild images from released private features, with a decoder.
 
     The decoder is trained on releases of images that the adversary has.
+
+    Example: sfumato attack feature --protection feature:artefact=f.safetensors --data faces --out back
     """
     import torch
 

@@ -25,6 +25,8 @@ def first_layer(
 
     A single image comes back by division (Phong et al. 2017), a batch by SPEAR (Dimitrov et al. 2024). If a
     server made the layer for this purpose, images of a large batch come back, too (Fowl et al. 2021).
+
+    Example: sfumato attack first-layer --model net.py:make --update u.pt --shape 3x32x32 --out back
     """
     from sfumato.attack import first_layer as method
     from sfumato.attack.updates import load

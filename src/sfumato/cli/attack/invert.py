@@ -42,6 +42,8 @@ def invert(
     """Rebuild the images behind a gradient, or behind several local steps, by a published search.
 
     A search may end far from the images: without --truth, only the picture shows whether it found them.
+
+    Example: sfumato attack invert --model net.py:make --update u.pt --shape 3x32x32 --out back
     """
     from dataclasses import asdict
 

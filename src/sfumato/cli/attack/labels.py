@@ -24,6 +24,8 @@ def labels(
     """Read from the last layer how many images of each class a client trained on.
 
     For one image it is exact, for more an estimate. With --labels, it counts how many are right.
+
+    Example: sfumato attack labels --model net.py:make --update u.pt --shape 3x32x32
     """
     from sfumato.attack.updates import load
     from sfumato.audits.update import Case, UpdateAuditConfig

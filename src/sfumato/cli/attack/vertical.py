@@ -51,6 +51,8 @@ def vertical(
     """Rebuild the parts of images at workers, from gradients that a vertical-learning server sees (CAFE).
 
     The folder of --out gets one folder per worker.
+
+    Example: sfumato attack vertical --part net.py:part --head net.py:head --observed o.pt --out back
     """
     from sfumato.attack import vertical as method
     from sfumato.base.settings import configure

@@ -30,7 +30,7 @@ class _Family(TyperGroup):
 
 app = typer.Typer(
     cls=_Family,
-    help="Attack your own protections, models and updates; say what leaks and what to change.",
+    help="Find what leaks: try all attacks that fit, and say what to change.",
     no_args_is_help=True,
 )
 

@@ -84,6 +84,8 @@ def gallery(
     photographs (LiRA). They see the stored prototypes, or answers with more or less of their confidence.
 
     The exit code is 1 if something is identified.
+
+    Example: sfumato audit gallery encoder.safetensors folder:photos --label class
     """
     from sfumato.audits.gallery import GalleryAuditConfig, audit_gallery
     from sfumato.errors import ConfigError, require

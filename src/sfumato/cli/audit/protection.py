@@ -70,6 +70,8 @@ def protection(
 
     The exit code is 1 if a bound is above the stated value. An audit can convict a protection. It cannot
     acquit one.
+
+    Example: sfumato audit protection dp-pix:cell=8,epsilon=3
     """
     from sfumato import protect
     from sfumato.audits.evidence import RELEASES

@@ -61,6 +61,8 @@ def training(
 
     The exit code is 1 if a bound is above the stated value. An audit can convict a training. It cannot
     acquit one.
+
+    Example: sfumato audit training start.safetensors --html training.html
     """
     from sfumato.audits.training import TrainingAuditConfig, audit_training
     from sfumato.base.settings import parse_overrides

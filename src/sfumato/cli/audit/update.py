@@ -35,6 +35,8 @@ def update(
     """Say which labels and images a server reads from an update, what noise proves, and how to change it.
 
     The exit code is 1 if something is read.
+
+    Example: sfumato audit update --model net.py:make --update u.pt --shape 3x32x32
     """
     from sfumato.attack.updates import load
     from sfumato.audits.update import UpdateAuditConfig, audit_update

@@ -27,6 +27,8 @@ def classifier(
     """Train an ordinary classifier of protected images, and test it on others of the same classes.
 
     The splits of the data must have the same classes. If you stop it, run the same command again to resume.
+
+    Example: sfumato train classifier --data table:photos.csv --target hat --out c.safetensors
     """
     from sfumato import protect
     from sfumato.learn import classes

@@ -64,6 +64,8 @@ def code(
     releases of one person name them less often.
     `sfumato enrol --with code:artefact=OUT` sends codes. If you stop the training, run the same command
     again to resume.
+
+    Example: sfumato train code --data faces --target headwear --bits 16 --out code.safetensors
     """
     from sfumato.data.worlds import same_scenes
     from sfumato.episodes import Shape

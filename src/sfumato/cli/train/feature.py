@@ -27,6 +27,8 @@ def feature(
     The splits of the data must have the same classes of the labels that are kept. If you stop it, run the
     same command again to resume. `sfumato export OUT` writes the device side, and `sfumato export OUT
     --side cloud` the network that reads its numbers.
+
+    Example: sfumato train feature --data faces --target gender --sensitive identity --out f.safetensors
     """
     from sfumato.base.placement import device_named
     from sfumato.learn import classes

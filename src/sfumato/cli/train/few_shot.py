@@ -50,6 +50,8 @@ def few_shot(
     """Train FS-PIC: a denoiser and an encoder, jointly, for few-shot classification of protected images.
 
     If you stop it, run the same command again: it resumes after the last finished epoch.
+
+    Example: sfumato train few-shot --data folder:photos --with blur:radius=4 --out m.safetensors
     """
     from sfumato import protect
     from sfumato.base.placement import device_named

@@ -33,6 +33,8 @@ def mask(
     mask, to images of the size it was trained on. With --sensitive, an adversary learns who is shown, and the
     mask is trained against them. A study's adversaries measure how well that works. Nothing is proved.
     If you stop it, run the same command again to resume.
+
+    Example: sfumato train mask --data faces --target hair_color --out mask.safetensors
     """
     from sfumato.base.placement import device_named
     from sfumato.learn import adversarial_mask as learner

@@ -57,6 +57,8 @@ def meta(
     how contributions are bounded. Without it, nothing is promised. If you stop it, run the same command
     again to resume. A private artefact that exists is never trained again, since that would spend the
     budget twice.
+
+    Example: sfumato train meta --data glyphs --epsilon 8 --delta 1e-3 --out start.safetensors
     """
     from dataclasses import asdict, replace
 

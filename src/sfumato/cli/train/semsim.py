@@ -29,6 +29,8 @@ def semsim(given: Given, judgements: Judged) -> None:
     """Train SemSim, a distance to an original that follows the judgement of people.
 
     If you stop it, run the same command again to resume. `sfumato assess A B --semsim OUT` measures by it.
+
+    Example: sfumato train semsim --judgements judged.csv --out semsim.safetensors
     """
     from sfumato.learn import semsim as learner
 
@@ -58,6 +60,8 @@ def semsim_perceptual(
 
     It needs few judgements, and seconds. `sfumato assess A B --semsim OUT` gives the probability of each
     pair.
+
+    Example: sfumato train semsim-perceptual --judgements judged.csv --squeezenet s.npz --out p.safetensors
     """
     from sfumato.learn.semsim import perceptual as learner
 
