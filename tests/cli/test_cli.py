@@ -86,23 +86,22 @@ def test_every_argument_and_option_is_explained_in_sentences():
 def test_every_command_has_an_example_that_it_parses():
     """The last line of its docstring, `Example: sfumato COMMAND ...`; parsed as the program does, not run."""
 
-    def check(command: Any, context: Any, path: str) -> None:
+    def problems(command: Any, context: Any, path: str) -> Iterator[str]:
         for name, inner in getattr(command, "commands", {}).items():
-            check(inner, typer.Context(inner, info_name=name, parent=context), f"{path} {name}")
+            yield from problems(inner, typer.Context(inner, info_name=name, parent=context), f"{path} {name}")
         if hasattr(command, "commands") or command.hidden:
             return
         last = (command.help or "").rstrip().rpartition("\n\n")[2]
-        how = f"{path}: end the docstring of its function with a paragraph `Example: {path} ...`, of one line"
-        assert last.startswith(f"Example: {path}"), how
-        assert len(last) <= 110, how
-        words = shlex.split(last.removeprefix(f"Example: {path}"))
+        if not last.startswith(f"Example: {path}") or "\n" in last:
+            yield f"{path}: end its function's docstring with a paragraph of one line, `Example: {path} ...`"
+            return
         try:
-            command.make_context(path, words, parent=context.parent)
+            command.make_context(path, shlex.split(last)[1 + len(path.split()) :], parent=context.parent)
         except Exception as error:
-            raise AssertionError(f"{path}: its example does not parse ({error}): {last}") from error
+            yield f"{path}: its example does not parse ({error}): {last}"
 
     root = typer.main.get_command(app)
-    check(root, typer.Context(root, info_name="sfumato"), "sfumato")
+    assert not list(problems(root, typer.Context(root, info_name="sfumato"), "sfumato"))
 
 
 def test_no_help_imports_what_is_slow_to_import(help_of_all: dict):

@@ -50,9 +50,9 @@ def vectors(
     Half of the people teach the adversaries and the remedies, the other half is attacked. PyTorch is not
     needed.
 
-    Example: sfumato audit vectors faces.npz --people person --labels gender --html vectors.html
-
     The exit code is 1 if something leaks.
+
+    Example: sfumato audit vectors faces.npz --people person --labels gender --html vectors.html
     """
     from sfumato.audits.vectors import audit_vectors, read
 
