@@ -42,12 +42,12 @@ ROOMS = {
     "dp": ("dp/**/*", "dp/test_*"),
     "wire": ("wire/*", "wire/test_*"),
     "choice": (
-        "study/{recommend,frontier,hits,estimates,use}",
+        "study/{hits,choose/recommend,choose/frontier,choose/estimates,choose/use}",
         "study/test_{recommend,estimates,many,use,bounds_of_attributes,choice}",
     ),
-    "access": ("serve/access", "serve/test_{access,routes,tenant_keys}"),
+    "access": ("serve/http/access", "serve/test_{access,routes,tenant_keys}"),
     "ledger": (
-        "device/{ledger,charges,budgets,accounts}",
+        "device/ledger/{ledger,charges,budgets,accounts}",
         "device/test_{ledger,lost_ledger,bits,storage,likeness,averager,releasing,charges}",
     ),
 }

@@ -3,7 +3,7 @@
 import { PageError } from "./errors";
 import type { Left } from "./ledger";
 import type { Release } from "./protect/release";
-import { Table } from "./table";
+import { type Answer, Table } from "./table";
 import { LABELLED_TYPE, MEDIA_TYPE, encode, labelled } from "./wire";
 
 export interface Model {
@@ -25,17 +25,6 @@ export interface Classifier {
 interface ClassInfo {
   label: string;
   examples: number;
-}
-
-interface Guess {
-  label: string;
-  probability: number | null; // null: withheld by the service
-  distance: number | null;
-}
-
-export interface Answer {
-  guesses: Guess[];
-  none_of_these: boolean | null; // null: nobody measured when a distance is too large
 }
 
 export interface Enrolled {

@@ -1,6 +1,6 @@
 /** The page: what the user does, in terms of the other modules. */
 
-import { type Answer, Api, type Classifier, type Model } from "./api";
+import { Api, type Classifier, type Model } from "./api";
 import { Camera } from "./camera";
 import { element, input, made, select } from "./dom";
 import { PageError, messageOf } from "./errors";
@@ -15,7 +15,7 @@ import type { CodeSize } from "./protect/code";
 import { sentence } from "./protect/guarantee";
 import { type Protection, type Release, seen, written } from "./protect/release";
 import { EXAMPLES, nameOf, parse, sliders, valueIn, withValue } from "./protect/spec";
-import { MOST_BITS, type Table } from "./table";
+import { type Answer, MOST_BITS, type Table } from "./table";
 
 const SERVER: string = import.meta.env.VITE_SERVER;
 

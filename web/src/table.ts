@@ -1,6 +1,5 @@
 /** All answers of a classifier of short codes, in which this page looks up its own: see sfumato.wire.tables. */
 
-import type { Answer } from "./api";
 import { PageError } from "./errors";
 import type { Release } from "./protect/release";
 
@@ -8,6 +7,17 @@ export const MOST_BITS = 16;
 
 const NONE = 0x8000;
 const SIGNATURE = 64; // bytes; not checked, since this page comes from the same server by the same connection
+
+interface Guess {
+  label: string;
+  probability: number | null; // null: withheld by the service
+  distance: number | null;
+}
+
+export interface Answer {
+  guesses: Guess[];
+  none_of_these: boolean | null; // null: nobody measured when a distance is too large
+}
 
 /** State: none but what came. */
 export class Table {

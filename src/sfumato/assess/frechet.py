@@ -120,24 +120,6 @@ def distance_between(first: Moments, second: Moments) -> Frechet:
     return Frechet(max(0.0, distance.item()), images)  # rounding can give equal sets less than 0
 
 
-def of_gaussians(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> float:
-    """Compute the squared Fréchet distance of two normal distributions, such as published statistics.
-
-    Source: Dowson & Landau 1982. tr((S1 S2)^½) is here the sum of the square roots of the eigenvalues of
-    S1^½ S2 S1^½, which is symmetric. In float64.
-
-    Args:
-        mean, other_mean: (D,).
-        covariance, other_covariance: (D, D), symmetric, without eigenvalues below 0 except for rounding.
-    """
-    values, vectors = torch.linalg.eigh(covariance.double())
-    root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
-    common = torch.linalg.eigvalsh(root @ other_covariance.double() @ root).clamp(min=0).sqrt().sum()
-    apart = (mean.double() - other_mean.double()).square().sum()
-    traces = covariance.double().trace() + other_covariance.double().trace()
-    return max(0.0, float(apart + traces - 2 * common))
-
-
 def _triangle(rows: Tensor) -> Tensor:
     """Reduce (N, D) rows A to at most D rows with the same AᵀA."""
     return torch.linalg.qr(rows, mode="r").R if len(rows) > rows.shape[1] else rows
