@@ -33,7 +33,9 @@ def test_it_is_the_closed_form_of_means_and_unbiased_covariances(images, others,
     (m1, s1), (m2, s2) = ((mean.numpy(), cov.numpy()) for mean, cov in (moments(first), moments(second)))
     values, vectors = np.linalg.eigh(s1)
     root = vectors * np.sqrt(values.clip(0)) @ vectors.T
-    common = np.sqrt(np.linalg.eigvalsh(root @ s2 @ root).clip(0)).sum()  # tr((S1 S2)^1/2): Dowson & Landau 1982
+    common = np.sqrt(
+        np.linalg.eigvalsh(root @ s2 @ root).clip(0)
+    ).sum()  # tr((S1 S2)^1/2): Dowson & Landau 1982
     expected = np.square(m1 - m2).sum() + np.trace(s1 + s2) - 2 * common
     assert frechet_distance(first, second).distance == pytest.approx(expected, rel=1e-4)
 
