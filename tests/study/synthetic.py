@@ -370,6 +370,7 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
                 "restored-adaptive": 0.99 * adaptive,
                 "shape": adaptive,
                 "values": adaptive,
+                "sorted": static**3,
                 "fused": 0.98 * adaptive,
             }[cell["attack"].removeprefix("reidentify-")]
             value = round(CHANCE + (0.68 - CHANCE) * (1 - share) * draw.uniform(0.95, 1.0), 4)

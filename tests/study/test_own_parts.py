@@ -1,5 +1,6 @@
-"""A package outside the tree adds a protection and an adversary: the guide's own, installed as it says."""
+"""A package outside the tree adds a protection, an adversary and an encoder: the guide's, installed."""
 
+import json
 import os
 import re
 import subprocess
@@ -10,16 +11,18 @@ import pytest
 import torch
 import yaml
 
+from sfumato.artefacts import read_card
+
 GUIDE = Path(__file__).parents[2] / "docs/guides/own-parts.md"
 STUDY = {
-    "data": {"source": "faces", "identities": 12, "images_per_identity": 8, "headwear": 6, "size": 16},
-    "task": {"target": "expression", "sensitive": "identity"},
-    "learners": ["classifier-clean"],
-    "classifier": {"epochs": 1},
+    "data": {"source": "faces", "identities": 16, "images_per_identity": 8, "headwear": 12, "size": 16},
+    "task": {"target": "headwear", "sensitive": "identity", "way": 2, "shot": 1, "queries": 2, "episodes": 5},
+    "learners": ["protected"],
+    "training": {"epochs": 1, "episodes_per_epoch": 2, "validation_episodes": 2},
+    "board": True,
     "measures": [],
     "adversary": {"steps": 2, "adaptive_steps": 2, "gallery": 3, "probes": 3, "copies": 1},
     "recommend": {"reidentification_at_most": 0.5},
-    "tells": False,
 }
 
 
@@ -65,10 +68,11 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(packages: Path) -> Path:
-    """The folder of a study of both, by two workers."""
-    (own,) = blocks("yaml")
+    """The folder of a study of all three, by two workers."""
+    (own,) = map(yaml.safe_load, blocks("yaml"))
     folder = packages.parent
-    (folder / "mine.yaml").write_text(yaml.safe_dump(STUDY | yaml.safe_load(own)))
+    own["training"] |= STUDY["training"]
+    (folder / "mine.yaml").write_text(yaml.safe_dump(STUDY | own))
     done = sfumato(folder, "study", "run", "mine.yaml", "--workers", "2", "--yes", packages=packages)
     assert done.returncode == 0, done.stderr
     return folder / "runs/mine"
@@ -80,7 +84,22 @@ def test_workers_measure_an_own_protection_by_an_own_adversary(run: Path):
     study, records = report.load(run)
     assert study["protections"] == ["none", "stripes:width=1", "stripes:width=2"]
     attacked = {record.cell.protection for record in records if record.cell.attack == "brightness"}
-    assert attacked == {"stripes:width=1", "stripes:width=2"}
+    assert attacked == {"none", "stripes:width=1", "stripes:width=2"}
+
+
+def test_workers_train_an_own_encoder(run: Path):
+    cards = [read_card(path)["config"] for path in (run / "models").glob("few-shot-*.safetensors")]
+    assert cards
+    assert {card["encoder"] for card in cards} == {"tiny"}
+
+
+def test_an_own_protection_has_a_row_of_the_board(packages: Path, run: Path):
+    done = sfumato(run, "study", "board", ".", "--json", packages=packages)
+    assert done.returncode == 0, done.stderr
+    rows = {row["protection"]: row for row in json.loads(done.stdout)}
+    assert rows.keys() == {"stripes:width=1", "stripes:width=2", "none"}
+    assert rows["stripes:width=1"]["bytes"] == 3 * 16 * 16
+    assert 0 <= rows["stripes:width=1"]["named"]["1"]["value"] <= 1
 
 
 def test_the_report_says_what_the_package_says_of_them(run: Path):

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ _WIDEST = 10_000  # characters
 
 if TYPE_CHECKING:
     from sfumato.base.engines import EngineConfig
+    from sfumato.study.board import Row
     from sfumato.study.run import Prepared
 
 
@@ -132,6 +133,30 @@ def print_table(table: Table) -> None:
     Console(width=max(console.width, needed)).print(table, crop=False)
 
 
+def print_board(rows: "Sequence[Row]") -> None:
+    """Print the rows of a board, and below them the reasons why some do not count."""
+    tasks = list(dict.fromkeys(name for row in rows for name in row.tasks))
+    counts = list(dict.fromkeys(count for row in rows for count in row.named))
+    table = Table(box=None)
+    for name in ("protection", *tasks, *(f"named from {count}" for count in counts), "worst person"):
+        table.add_column(name)
+    for name in ("strongest", "proof", "bytes", "ms", "marks"):
+        table.add_column(name)
+
+    def share(made: Mapping[Any, Any], key: object) -> str:
+        return f"{made[key].value:.1%}" if key in made else ""
+
+    for row in rows:
+        shares = [*(share(row.tasks, name) for name in tasks), *(share(row.named, count) for count in counts)]
+        best = "" if row.strongest is None else f"{row.strongest.top1.value:.1%}"
+        cost = [f"{row.bytes:,}", f"{row.milliseconds:.2f}", "!" * len(row.marks)]
+        table.add_row(row.protection, *shares, f"{row.worst:.0%}", best, row.proof or "none", *cost)
+    print_table(table)
+    for row in rows:
+        for mark in row.marks:
+            print(f"! {row.protection}: {mark}")
+
+
 def run_study(
     prepared: "Prepared",
     directory: Path,
@@ -227,6 +252,12 @@ def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> N
     from sfumato.study.choose import recommend, use
 
     study, records = report.load(directory)
+    if study.get("board"):
+        from sfumato.study.board import join
+
+        print_board(join([directory]))
+        print(f"report: {path}")
+        return
     found = recommend.recommend(study, records)
     for line in found.lines:
         print(line)

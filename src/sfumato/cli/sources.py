@@ -29,14 +29,21 @@ def read(source: str, *, size: int | None = None, strict: bool = False, **settin
     """Read a source; says which files were left out as unreadable.
 
     Args:
-        source: see data.load.
+        source: see data.load; or a study file, such as board.yaml or `board`, for its data.
         size: of the images; None for the source's own.
         strict: stop at such a file.
         settings: more arguments of data.load.
     """
     from sfumato.data import load
 
-    loaded = load(source, strict=strict, **({} if size is None else {"size": size}), **settings)
+    if size is not None:
+        settings["size"] = size
+    if source == "board" or source.endswith((".yaml", ".yml")):
+        from sfumato.study import grid
+
+        settings = {**grid.load(source).data, **settings}
+        source = settings.pop("source")
+    loaded = load(source, strict=strict, **settings)
     note(loaded.skipped_in_words)
     return loaded
 

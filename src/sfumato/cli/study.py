@@ -14,7 +14,9 @@ from sfumato.cli.show import (
     PrintConfig,
     Yes,
     conclude,
+    print_board,
     print_config,
+    print_json,
     run_study,
     settings_of,
 )
@@ -26,7 +28,7 @@ app = typer.Typer(help="Compare protections: run a study file, make its report."
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="A study file (YAML).")],
+    file: Annotated[Path, typer.Argument(help="A study file (YAML), or `board` for the fixed one.")],
     out: Annotated[
         Path | None, typer.Option(help="The folder to keep the run in (default: runs/NAME).")
     ] = None,
@@ -50,6 +52,15 @@ def run(
     split_by: SplitBy = None,
     strict: Strict = False,
     no_pictures: NoPictures = False,
+    protections: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--protection",
+            metavar="SPEC|FOLDER",
+            help="Compare one more: a spec, or a folder of images that another tool made of those that "
+            "`sfumato data write board COPY` writes. Repeat the option for more.",
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of another study in that folder.")
     ] = False,
@@ -68,6 +79,10 @@ def run(
     asked = [] if split_by is None else [f"task.split_by={split_by}"]
     asked += ["data.strict=true"] * strict + ["pictures=0"] * no_pictures
     config = grid.load(file, [*(overrides or []), *asked])
+    if protections:
+        from sfumato.study.board import compare
+
+        config = compare(config, protections)
     if printing:
         print_config(config)
         return
@@ -173,3 +188,24 @@ def rows(
 
     count = pack(directory, file, leave_out=("pictures", "examples") if no_pictures else ())
     print(f"{file}: the study and {count} records")
+
+
+@app.command()
+def board(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of runs of `board`, or files that `sfumato study rows` made of them."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Join rows of the board into one table, with the reasons why some do not count.
+
+    The first run is the one that others must be like.
+    """
+    from sfumato.study.board import join
+
+    rows = join(runs)
+    if as_json:
+        print_json([row.as_json() for row in rows])
+        return
+    print_board(rows)

@@ -38,6 +38,7 @@ def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
         "measures": config.measures,
         "recommend": asdict(config.recommend),
         "seeds": config.seeds,
+        **({"board": True} if config.board else {}),
         **named,
         "left_out": kinds.list_omissions(config) + _unreadable(lab.data),
         "versions": versions(),

@@ -28,6 +28,7 @@ from sfumato.protect.spec import MOST_LISTED
 from sfumato.study.specs import Named, expand
 from sfumato.study.vocabulary import ATTACKS, FEW_SHOT, LEARNERS, MEASURES, RECONSTRUCTIONS
 
+BOARD = Path(__file__).with_name("board.yaml")
 _MOST = 100  # turns, and further shapes of episodes, of each kind
 
 
@@ -184,6 +185,7 @@ class StudyConfig:
             setting; null for none.
         pictures: images of the picture grid; 0 for none.
         embeddings: whether to draw embeddings by t-SNE.
+        board: whether to check that adversaries can have worked on each release; see study.board.
     """
 
     name: str = "study"
@@ -212,6 +214,7 @@ class StudyConfig:
     transfer: str | None = None
     pictures: int = 3
     embeddings: bool = True
+    board: bool = False
 
     def __post_init__(self) -> None:
         for name, chosen, known in (
@@ -317,7 +320,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
     and of mappings the keys that it names.
 
     Args:
-        path: a YAML file.
+        path: a YAML file; "board" or "board.yaml" is the one of sfumato, if there is no such file.
         overrides: "dotted.key=value", with the value in YAML, applied after the file.
 
     Raises:
@@ -325,6 +328,8 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
             of the wrong type or out of range.
     """
     path = Path(path)
+    if str(path) in ("board", BOARD.name) and not path.is_file():
+        path = BOARD
     settings = _read(path)
     for text in overrides:
         override(settings, text)

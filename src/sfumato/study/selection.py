@@ -36,12 +36,13 @@ def learners_of(config: "StudyConfig", spec: str) -> list[str]:
 def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
     """The attacks that a study makes on a protection.
 
-    On clear images there is nothing to adapt to; and a single attack has nothing to fuse with.
+    On clear images there is nothing to adapt to, but on a board they are the control of every adversary; and
+    a single attack has nothing to fuse with.
     """
     if config.task.sensitive is None:
         return []
     wanted = set(config.attacks)
-    if spec == "none":
+    if spec == "none" and not config.board:
         wanted &= {"reidentify-static"}
     if "denoised" not in learners_of(config, spec):
         wanted = {name for name in wanted if ATTACKS[name].view != "denoised"}

@@ -363,6 +363,7 @@ VIEWS: dict[str, View] = {
         ),
         View("shape", " on the mask's shape", ", on the shape alone", "shape alone"),
         View("values", " on the values that travelled", ", on values", "values", RELEASES),
+        View("sorted", " on the values in order of size", ", on sorted values", "sorted values", RELEASES),
         View("fused", " who combines all others", ", all combined", "all combined", RELEASES),
     )
 }
@@ -477,6 +478,14 @@ ATTACKS: Registry[AttackWords] = _registry(
             "sfumato.study.parts.attacks.values:ATTACK",
             default=True,
             needed=RELEASES,
+        ),
+        AttackWords(
+            "reidentify-sorted",
+            "sorted",
+            True,
+            "The adaptive one <em>on the values in order of size</em> reads which values travelled, and not "
+            "at which positions: a release that hides people by a secret order hides nothing from them.",
+            "sfumato.study.parts.attacks.values:SORTED",
         ),
         AttackWords(
             "reidentify-fused",

@@ -84,12 +84,18 @@ def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
     return directory / "table.csv"
 
 
-def _write_parts(data: LabelledImages, split_of: list[str], directory: Path) -> None:
-    (directory / "images").mkdir(parents=True)
+def names_of(data: LabelledImages) -> list[str]:
+    """The names of the images that `write` writes, without their suffix."""
     numbers = [f"{row:06d}" for row in range(len(data))]
     names = [PurePosixPath(file).with_suffix("").as_posix() for file in data.files] or numbers
     if len({name.casefold() for name in names}) < len(names):  # as of a.jpg and a.png
         names = [f"{name}-{number}" for name, number in zip(names, numbers, strict=True)]
+    return names
+
+
+def _write_parts(data: LabelledImages, split_of: list[str], directory: Path) -> None:
+    (directory / "images").mkdir(parents=True)
+    names = names_of(data)
 
     def rows() -> Iterator[list[str]]:
         yield ["file", *data.labels, *(["split"] if split_of else [])]

@@ -30,6 +30,7 @@ _VERSION = 2  # raised when the same adversaries would find more or less
 _NUMBERS = 2048  # of an image at most: larger ones as means over squares, which named no fewer people
 _SQUARE = 4  # its means are read as well, for noise on every pixel
 _LEARNED = 20_000  # releases at most to learn from
+_QUANTILES = 64  # of each channel, for an adversary who ignores the order of the values
 _REDRAWN = 8  # releases of each photograph that a table counts
 
 _Reading = Callable[[Any], Tensor]  # a release -> (N, D) numbers
@@ -55,7 +56,12 @@ def compare_probes(lab: "Lab", cell: Cell) -> Comparison:
     return comparisons.compare_once(lab, cell, settings(lab, cell), _compare)
 
 
-def _compare(lab: "Lab", cell: Cell) -> Comparison:
+def attack_sorted(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Looks for everybody by which values travelled, whatever their order."""
+    return _compare(lab, cell, lambda *_: {"": _sort}).result
+
+
+def _compare(lab: "Lab", cell: Cell, ways: "Callable[..., dict[str, _Reading]] | None" = None) -> Comparison:
     adversaries = lab.adversaries
     gallery, rows = adversaries.deal(cell.seed)
     people = adversaries.people
@@ -64,7 +70,7 @@ def _compare(lab: "Lab", cell: Cell) -> Comparison:
     known = _release_copies(lab, cell, people.images[gallery], GALLERY, lab.config.adversary.copies)
     asked = _release_copies(lab, cell, people.images[rows], PROBES, 1)
     released, others = release_others(lab, cell, most=_LEARNED, copies=lab.config.adversary.copies)
-    words, reading, model = _learner(released, others, readings(lab, cell, asked[0]))
+    words, reading, model = _learner(released, others, (ways or readings)(lab, cell, asked[0]))
     known_values, asked_values = torch.stack([reading(released) for released in known]), reading(asked[0])
     guesses = [
         made.with_words(words) for made in reidentify.by_values(known_values, names, asked_values, model)
@@ -172,6 +178,16 @@ def readings(lab: "Lab", cell: Cell, released: Any) -> dict[str, _Reading]:
     return ways
 
 
+def _sort(released: Any) -> Tensor:
+    """Quantiles of each channel of an image; other numbers in order of size."""
+    if getattr(released, "kind", "pixels") not in IMAGES:
+        values: Tensor = released.vectors()
+        return values.sort(1).values
+    values = _planes(released).flatten(2).sort(2).values
+    kept = torch.linspace(0, values.shape[2] - 1, min(_QUANTILES, values.shape[2])).long()
+    return values[..., kept].flatten(1)
+
+
 def _planes(released: Any) -> Tensor:
     """(N, C, h, w) float32 values from 0 to 1; for a mask, another channel that marks shown pixels."""
     values: Tensor = released.values.float() / 255
@@ -203,3 +219,4 @@ def _exact(table: Table, truth: Tensor) -> dict[str, Any]:
 
 
 ATTACK = Attack(settings, attack, compare_probes)
+SORTED = Attack(settings, attack_sorted)

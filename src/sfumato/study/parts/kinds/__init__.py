@@ -10,6 +10,7 @@ from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds import (
     accuracy,
     attack,
+    checks,
     embeddings,
     examples,
     inference,
@@ -46,6 +47,7 @@ KINDS: dict[str, Kind] = {
     "pictures": pictures.KIND,
     "examples": examples.KIND,
     "proved": proved.KIND,
+    "checks": checks.KIND,
     "tells": tells.KIND,
     "inference": inference.KIND,
     "stored": stored.KIND,

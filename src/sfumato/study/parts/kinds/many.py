@@ -68,7 +68,8 @@ class Result(Model):
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     """One for each protection, if there are adversaries."""
-    return [Cell("many", spec, seed)] if spec != "none" and attacks_of(config, spec) else []
+    wanted = (spec != "none" or config.board) and attacks_of(config, spec)
+    return [Cell("many", spec, seed)] if wanted else []
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:

@@ -1,0 +1,269 @@
+"""The board: protections side by side, each measured by one study file with fixed settings; see board.yaml.
+
+A row is a packed run of that file (`sfumato study rows`), which others can send. Its marks are reasons why
+its figures do not count: adversaries who fail on unprotected images or are weaker than they could be, other
+settings or data than those of the first row, and releases that are not what they seem.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sfumato.base.files import whole, write_rows
+from sfumato.errors import ConfigError, DataError
+from sfumato.protect.spec import PROTECTIONS
+from sfumato.study import report
+from sfumato.study.choose import estimates
+from sfumato.study.choose.estimates import Estimate, Risk, percent
+from sfumato.study.grid import StudyConfig
+from sfumato.study.parts.kinds.checks import Result as Checks
+from sfumato.study.records import Record
+
+CONTROL = "none"  # an image as it is, which all adversaries see
+RELEASES = (1, 10, 100)
+_NAMED = 0.5  # of the people on unprotected images, from one release, at least
+_EQUAL = 0.05  # how far the control of a row may be from that of the first
+_LEARNING = ("reidentify-adaptive", "reidentify-values")
+_DEPENDS = 0.02  # of the images at most, since networks round
+_NEEDED = {"checks", "many", "tells", "proved"}  # kinds of measurements, for a row
+
+
+@dataclass(frozen=True)
+class Row:
+    """One protection, measured.
+
+    Attributes:
+        protection: its spec.
+        tasks: label -> how often it is recognised from releases: the target by a trained network, others by
+            textbook classifiers of the values.
+        named: number of releases -> how often one of `candidates` people is named from them.
+        candidates: to choose from.
+        worst: how often the person is named from one release whom adversaries name most often.
+        strongest: the adversary with the most names from one release, among all test people.
+        proof: in words; "" if nothing is proved.
+        bytes, milliseconds: for an image.
+        seconds: of all its measurements.
+        marks: the reasons why its figures do not count; none for a sound row.
+    """
+
+    protection: str
+    tasks: Mapping[str, Estimate]
+    named: Mapping[int, Estimate]
+    candidates: int
+    worst: float
+    strongest: Risk | None
+    proof: str
+    bytes: int
+    milliseconds: float
+    seconds: float
+    marks: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The row, fit for JSON."""
+        best = self.strongest
+        strongest = None if best is None else {"adversary": best.adversary, **asdict(best.top1)}
+        return {**asdict(replace(self, strongest=None)), "strongest": strongest}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a board, or the file of rows that it was packed into."""
+
+    path: Path
+    study: dict[str, Any]
+    records: list[Record]
+
+    @classmethod
+    def read(cls, path: Path) -> "Run":
+        """Reads it. Raises DataError if it is no run of a board."""
+        study, records = report.load(path)
+        if not study.get("board"):
+            raise DataError(
+                f"{path}: a run of the study {study['name']!r}, which is no board: run `sfumato study run "
+                "board --protection SPEC`"
+            )
+        return cls(path, study, records)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Each measurement of the control -> the digest of all settings and data that decide it."""
+        return {
+            estimates.cell_name(cell): cell["digest"]
+            for cell in self.study["cells"]
+            if cell["cell"]["protection"] == CONTROL
+        }
+
+    @cached_property
+    def curves(self) -> dict[str, estimates.Curve]:
+        """How naming grows with the releases of each protection."""
+        return estimates.curves(self.study, self.records)
+
+    @cached_property
+    def risks(self) -> dict[tuple[str, str], Risk]:
+        """The figures of each adversary."""
+        return estimates.risks(self.study, self.records)
+
+    @property
+    def control(self) -> Estimate | None:
+        """How often people are named from one unprotected image; None if nobody tried."""
+        point = self.curves[CONTROL].after(1) if CONTROL in self.curves else None
+        return None if point is None else point.named
+
+    def rows(self, first: "Run") -> Iterator[Row]:
+        """A row for each protection; `first` is the run that others must be like."""
+        of_all = tuple(self._mark_all(first))
+        unfinished = estimates.missing(self.study, self.records)
+        proofs = estimates.proofs(self.study, self.records)
+        records = estimates.belonging(self.study, self.records)
+        for spec, curve in self.curves.items():
+            own = [record for record in records if record.cell.protection == spec]
+            results = {record.kind: record.result for record in own}
+            if not results.keys() >= _NEEDED:
+                continue
+            checks, proof = results["checks"], proofs[spec].guarantee
+            points = {count: curve.after(count) for count in RELEASES}
+            risks = [risk for (protection, _), risk in self.risks.items() if protection == spec]
+            marks = [*of_all, *(f"not measured: {name}" for name in unfinished if f" {spec} " in name)]
+            yield Row(
+                protection=spec,
+                tasks=self._tasks(spec, results["tells"]),
+                named={count: point.named for count, point in points.items() if point is not None},
+                candidates=results["many"].panel,
+                worst=curve.points[0].worst,
+                strongest=max(risks, key=lambda risk: risk.top1.value, default=None),
+                proof="" if proof is None else proof.text,
+                bytes=checks.bytes_most,
+                milliseconds=checks.milliseconds,
+                seconds=sum(record.seconds for record in own),
+                marks=tuple(marks if spec == CONTROL else [*marks, *self._mark(spec, checks)]),
+            )
+
+    def _tasks(self, spec: str, tells: Any) -> dict[str, Estimate]:
+        """How well each label that is not the secret is recognised."""
+        target, sensitive = self.study["task"]["target"], self.study["task"]["sensitive"]
+        accuracies = estimates.accuracies(self.study, self.records)
+        learned = [made for (protection, _), made in accuracies.items() if protection == spec]
+        best = {target: max(learned, key=lambda made: made.value)} if learned else {}
+        return best | {
+            name: Estimate(made.accuracy, made.low, made.high, seeds=1)
+            for name, made in tells.labels.items()
+            if name not in (target, sensitive)
+        }
+
+    def _mark_all(self, first: "Run") -> Iterator[str]:
+        """Yield the reasons why no row of the run counts."""
+        others = [name for name, digest in first.digests.items() if self.digests.get(name) != digest]
+        if others:
+            yield f"other settings, data or version than {first.path.name}: {', '.join(others)}"
+        control, same = self.control, first.control
+        if control is None:
+            yield "no adversary is tried on unprotected images"
+            return
+        if control.value < _NAMED:
+            yield (
+                f"weak adversaries: on unprotected images they name {percent(control.value)} from one "
+                f"release, and at least {percent(_NAMED)} are needed"
+            )
+        if same is not None and abs(same.value - control.value) > _EQUAL:
+            yield (
+                f"adversaries name {percent(control.value)} on unprotected images, and "
+                f"{percent(same.value)} in {first.path.name}"
+            )
+
+    def _mark(self, spec: str, checks: Checks) -> Iterator[str]:
+        """Yield the reasons why the row of one protection does not count."""
+        top1 = {attack: risk.top1 for (protection, attack), risk in self.risks.items() if protection == spec}
+        learning = max(
+            (top1[name] for name in _LEARNING if name in top1), key=lambda each: each.value, default=None
+        )
+        if learning is None:
+            yield "no adversary learned from its releases"
+        for name, words in {
+            "reidentify-static": "knows clean photographs only",
+            "reidentify-sorted": "ignores the order of the values",
+        }.items():
+            if learning is not None and name in top1 and top1[name].low > learning.high:
+                yield (
+                    f"masked: an adversary who {words} names {percent(top1[name].value)}, and those who "
+                    f"learn from releases {percent(learning.value)}: its format keeps them from learning"
+                )
+        if checks.unchanged:
+            yield f"{percent(checks.unchanged)} of the releases are the original image"
+        if not checks.repeats:
+            yield "releases differ by more than the given noise: nobody can repeat the figures"
+        if checks.depends > _DEPENDS:
+            yield f"{percent(checks.depends)} of the releases depend on other images of the batch"
+        if checks.own_type:
+            yield "a release of its own type: the bytes that travel may not be what adversaries read"
+        if checks.bytes_most != checks.bytes_declared:
+            yield f"a release of {checks.bytes_most:,} bytes, and {checks.bytes_declared:,} are declared"
+        if checks.bytes_most > checks.bytes_of_image + -(-checks.bytes_of_image // 8):
+            yield f"a release of {checks.bytes_most:,} bytes, and the image has {checks.bytes_of_image:,}"
+
+
+def join(paths: Sequence[Path]) -> list[Row]:
+    """The rows of several runs, by how rarely ten releases name; equal rows once, and the control last.
+
+    Raises:
+        DataError: a file is damaged, or no run of a board.
+    """
+    runs = [Run.read(path) for path in paths]
+    rows: dict[tuple[str, tuple[str, ...]], Row] = {}
+    for run in runs:
+        for row in run.rows(runs[0]):
+            rows.setdefault((row.protection, row.marks), row)
+    return sorted(rows.values(), key=lambda row: (row.protection == CONTROL, _order(row)))
+
+
+def _order(row: Row) -> tuple[float, ...]:
+    return tuple(row.named[count].value for count in (10, 1) if count in row.named)
+
+
+def compare(config: StudyConfig, protections: Iterable[str]) -> StudyConfig:
+    """The study with further protections: specs, registered names, or folders of protected images.
+
+    Raises:
+        SpecError: no such protection.
+        ConfigError: a folder lacks an image of the study.
+    """
+    specs = [of_folder(Path(each), config) if _is_folder(each) else each for each in protections]
+    changed = replace(config, protections=[*config.protections, *specs])
+    changed.specs  # noqa: B018 - every spec is checked
+    return changed
+
+
+def _is_folder(text: str) -> bool:
+    return text not in PROTECTIONS and Path(text).is_dir()
+
+
+def of_folder(folder: Path, config: StudyConfig) -> str:
+    """The spec of a folder of images that another tool made of those of a study.
+
+    `sfumato data write board COPY` writes these; a tool's file for COPY/images/000001.png is
+    FOLDER/000001.png, or of any other suffix, in any sub-folder. An index is written there, if there is none.
+
+    Raises:
+        ConfigError: an image is missing.
+    """
+    from sfumato.data.readers.table import names_of
+    from sfumato.images import digest
+    from sfumato.study.run import prepare
+
+    index = folder / f"{folder.absolute().name}.csv"
+    spec = f"outside:index={index}"
+    if index.exists():
+        return spec
+    data = prepare(config).data[0]
+    files = {path.stem: path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    names = [name.rpartition("/")[2] for name in names_of(data)]
+    if missing := [name for name in names if name not in files]:
+        raise ConfigError(
+            f"{folder}: {len(missing):,} of {len(names):,} images are missing, the first {missing[0]}: "
+            f"protect all of those that `sfumato data write {config.name} COPY` writes, under their names"
+        )
+    rows = ([files[name], digest(image).hex()] for name, image in zip(names, data.images, strict=True))
+    with whole(index) as temporary, temporary.open("w", newline="", encoding="utf-8") as opened:
+        write_rows(opened, [["file", "digest"], *rows])
+    return spec

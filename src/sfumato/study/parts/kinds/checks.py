@@ -1,0 +1,101 @@
+"""Whether the adversaries of a board can have worked on a release, and its costs; see study.board."""
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.parts.kinds.common import Model
+from sfumato.study.protocol import Kind
+from sfumato.study.vocabulary import IMAGES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab.lab import Lab
+
+_IMAGES, _TIMED = 200, 20
+_ROUNDING = 0.02  # of a number between 0 and 1: batches of networks round differently
+
+
+class Result(Model):
+    """What a protection does to test images, besides what adversaries measure.
+
+    Attributes:
+        milliseconds: the median time for one image on this machine.
+        bytes_of_image, bytes_declared, bytes_most: of an image, of a release by its own word, and of the
+            longest release.
+        unchanged: the share of images that are released as they are.
+        repeats: whether releases with the same noise are equal, and those without noise always are.
+        depends: the share of images whose release depends on other images of the batch; 0 with noise.
+        own_type: whether the release is of a type that sfumato does not know, or of another spec: then the
+            bytes that travel may differ from the numbers that adversaries read.
+        images: how many were looked at.
+    """
+
+    milliseconds: float
+    bytes_of_image: int
+    bytes_declared: int
+    bytes_most: int
+    unchanged: float
+    repeats: bool
+    depends: float
+    own_type: bool
+    images: int
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One for each protection of a board."""
+    return [Cell("checks", spec, seed)] if config.board and seed == config.seeds[0] else []
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """The settings that decide the result, besides cell, data and artefacts."""
+    return {"checks": 1}
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Releases some test images twice, once more each alone, and compares."""
+    from sfumato.dp.mechanisms import seeded_noise
+    from sfumato.protect import parse
+    from sfumato.protect.release import KINDS
+
+    # Not the lab's own, which remembers releases.
+    protection: Any = parse(lab.protection(cell).spec, takes=KINDS)
+    images = lab.test.images[lab.some_of_the_test(_IMAGES, cell.seed)]
+    first, again, other = (protection.release(images, seeded_noise(noise)) for noise in (0, 0, 1))
+    packets = first.pack()
+    alone, seconds = [], []
+    for row in range(len(images)):
+        start = time.perf_counter()
+        alone.append(protection.release(images[row : row + 1], seeded_noise(0)))
+        seconds.append(time.perf_counter() - start)
+    apart = [_differ(first.rows([row]).vectors(), each.vectors()) for row, each in enumerate(alone)]
+    noisy = protection.draws_noise
+    return {
+        "milliseconds": round(1e3 * statistics.median(seconds[-_TIMED:]), 3),
+        "bytes_of_image": images[0].numel(),
+        "bytes_declared": first.bytes_per_image,
+        "bytes_most": max(map(len, packets)),
+        "unchanged": _share_equal(first, images),
+        "repeats": packets == again.pack() and (noisy or packets == other.pack()),
+        "depends": 0.0 if noisy else sum(apart) / len(apart),
+        "own_type": not type(first).__module__.startswith("sfumato.") or first.spec != protection.spec,
+        "images": len(images),
+    }
+
+
+def _differ(first: "Tensor", second: "Tensor") -> bool:
+    return first.shape != second.shape or (first - second).abs().max().item() > _ROUNDING
+
+
+def _share_equal(release: Any, images: "Tensor") -> float:
+    """The share of images that are equal to their release."""
+    if getattr(release, "kind", "pixels") not in IMAGES:
+        return 0.0
+    same: float = (release.images() == images).flatten(1).all(1).double().mean().item()
+    return same
+
+
+KIND = Kind(Result, cells, settings, measure)

@@ -1,0 +1,293 @@
+"""The board: rows of runs with fixed settings, and the reasons why some do not count."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+from tests.study import synthetic
+from typer.testing import CliRunner
+
+from sfumato import data
+from sfumato.base import registry
+from sfumato.cli.app import app
+from sfumato.errors import ConfigError, DataError
+from sfumato.protect import Release, parse
+from sfumato.protect.none import Clear
+from sfumato.study import board, grid
+from sfumato.study.cells import Cell
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
+from sfumato.study.parts.kinds import checks
+from sfumato.study.records import write_rows
+
+SPEC = "blur:radius=3"
+SOUND = {
+    "milliseconds": 0.5,
+    "bytes_of_image": 3072,
+    "bytes_declared": 3072,
+    "bytes_most": 3072,
+    "unchanged": 0.0,
+    "repeats": True,
+    "depends": 0.0,
+    "own_type": False,
+    "images": 200,
+}
+
+
+def attack(share, people=50, each=10):
+    hits = [round(share * each)] * people
+    score = {"classifier": "plda", "top1": share, "low": share - 0.04, "high": share + 0.04, "hits": hits}
+    return {
+        "scores": [score],
+        "chance": 1 / people,
+        "identities": people,
+        "gallery": 500,
+        "probes": people * each,
+        "people": [each] * people,
+    }
+
+
+def many(share):
+    point = {
+        "named": [share] * 40,
+        "tries": [10] * 40,
+        "chosen": ["plda", "plda"],
+        "by_adversary": {"plda": share},
+        "accepted": share,
+        "linked": [share] * 40,
+    }
+    points = [{"releases": count, **point} for count in (1, 10, 100)]
+    return {"points": points, "panel": 25, "pictures": 150, "enough": {"1": 50}, "able": 50}
+
+
+def packed(path, *, control=0.9, named=0.4, digest="a", board_of="board", without=(), **changed):
+    """A file of rows of a run with one protection: what adversaries name, and what its checks are."""
+    shares = {
+        "reidentify-static": 0.1,
+        "reidentify-values": 0.6,
+        "reidentify-sorted": 0.1,
+        **changed.pop("attacks", {}),
+    }
+    told = {
+        "accuracy": 0.8,
+        "low": 0.7,
+        "high": 0.9,
+        "guessing": 0.5,
+        "classes": 2,
+        "images": 9,
+        "adversary": "forest",
+    }
+    accuracy = {"accuracy": 0.7, "low": 0.6, "high": 0.8, "images": 1500, "chance": 0.25}
+    rows = []
+    for spec in ("none", SPEC):
+        clear = spec == "none"
+        results = [
+            ("accuracy", {"learner": "classifier-clean"}, accuracy),
+            *(
+                ("attack", {"attack": name}, attack(0.9 if clear else share))
+                for name, share in shares.items()
+            ),
+            ("many", {}, many(control if clear else named)),
+            ("tells", {}, {"labels": {"glasses": told, "identity": told}}),
+            ("proved", {}, {"release": "pixels", "bytes_per_image": 3072}),
+            ("checks", {}, {**SOUND, "unchanged": 1.0} if clear else SOUND | changed),
+        ]
+        rows += [
+            {
+                "kind": kind,
+                "cell": {"protection": spec, "seed": 0, **which},
+                "digest": f"{digest}{len(rows) + number}",
+                "result": result,
+                "seconds": 2.0,
+            }
+            for number, (kind, which, result) in enumerate(results)
+        ]
+    study = {
+        **synthetic.study(),
+        "name": board_of,
+        "board": board_of == "board",
+        "task": {**synthetic.study()["task"], "target": "expression"},
+        "protections": ["none", SPEC],
+        "learners": ["classifier-clean"],
+        "seeds": [0],
+        "cells": [{name: row[name] for name in ("digest", "kind", "cell")} for row in rows],
+    }
+    write_rows(path, [study, *(row for row in rows if row["kind"] not in without)])
+    return path
+
+
+def row_of(path, *others):
+    """The row of the protection in the last of these files."""
+    return [row for row in board.join([path, *others]) if row.protection == SPEC][-1]
+
+
+def marks(*paths):
+    return [mark for row in board.join(paths) if row.protection == SPEC for mark in row.marks]
+
+
+def test_a_row_has_the_figures_of_its_records(tmp_path):
+    row = row_of(packed(tmp_path / "first.jsonl"))
+    assert row.marks == ()
+    assert {name: made.value for name, made in row.tasks.items()} == {"expression": 0.7, "glasses": 0.8}
+    assert {count: round(made.value, 9) for count, made in row.named.items()} == {1: 0.4, 10: 0.4, 100: 0.4}
+    assert (row.candidates, row.worst, row.strongest.top1.value) == (25, 0.4, 0.6)
+    assert (row.proof, row.bytes, row.milliseconds, row.seconds) == ("", 3072, 0.5, 16.0)
+
+
+def test_rows_of_several_files_stand_by_how_rarely_they_name_and_the_control_stands_last(tmp_path):
+    first = packed(tmp_path / "first.jsonl", named=0.7)
+    rows = board.join([first, packed(tmp_path / "second.jsonl", named=0.3, unchanged=0.5)])
+    assert [(row.protection, row.named[10].value) for row in rows] == [
+        (SPEC, pytest.approx(0.3)),
+        (SPEC, pytest.approx(0.7)),
+        ("none", pytest.approx(0.9)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "mark"),
+    [
+        ({"control": 0.2}, "weak adversaries: on unprotected images they name 20.0% from one release"),
+        (
+            {"attacks": {"reidentify-static": 0.9}},
+            "masked: an adversary who knows clean photographs only names 90.0%",
+        ),
+        (
+            {"attacks": {"reidentify-sorted": 0.9}},
+            "masked: an adversary who ignores the order of the values names",
+        ),
+        ({"unchanged": 0.25}, "25.0% of the releases are the original image"),
+        ({"repeats": False}, "releases differ by more than the given noise"),
+        ({"depends": 0.5}, "50.0% of the releases depend on other images of the batch"),
+        ({"own_type": True}, "a release of its own type"),
+        ({"bytes_most": 3100}, "a release of 3,100 bytes, and 3,072 are declared"),
+        ({"bytes_most": 9000, "bytes_declared": 9000}, "a release of 9,000 bytes, and the image has 3,072"),
+        ({"without": ["accuracy"]}, f"not measured: accuracy {SPEC} classifier-clean 0"),
+    ],
+)
+def test_a_row_that_does_not_count_says_why(changed, mark, tmp_path):
+    (said,) = marks(packed(tmp_path / "row.jsonl", **changed))
+    assert said.startswith(mark)
+
+
+def test_a_row_of_other_settings_or_another_control_is_marked(tmp_path):
+    first = packed(tmp_path / "first.jsonl")
+    assert marks(first, packed(tmp_path / "same.jsonl")) == []
+    (said,) = marks(first, packed(tmp_path / "other.jsonl", digest="b"))
+    assert said.startswith(
+        "other settings, data or version than first.jsonl: accuracy none classifier-clean 0"
+    )
+    (said,) = marks(first, packed(tmp_path / "edited.jsonl", control=0.7))
+    assert said == "adversaries name 70.0% on unprotected images, and 90.0% in first.jsonl"
+
+
+def test_a_run_of_another_study_is_no_row(tmp_path):
+    with pytest.raises(
+        DataError, match="a run of the study 'demo', which is no board: run `sfumato study run board"
+    ):
+        board.join([packed(tmp_path / "demo.jsonl", board_of="demo")])
+
+
+def test_the_table_prints_rows_and_marks(tmp_path):
+    path = packed(tmp_path / "row.jsonl", unchanged=0.25)
+    said = CliRunner().invoke(app, ["study", "board", str(path)])
+    assert "25.0% of the releases are the original image" in said.stdout
+    rows = json.loads(CliRunner().invoke(app, ["study", "board", str(path), "--json"]).stdout)
+    assert [row["protection"] for row in rows] == [SPEC, "none"]
+
+
+def test_the_file_of_the_board_comes_with_the_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert grid.load("board") == grid.load("board.yaml") == grid.load(grid.BOARD)
+    assert grid.load("board").board
+
+
+# What a protection does to images
+
+
+@dataclass(frozen=True)
+class _Own(Clear):
+    """As it is, but for one trick."""
+
+    trick: str = "none"
+
+    @property
+    def spec(self):
+        return f"own:trick={self.trick}"
+
+    def release(self, images, noise):
+        images = torch.as_tensor(images)
+        if self.trick == "packs":
+            return _Packs(images, self.spec, tuple(images.shape[2:]))
+        if self.trick == "batch":
+            images = images.float().mean(0, keepdim=True).expand(len(images), -1, -1, -1).byte()
+        if self.trick == "time":
+            images = torch.randint(256, images.shape).byte()
+        if self.trick == "noise":
+            images = torch.from_numpy(noise.discrete_gaussian(tuple(images.shape), variance=99)).byte()
+        return Release(images, "other" if self.trick == "says" else self.spec, tuple(images.shape[2:]))
+
+
+class _Packs(Release):
+    def pack(self):
+        return [2 * packet for packet in super().pack()]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    settings = {
+        "data": {"source": "faces", "identities": 8, "images_per_identity": 4, "headwear": 3, "size": 16},
+        "task": {"target": "expression", "sensitive": "identity"},
+        "protections": [],
+    }
+    config = grid.parse(settings)
+    source = dict(config.data)
+    return Lab(config, data.load(source.pop("source"), **source), tmp_path_factory.mktemp("lab"), Progress())
+
+
+@pytest.mark.parametrize(
+    ("trick", "expected"),
+    [
+        ("none", {"unchanged": 1.0, "repeats": True, "depends": 0.0, "own_type": False, "bytes_most": 768}),
+        ("packs", {"own_type": True, "bytes_most": 1536, "bytes_declared": 768}),
+        ("says", {"own_type": True}),
+        ("batch", {"unchanged": 0.0, "repeats": True, "depends": 1.0}),
+        ("time", {"repeats": False}),
+        ("noise", {"repeats": False}),
+    ],
+)
+def test_tricks_of_a_protection_are_seen(trick, expected, lab, monkeypatch):
+    monkeypatch.setitem(registry._TABLES["protections"], "own", _Own)
+    result = checks.measure(lab, Cell("checks", f"own:trick={trick}", 0))
+    assert {name: result[name] for name in expected} == expected
+
+
+# Folders that another tool protected
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A study file of few small images."""
+    path = tmp_path / "small.yaml"
+    drawn = "{source: faces, identities: 3, images_per_identity: 2, headwear: 3, size: 16}"
+    path.write_text(f"data: {drawn}\nprotections: []\n")
+    return path
+
+
+def test_a_folder_of_another_tool_is_a_protection(small, tmp_path):
+    said = CliRunner().invoke(app, ["data", "write", str(small), str(tmp_path / "copy")])
+    assert said.exit_code == 0, said.output
+    released = tmp_path / "tool"
+    (tmp_path / "copy/images").rename(released)  # a tool that changes nothing
+    config = grid.load(small)
+    specs = ["none", "blur:radius=3", f"outside:index={released / 'tool.csv'}"]
+    assert board.compare(config, ["blur:radius=3", str(released)]).specs == specs
+    images = data.load(**config.data).images
+    assert torch.equal(parse(specs[-1]).release(images, None).images(), images)
+    assert board.compare(config, [str(released)]).specs == specs[::2]  # by the index that is there now
+
+
+def test_a_folder_without_an_image_of_the_study_is_refused(small, tmp_path):
+    with pytest.raises(ConfigError, match="6 of 6 images are missing, the first 000000: protect all"):
+        board.compare(grid.load(small), [str(tmp_path)])
