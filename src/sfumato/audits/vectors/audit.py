@@ -14,7 +14,7 @@ from sfumato.dp.naming import counting
 from sfumato.study.choose.estimates import Estimate, percent
 
 _SHOWN = 10  # pairs of near copies
-_FEW_TIMES = 2.0  # guessing: a remedy that names no more often hides people
+_HIDDEN = 0.05  # of people named beyond chance: a remedy that names no more hides people
 _KEPT = 0.9  # of the right guesses beyond chance: a remedy that leaves as many is useful
 _WORTHLESS = 0.5  # of the naming by the file: storage that names as often protects nobody
 
@@ -34,6 +34,12 @@ class _Tried:
     def most(self) -> float:
         """The share named from the most vectors."""
         return list(self.named.values())[-1].named.value
+
+    @property
+    def hides(self) -> bool:
+        """Whether few people are named beyond chance, from the fewest vectors."""
+        chance = 1 / next(iter(self.named.values())).panel
+        return self.once() - chance <= _HIDDEN * (1 - chance)
 
     def bound(self, panel: int, releases: int = 1) -> float:
         """The most that anybody can name from as many vectors; 1 if nothing is proved."""
@@ -131,10 +137,12 @@ def _vectors(count: int) -> str:
 
 def _sentence(named: Mapping[int, Named], inferred: Mapping[str, Inferred], twins: Twins) -> str:
     parts: list[str] = []
+    before = 0
     for size, each in named.items():
-        among = f" of {each.panel} people (chance {percent(1 / each.panel)})" if not parts else ""
-        verb = "a stranger names " if not parts else ""
+        among = "" if each.panel == before else f" of {each.panel} people (chance {percent(1 / each.panel)})"
+        verb = "" if parts else "a stranger names "
         parts.append(f"from {_vectors(size)} {verb}{percent(each.named.value)}{among}")
+        before = each.panel
     sentences = [", ".join(parts)] if parts else []
     sentences += [
         f"{name} is read from {percent(each.share.value)} of vectors (guessing: {percent(each.base)})"
@@ -231,28 +239,30 @@ def _find_forms(tried: list[_Tried], target: str | None, inferred: Mapping[str, 
     sizes = list(tried[0].named)
     panel = tried[0].named[sizes[0]].panel
     kept = "neighbours kept" if target is None else f"{target} right"
-    hidden = [each for each in tried if each.once() <= _FEW_TIMES / panel]
+    hidden = [each for each in tried if each.hides]
     if tried[0] in hidden:
-        sentence = "The vectors as they are name at most twice as many people as chance does."
+        sentence = "The vectors as they are name hardly more people than chance does."
     elif hidden:
         names = "; ".join(each.form.name for each in hidden)
-        sentence = f"From one vector, these name at most twice as many people as chance does: {names}."
+        sentence = f"From one vector, these name at most 5% of people beyond chance: {names}."
     else:
-        sentence = (
-            "None of these hides people: from one vector, each names over twice as many as chance does."
-        )
-    rows = tuple(
-        (
-            each.form.name,
-            f"{each.form.bytes:,}",
-            *(percent(each.named[size].named.value) for size in sizes),
-            percent(each.named[sizes[0]].point.accepted),
-            percent(each.kept),
-            percent(each.bound(panel)) if each.bound(panel) < 1 else "-",
-        )
-        for each in tried
+        sentence = "None of these hides people: from one vector, each names over 5% beyond chance."
+    chances = [percent(1 / tried[0].named[size].panel) for size in sizes]
+    guess = percent(0 if target is None else inferred[target].base)
+    rows = (
+        ("a guess", "0", *chances, "1.0%", guess, "-"),
+        *(
+            (
+                each.form.name,
+                f"{each.form.bytes:,}",
+                *(percent(each.named[size].named.value) for size in sizes),
+                percent(each.named[sizes[0]].point.accepted),
+                percent(each.kept),
+                percent(each.bound(panel)) if each.bound(panel) < 1 else "-",
+            )
+            for each in tried
+        ),
     )
-    said = "" if target is None else f" A guess of {target} is right for {percent(inferred[target].base)}."
     return Finding(
         name="forms",
         title="Other ways to store them, and remedies",
@@ -268,8 +278,7 @@ def _find_forms(tried: list[_Tried], target: str | None, inferred: Mapping[str, 
                 "proved at most, from 1",
             ),
             rows,
-            "Each is learned from one half of the people and tried on the other, by adversaries who know it."
-            + said,
+            "Each is learned from one half of the people and tried on the other, by adversaries who know it.",
         ),
         figures={
             each.form.name: {
@@ -324,24 +333,27 @@ def _changes(
 ) -> list[str]:
     changes = []
     panel = next(iter(tried[0].named.values())).panel if tried else 1
-    if tried and tried[0].once() > _FEW_TIMES / panel:
+    if tried and not tried[0].hides:
         stored = tried[0]
         base = 0.0 if target is None else inferred[target].base
-        of = "the neighbours" if target is None else target
+        of = "neighbours kept" if target is None else f"{target} right"
         useful = [
             each for each in tried if each.form.remedy and each.kept - base >= _KEPT * (stored.kept - base)
         ]
-        best = min(useful or [each for each in tried if each.form.remedy], key=_Tried.most)
+        best = min(
+            useful or [each for each in tried if each.form.remedy],
+            key=lambda each: (each.most(), each.once()),
+        )
         figures = (
             f"a stranger names {percent(best.once())} from one vector and {percent(best.most())} from the "
-            f"most, in place of {percent(stored.once())} and {percent(stored.most())}; {of}: "
-            f"{percent(best.kept)}, in place of {percent(stored.kept)}"
+            f"most, not {percent(stored.once())} and {percent(stored.most())}; {of}: "
+            f"{percent(best.kept)}, not {percent(stored.kept)}"
         )
         if useful and best.most() < stored.most():
-            changes.append(f"Keep this in place of the vectors: {best.form.name}. With it {figures}.")
+            changes.append(f"Keep this and no vectors: {best.form.name}. Then {figures}.")
         else:
             changes.append(
-                f"No remedy keeps {of} and hides people. The one that names least is {best.form.name}: "
+                f"No remedy is as useful and hides people. The one that names least is {best.form.name}: "
                 f"{figures}."
             )
         if best.form.outputs is not None and best.bound(panel) < 1:

@@ -43,11 +43,13 @@ def as_stored(learned: np.ndarray, seed: int) -> Iterator[Form]:
         seed: of the random projection.
     """
     mean, width = learned.mean(0), learned.shape[1]
-    step = np.abs(learned).max() / 127
+    least, step = learned.min(), (learned.max() - learned.min()) / 255
     fewer = max(2, min(_PROJECTED, width // 4))
     turn = np.random.default_rng(seed).standard_normal((width, fewer)).astype(np.float32) / math.sqrt(fewer)
     yield Form("float32", 4 * width, lambda x: x, remedy=False)
-    yield Form("int8", width, lambda x: np.clip((x / step).round(), -127, 127) * step, remedy=False)
+    yield Form(
+        "int8", width, lambda x: ((x - least) / step).round().clip(0, 255) * step + least, remedy=False
+    )
     yield Form("sign bits", -(-width // 8), lambda x: _signs(x - mean), remedy=False)
     yield Form(f"random projection to {fewer}", 4 * fewer, lambda x: x @ turn, remedy=False)
 
@@ -74,12 +76,14 @@ def remedies(learned: np.ndarray, people: np.ndarray, target: np.ndarray | None)
     )
     if target is None:
         centres = cluster(learned, _CLUSTERS)
-        yield Form(f"answer: one of {len(centres)} clusters", 1, lambda x: _nearest(x, centres), len(centres))
+        yield Form(
+            f"answer alone, one of {len(centres)} clusters", 1, lambda x: _nearest(x, centres), len(centres)
+        )
     else:
         known = target >= 0
         answer, classes = classify(learned[known], target[known]), int(target.max()) + 1
         yield Form(
-            f"answer: one of {classes} classes",
+            f"answer alone, one of {classes} classes",
             1,
             lambda x: np.eye(classes, dtype=np.float32)[answer(x).argmax(1)],
             classes,

@@ -119,8 +119,7 @@ def infer(values: np.ndarray, classes: np.ndarray, people: np.ndarray, halves: H
     right = classify(values[learned], classes[learned])(values[asked]).argmax(1) == classes[asked]
     _, places, tries = np.unique(people[asked], return_inverse=True, return_counts=True)
     share = _estimate(np.bincount(places, right) / tries, tries)
-    commonest = np.bincount(classes[learned]).argmax()
-    return Inferred(share, float((classes[asked] == commonest).mean()), len(tries), len(asked))
+    return Inferred(share, float(np.bincount(classes[asked]).max() / len(asked)), len(tries), len(asked))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Vectors:
     """Vectors, or a sample of them.
 
     Attributes:
-        values: (N, D) finite float32.
+        values: (N, D) finite float32, scaled to a variance of 1, on average over the D numbers.
         people: (N,) int64 codes of the people they belong to; None if unknown.
         labels: attribute -> (N,) int64 codes of its classes; -1 if unknown.
         rows: (N,) their positions in the file, from 0.
@@ -247,7 +247,7 @@ def _numbers(path: Path, name: str, column: np.ndarray) -> np.ndarray:
 
 
 def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """(N, D) finite float32."""
+    """Finite numbers, scaled; see Vectors."""
     if values.dtype.kind not in "fiub":
         raise DataError(f"{path}: vectors of {values.dtype}: real numbers are expected, such as float32")
     if len(values) < _FEWEST or values.shape[1] < 2:
@@ -255,8 +255,7 @@ def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> np.ndarray:
             f"{path}: {len(values)} vectors of {values.shape[1]} numbers: at least {_FEWEST} vectors of 2 "
             "numbers are needed"
         )
-    with np.errstate(over="ignore"):
-        numbers = values.astype(np.float32)
+    numbers = values.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(numbers).all(1))
     if len(bad):
         row = numbers[bad[0]]
@@ -270,11 +269,15 @@ def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> np.ndarray:
             f"{path}: row {kept[empty[0]]} is all zeros, as {len(empty):,} of {len(values):,} rows are: the "
             "model embedded nothing there: leave them out"
         )
+    spread = np.abs(numbers).max() or 1.0  # before squares, which may be too large
+    numbers = numbers / spread
+    spread = np.sqrt(numbers.var(0).mean())
     if (numbers == numbers[0]).all():
         raise DataError(
             f"{path}: all {len(values):,} vectors are equal: nothing can leak, and nothing can be used"
         )
-    return numbers
+    scaled: np.ndarray = (numbers / spread).astype(np.float32)
+    return scaled
 
 
 def _is_unknown(values: np.ndarray) -> np.ndarray:
