@@ -146,11 +146,9 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/one_run.py
 	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
-	for world in faces lfw cmu fer; do $(BIN)/python studies/masks.py $$world || exit 1; done
 	$(BIN)/python studies/hair.py ../shared/data runs/data/lfw
-	for label in emotion hair; do $(BIN)/python studies/mask_tables.py $$label || exit 1; done
-	for target in smile gender; do $(BIN)/python studies/masks_against.py $$target || exit 1; done
-	$(BIN)/python studies/masks_against.py smile --shape
+	$(BIN)/python studies/stand_ins.py fer lfw-hair
+	$(BIN)/python studies/masks.py studies/masks/*.yaml studies/mask-tables/*.yaml studies/masks-against/*.yaml
 	$(BIN)/sfumato study run studies/lfw-smile-strengths.yaml
 	for world in faces lfw lfw-both cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
 	OMP_NUM_THREADS=1 $(BIN)/python studies/cuts.py

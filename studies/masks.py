@@ -1,348 +1,81 @@
-"""Learned masks and classical obfuscations: what they keep, hide, show, and tell by their shape (paper: Mask).
+"""Learned masks beside classical obfuscations: what they keep, hide, show, and tell by their shape (paper: Mask).
 
-    python studies/masks.py faces           # some seven hours on one core; stopped, it goes on
-    python studies/masks.py lfw             # photographs: smile and gender, against who it is
-    python studies/masks.py cmu             # 20 people: sunglasses and expression
-    python studies/masks.py fer             # emotion; of people who are unknown
-    python studies/masks.py lfw --only smile --seed 2    # a part, so that cores can share a world
-    python studies/masks.py faces --small   # settings too small to learn: a minute
+    python studies/masks.py studies/masks/*.yaml            # seven hours on one core for faces alone; stopped, it goes on
+    python studies/masks.py studies/mask-tables/*.yaml      # Tables I and II; first: python studies/stand_ins.py fer lfw-hair
+    python studies/masks.py studies/masks-against/*.yaml    # against telling who is shown
+    python studies/masks.py FILE --seed 2                   # a part, so that cores can share it
+    python studies/masks.py FILE --small                    # settings too small to learn: a minute
 
-For each target and seed: masks with an adversary and without, and as published, then a study of them beside every
-classical obfuscation (report.html under runs/masks/WORLD/TARGET-SEED); the first seed has half of the pixels, too.
-On drawn faces it is then held against the world's own knowledge of which pixels carry what. Records are
-studies/results/masks.jsonl, pictures docs/images/masks-WORLD-TARGET.png and mean masks beside the reports.
+Each file is a study, which `sfumato study run` runs as well; this takes the figures of each seed out of its run, and adds what
+no study measures. Of the first seed of `masks` there are masks of half of the pixels, too, and pictures, docs/images/masks-*.png;
+on drawn faces masks are held against what is known of the pixels. Of the tables: face similarity where MTCNN finds a face
+on the original, and what the public emotion network, which was trained on clean faces, names of releases.
+
+Records are studies/results/FOLDER.jsonl, a row a file and seed.
 """
 
 import argparse
-import json
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import defaultdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rows import RESULTS, Rows
+from stand_ins import DETECTOR, NAMES
 from torch import Tensor
 
 import sfumato
-from sfumato import artefacts, data, images
-from sfumato.base.files import whole
-from sfumato.data import LabelledImages
+from sfumato import artefacts, images
+from sfumato.assess.similarity import embedding_similarity
+from sfumato.attack.faces import FaceFinder
+from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.data.worlds.faces import CARRIERS, PARTS, draw, part_codes, people
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError
-from sfumato.learn import adversarial_mask
-from sfumato.learn.adversarial_mask import MaskConfig
-from sfumato.protect import parse
+from sfumato.networks import MTCNN, MobileFaceNet, align
+from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 from sfumato.protect.mask import KIND
-from sfumato.study import grid, report, run
+from sfumato.study import grid, report, run, specs
+from sfumato.study.grid import StudyConfig
+from sfumato.study.lab.lab import Lab
 
-RECORDS = Rows(RESULTS / "masks.jsonl")
-RUNS = Path("runs/masks")
+RUNS = Path("runs")
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
-SEEDS = (0, 1, 2)
-KEEPS, OF_FIRST = (0.25, 0.1), (0.5,)  # shares of the pixels: with every seed, and with the first alone
+OF_FIRST = "mask:keep=0.5,adversarial=yes,no"  # of the first seed of studies/masks alone
 SHOWN = 500  # test images whose masks are looked at
 STRIP = 8  # of them in the pictures
-MASKS: dict[str, dict[str, Any]] = {
-    "adversarial": {},
-    "plain": {"adversarial": False},
-    "published": {"selection": "soft"},  # at the first share alone
-}
-SHAPED = "adversarial 0.1"  # whose shape is released by itself, too, without what is in its pixels
-CLASSICAL = [
-    "block:share=0.6",
-    "centre-blur:radius=8",
-    "blur:radius=4",
-    "pixelize:cell=8",
-    "gaussian:sigma=160",
-    "dp-pix:cell=8,epsilon=3",
-]
-LEARNERS = ["classifier-clean", "classifier-protected", "classifier-shape"]
-ATTACKS = ["reidentify-static", "reidentify-adaptive", "reidentify-shape", "reidentify-restored-adaptive"]
-# Not trained further: it takes half of his time, and he who restores, mostly the strongest, named fewer people after it
-# at each of nine settings (studies/lfw-adversaries.yaml).
-PUBLIC = """recogniser: mobile-face-net, weights: ../shared/data/weights/mobilefacenet_casia_112x96.safetensors,
-          detector: ../shared/data/weights/mtcnn.safetensors, steps: 0, adaptive_steps: 0, copies: 2"""
+WEIGHTS = DETECTOR.parent
+NETWORK_SAYS = {"happiness": "happy", "surprise": "surprise", "neutral": "neutral"}  # of the classes of FER+
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is to be kept.
-
-    Attributes:
-        mask: how masks are trained: as many epochs as images of validation need to be named.
-        classifier: how long the independent classifiers are trained, as a study has it: long enough to learn the clean
-            task, which few photographs take many epochs for.
-        classes: those that count; none for all.
-    """
-
-    mask: MaskConfig
-    classifier: str = "epochs: 8, patience: 3"
-    classes: tuple[str, ...] = ()
+def name_of(spec: str, *, tables: bool = False) -> str:
+    """The name of a setting in records; in those of the tables all masks show as much, hard or soft."""
+    recipe: Any = specs.recipe_of(spec)
+    if recipe is None:
+        return NAMES[Path(spec).parent.name] if spec.startswith("outside:") else spec
+    if recipe.against is not None:
+        return "against" if recipe.against else "without"
+    kind = {None: "published", "yes": "adversarial", "no": "plain"}[recipe.adversarial]
+    if tables:
+        return f"{kind} {recipe.values}"
+    return f"shape of {kind} {recipe.keep:g}" if recipe.values == "shape" else f"{kind} {recipe.keep:g}"
 
 
-@dataclass(frozen=True)
-class World:
-    """Where images come from, and who looks for what.
-
-    Attributes:
-        source: the `data` of a study.
-        targets: by the label that tells it.
-        sensitive: the label to hide, where it is known.
-        adversary: settings, as a study has them.
-    """
-
-    source: dict[str, Any]
-    targets: dict[str, Task]
-    sensitive: str | None
-    adversary: str
-
-
-WORLDS = {
-    "faces": World(
-        {"source": "faces", "identities": 160, "images_per_identity": 20, "headwear": 150, "size": 64},
-        {"hair_color": Task(MaskConfig(epochs=12)), "expression": Task(MaskConfig(epochs=24))},
-        "identity",
-        "steps: 400, adaptive_steps: 80, gallery: 10, probes: 10, copies: 2",
-    ),
-    "lfw": World(
-        {"source": "table:runs/data/lfw/attributes.csv", "size": 64},
-        {
-            "smile": Task(
-                MaskConfig(epochs=30, flips=True),
-                "epochs: 40, patience: 10, flips: true, shifts: 4",
-                ("no", "yes"),
-            ),
-            "gender": Task(
-                MaskConfig(epochs=5, flips=True),
-                "epochs: 5, patience: 3, flips: true, shifts: 4",
-                ("female", "male"),
-            ),
-        },
-        "identity",
-        PUBLIC,
-    ),
-    # Small, for studies that train many masks (masks_against.py): on LFW networks of 32 pixels tell a smile as well.
-    "lfw-32": World(
-        {"source": "table:runs/data/lfw/attributes.csv", "size": 32},
-        {
-            "smile": Task(
-                MaskConfig(epochs=20, flips=True, masker_width=8),
-                "epochs: 40, patience: 10, flips: true, shifts: 2",
-                ("no", "yes"),
-            ),
-            "gender": Task(
-                MaskConfig(epochs=5, flips=True, masker_width=8),
-                "epochs: 5, patience: 3, flips: true, shifts: 2",
-                ("female", "male"),
-            ),
-        },
-        "identity",
-        PUBLIC,
-    ),
-    # Dark above the forehead or not, a proxy of hair colour (hair.py); for mask_tables.py.
-    "lfw-hair": World(
-        {"source": "table:runs/data/lfw/hair.csv", "size": 64},
-        {
-            "hair": Task(
-                MaskConfig(epochs=12, flips=True, masker_width=8),
-                "epochs: 12, patience: 4, flips: true, shifts: 2",
-                ("dark", "other"),
-            )
-        },
-        "identity",
-        PUBLIC,
-    ),
-    "cmu": World(
-        {"source": "table:runs/data/cmu/table.csv", "size": 32},
-        {
-            target: Task(MaskConfig(epochs=60, flips=True), "epochs: 80, patience: 20, batch: 32")
-            for target in ("sunglasses", "expression")
-        },
-        "identity",
-        "steps: 300, adaptive_steps: 80, gallery: 10, probes: 20, copies: 2",
-    ),
-    "fer": World(
-        {"source": "table:runs/data/fer/table.csv", "size": 48},
-        {"emotion": Task(MaskConfig(epochs=30, flips=True), "epochs: 15, patience: 5")},
-        None,
-        "",
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Part:
-    """One target and seed of a world."""
-
-    world: str
-    target: str
-    seed: int
-    small: bool
-
-    @property
-    def task(self) -> Task:
-        """What is to be kept."""
-        return WORLDS[self.world].targets[self.target]
-
-    @property
-    def mask(self) -> MaskConfig:
-        """How its masks are trained: too little to learn, where it is small."""
-        if self.small:
-            return replace(self.task.mask, epochs=1, batch=16, masker_width=4, levels=2)
-        return self.task.mask
-
-    @property
-    def name(self) -> str:
-        """Of its folder."""
-        return f"{self.target}-{self.seed}"
-
-    @property
-    def folder(self) -> Path:
-        """Where its masks and its study are."""
-        return RUNS / f"{self.world}{'-small' if self.small else ''}"
-
-    @property
-    def row(self) -> str:
-        """The name of its record."""
-        return f"{self.world}-{self.name}"
-
-    def records(self, of: Rows) -> Rows:
-        """Where its record is kept: small ones beside its masks."""
-        return Rows(self.folder / of.path.name) if self.small else of
-
-    def masks(self) -> Iterator[tuple[str, MaskConfig, Path]]:
-        """Name, settings and artefact of each mask."""
-        for keep in (*KEEPS, *(OF_FIRST if self.seed == SEEDS[0] else ())):
-            for kind, changes in MASKS.items():
-                if kind == "published" and keep != KEEPS[0]:
-                    continue
-                path = self.folder / "models" / self.name / f"{kind}-{keep:g}.safetensors"
-                yield f"{kind} {keep:g}", replace(self.mask, keep=keep, **changes), path
-
-    def load(self) -> dict[str, LabelledImages]:
-        """The splits, of images whose class is known; and "people", all training images."""
-        world = WORLDS[self.world]
-        source = {key: each for key, each in world.source.items() if key != "source"}
-        loaded = data.load(world.source["source"], **source)
-        splits = {"people": loaded.split("train")}
-        for name in ("train", "validation", "test"):
-            part = loaded.split(name)
-            label = part.label(self.target)
-            wanted = self.task.classes or label.names
-            known = torch.tensor([label.names[code] in wanted for code in label.codes.tolist()])
-            splits[name] = part.rows(known.nonzero().flatten())
-        return splits
-
-
-def train(part: Part, splits: dict[str, LabelledImages], config: MaskConfig, path: Path) -> dict[str, Any]:
-    """Train a mask where it is not there yet, and return its card."""
-    if path.exists():
-        _, card = artefacts.load(path, kind=KIND)
-        if (MaskConfig(**card["config"]), card["data"]["digest"]) != (config, splits["train"].digest):
-            raise ArtefactError(f"{path}: trained with other settings, or on other data: delete it")
-        return card
-    started, checkpoint = time.perf_counter(), path.with_suffix(".checkpoint")
-    model = adversarial_mask.train(
-        splits["train"],
-        config,
-        target=part.target,
-        sensitive=WORLDS[part.world].sensitive if config.against else None,
-        people=splits["people"] if config.against else None,
-        validation=splits["validation"],
-        seed=part.seed,
-        checkpoint=checkpoint,
-    )
-    model.card["seconds"] = round(time.perf_counter() - started)
-    model.save(path)
-    checkpoint.unlink(missing_ok=True)
-    print(f"{path}: {model.card['seconds']} s", flush=True)
-    return model.card
-
-
-def with_masks(part: Part) -> dict[str, str]:
-    """The protections of the study of one target and seed: spec -> its name."""
-    masks = {f"mask:artefact={path}": name for name, _, path in part.masks()}
-    shapes = {f"{spec},values=shape": f"shape of {name}" for spec, name in masks.items() if name == SHAPED}
-    return {spec: spec for spec in CLASSICAL} | masks | shapes
-
-
-def study(
-    part: Part,
-    named: dict[str, str],
-    beside: str = "",
-    *,
-    learners: list[str] = LEARNERS,
-    attacks: list[str] = ATTACKS,
-) -> dict[str, Any]:
-    """Run a study of one target and seed, and return what it found of each setting, by its name.
-
-    Args:
-        part: see Part.
-        named: its protections: spec -> name.
-        beside: what tells its folder from that of the study of the masks.
-        learners, attacks: of the study.
-    """
-    world = WORLDS[part.world]
-    task: dict[str, Any] = {"target": part.target}
-    measures = ["ssim", "psnr"]
-    if part.task.classes:
-        task["classes"] = list(part.task.classes)
-    if world.sensitive is not None:
-        task["sensitive"] = world.sensitive
-        measures.append("face-similarity")
-    settings = f"""
-        title: {json.dumps(f"Masks on {part.world}: {part.target}")}
-        data: {json.dumps(world.source)}
-        task: {json.dumps(task)}
-        protections: {json.dumps(list(named))}
-        learners: {json.dumps(learners)}
-        attacks: {json.dumps(attacks if world.sensitive else [])}
-        measures: {json.dumps(measures)}
-        classifier: {{network: conv4, {"epochs: 1" if part.small else part.task.classifier}}}
-        restoration: {{network: unet, steps: {2 if part.small else 200}, batch: 16}}
-        seeds: [{part.seed}]
-        tells: false
-        embeddings: false
-    """
-    if world.adversary:
-        small = ", steps: 2, adaptive_steps: 1, batch: 8, gallery: 2, probes: 2"
-        settings += f"    adversary: {{{small[2:] if part.small else world.adversary}}}\n"
-    file = part.folder / f"{part.name}{beside}.yaml"
-    with whole(file) as temporary:
-        temporary.write_text(settings, encoding="utf-8")
-    directory = part.folder / f"{part.name}{beside}"
-    # All parts of a world share what they measured: who somebody is does not depend on what he is asked for.
-    for shared in ("records", "models"):
-        if not (directory / shared).exists():
-            (part.folder / "shared" / shared).mkdir(parents=True, exist_ok=True)
-            directory.mkdir(exist_ok=True)
-            (directory / shared).symlink_to(Path("..") / "shared" / shared)
-    run.run(grid.load(file), directory, progress=run.Progress(cell=_say))
-    report.write(directory)
-    listed = json.loads((directory / "study.json").read_text(encoding="utf-8"))["cells"]
-    found: dict[str, Any] = {}
-    for one in listed:
-        record = json.loads((directory / "records" / f"{one['digest']}.json").read_text(encoding="utf-8"))
-        cell, result = record["cell"], record["result"]
-        of = found.setdefault(named.get(cell["protection"], cell["protection"]), {})
-        match record["kind"]:
-            case "accuracy":
-                keys = ("accuracy", "low", "high", "chance")
-                of[cell["learner"]] = {key: result[key] for key in keys}
-            case "attack":
-                best = max(result["scores"], key=lambda score: score["top1"])
-                of[cell["attack"]] = {"chance": result["chance"], **best}
-            case "similarity" if cell["view"] == "released":
-                keys = ("ssim", "psnr", "face-similarity", "face-similarity_of_two")
-                of |= {key: result[key] for key in keys if key in result}
+def settings_of(directory: Path) -> dict[str, dict[str, Any]]:
+    """What a study of one seed found of each protection: spec -> learner, attack or measure."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for record in report.load(directory)[1]:
+        of, result = found[record.cell.protection], record.result
+        if record.kind == "accuracy":
+            keys = ("accuracy", "low", "high", "chance")
+            of[str(record.cell.learner)] = {key: getattr(result, key) for key in keys}
+        elif record.kind == "attack":
+            best = max(result.scores, key=lambda score: score.top1)
+            of[str(record.cell.attack)] = {"chance": result.chance, **best.model_dump()}
+        elif record.kind == "similarity" and record.cell.view == "released":
+            keys = ("ssim", "psnr", "face-similarity", "face-similarity_of_two")
+            of |= {key: result.model_extra[key] for key in keys if key in result.model_extra}
     return found
-
-
-def _say(words: str, done: int, total: int) -> None:
-    print(f"{done}/{total} {words}", flush=True)
 
 
 def held_against(parts: Tensor, shown: Tensor) -> dict[str, dict[str, float]]:
@@ -370,95 +103,126 @@ def held_against(parts: Tensor, shown: Tensor) -> dict[str, dict[str, float]]:
     return found
 
 
-def measure(part: Part) -> dict[str, Any]:
-    """Masks, study and ground truth of one target and seed, or that there is nothing to keep: `unlearned`."""
-    splits = part.load()
-    cards = {name: train(part, splits, config, path) for name, config, path in part.masks()}
-    settings = study(part, with_masks(part))
-    clean = settings["none"]["classifier-clean"]
-    if clean["low"] <= clean["chance"] and not part.small:
-        return about(part, splits) | {"unlearned": clean}
-    shown_of = splits["test"].images[:SHOWN]
-    parts = None
-    if part.world == "faces":
-        source = {key: each for key, each in WORLDS["faces"].source.items() if key not in ("source", "size")}
-        rows = people(**source).rows(data.load("faces", **source).splits["test"][:SHOWN])
-        shown_of, parts = draw(rows, size=WORLDS["faces"].source["size"])
-    strips = [torch.cat(list(shown_of[:STRIP]), dim=2)]
-    for name, _, path in part.masks():
-        release = parse(f"mask:artefact={path}").release(shown_of, seeded_noise(part.seed))
-        assert release.shown is not None
+def look_at_masks(lab: Lab, seed: int, picture: Path | None) -> dict[str, dict[str, Any]]:
+    """Of each mask how much it is the same for everybody, its bytes, and what it shows of drawn faces; and a picture."""
+    shown_of, parts = lab.asked.images[:SHOWN], None
+    if lab.config.data["source"] == "faces":
+        source = {key: each for key, each in lab.config.data.items() if key not in ("source", "size")}
+        rows = people(**source).rows(lab.data.splits["test"][:SHOWN])
+        shown_of, parts = draw(rows, size=lab.config.data["size"])
+    strips, found = [torch.cat(list(shown_of[:STRIP]), dim=2)], {}
+    for spec in lab.recipes:
+        if "values=shape" in spec:
+            continue
+        release = lab.protection_of(spec, seed).release(shown_of, seeded_noise(seed))
         mean = release.shown.double().mean(0)  # (1, H, W)
-        images.write(
-            part.folder / "pictures" / f"{part.name}-{path.stem}.png", (255 * mean).round().to(torch.uint8)
-        )
         strips.append(torch.cat(list(release.images()[:STRIP]), dim=2))
         strips[-1][..., -mean.shape[2] :] = (255 * mean).round().to(torch.uint8)  # the last is the mean mask
-        # How much the mask is the same for everybody: 1 for one mask for all, and `keep` for masks by lot.
-        found = {
+        # 1 for one mask for all, and `keep` for masks by lot.
+        found[spec] = {
             "mean_where_shown": (mean.square().sum() / mean.sum()).item(),
             "bytes": release.bytes_per_image,
         }
         if parts is not None:
-            found["world"] = held_against(parts, release.shown)
-        settings[name] |= {"training": training(cards[name]), **found}
-    if not part.small and part.seed == SEEDS[0]:
-        images.write(PICTURES / f"masks-{part.world}-{part.target}.png", torch.cat(strips, dim=1))
-    return about(part, splits) | {"mask": asdict(part.task.mask), "settings": settings}
+            found[spec]["world"] = held_against(parts, release.shown)
+    if picture is not None:
+        images.write(picture, torch.cat(strips, dim=1))
+    return found
 
 
-def about(part: Part, splits: dict[str, LabelledImages]) -> dict[str, Any]:
-    """What every record of a part says of its making."""
-    return {
-        "world": part.world,
-        "target": part.target,
-        "seed": part.seed,
-        "images": {name: len(splits[name]) for name in ("train", "validation", "test")},
+def look_at_faces(lab: Lab, seed: int) -> dict[str, dict[str, float]]:
+    """Face similarity of each setting where a face is found, and what the emotion network names of it."""
+    network = MobileFaceNet.load(WEIGHTS / "mobilefacenet_casia_112x96.safetensors")
+    judge = MiniXception.load(WEIGHTS / "emotion_mini_xception_fer2013.safetensors")
+    test = lab.asked
+    some = test.images[:: max(len(test) // SHOWN, 1)][:SHOWN]
+    faces = FaceFinder(MTCNN.load(DETECTOR), some).find(some)
+
+    def embedded(images: Tensor) -> Tensor:
+        return network.embed(align(images[faces.seen], faces.landmarks[faces.seen]))
+
+    clean = embedded(some)
+    strangers = embedding_similarity(clean, clean.roll(len(clean) // 2, 0)).mean().item()
+    found: dict[str, dict[str, float]] = {}
+    for spec in lab.config.specs:
+        protection = lab.protection_of(spec, seed)
+        released = protection.release(some, seeded_noise(seed)).images()
+        alike = embedding_similarity(clean, embedded(released)).mean().item()
+        found[spec] = {"face-similarity": alike, "face-similarity_of_two": strangers, "faces": len(clean)}
+        if lab.config.task.target == "emotion":
+            label = test.label("emotion")
+            columns = [EMOTIONS.index(NETWORK_SAYS[name]) for name in label.names]
+            every = protection.release(test.images, seeded_noise(seed)).images()
+            right = judge.classify(every)[:, columns].argmax(1) == label.codes
+            found[spec]["emotion-network"] = right.double().mean().item()
+    return found
+
+
+def too_small(config: StudyConfig) -> StudyConfig:
+    """The study with settings that learn nothing."""
+    return replace(
+        config,
+        masks=replace(config.masks, epochs=1, batch=16, masker_width=4, levels=2),
+        classifier=replace(config.classifier, epochs=1),
+        restoration=replace(config.restoration, steps=2),
+        adversary=AdversaryConfig(steps=2, adaptive_steps=1, batch=8, gallery=2, probes=2),
+    )
+
+
+def measure(config: StudyConfig, directory: Path, *, folder: str, picture: Path | None) -> dict[str, Any]:
+    """The record of a study of one seed, or that there is nothing to keep: `unlearned`."""
+    (seed,), prepared = config.seeds, run.prepare(config)
+    run.run(prepared, directory, progress=run.Progress.printed())
+    report.write(directory)
+    lab, settings = Lab(config, prepared.data[0], directory, run.Progress()), settings_of(directory)
+    about = {
+        "world": config.name.removesuffix("-shape").removesuffix(f"-{config.task.target}"),
+        "target": config.task.target,
+        "seed": seed,
+        "images": {"train": len(lab.train), "validation": len(lab.validation or ()), "test": len(lab.asked)},
+        "released": "shape" if config.masks.values == "shape" else "pixels",
         "version": sfumato.__version__,
         "threads": torch.get_num_threads(),
     }
-
-
-def training(card: dict[str, Any]) -> dict[str, Any]:
-    """How a mask was trained, of its card."""
-    return {key: card.get(key) for key in ("epochs", "validation_accuracy", "seconds")}
-
-
-def measured(part: Part) -> dict[str, Any] | None:
-    """Its record, where there is one of masks with the settings of today."""
-    record = part.records(RECORDS).get(part.row)
-    if record is None:
-        return None
-    return record if "unlearned" in record or MaskConfig(**record["mask"]) == part.task.mask else None
-
-
-def unlearned(part: Part) -> bool:
-    """Whether the first seed's classifier of clean images learned nothing, so that no mask has anything to keep."""
-    first = measured(replace(part, seed=SEEDS[0]))
-    return first is not None and "unlearned" in first
-
-
-def seeds_of(given: argparse.Namespace) -> Sequence[int]:
-    """The seed that is asked for, or all; of small settings the first."""
-    if given.seed is not None:
-        return (given.seed,)
-    return SEEDS[:1] if given.small else SEEDS
+    clean = settings["none"]["classifier-clean"]
+    if clean["low"] <= clean["chance"] and not directory.name.endswith("-small"):
+        return about | {"unlearned": clean}
+    looked: dict[str, dict[str, Any]] = {}
+    if folder != "masks-against":
+        looked = look_at_faces(lab, seed) if folder == "mask-tables" else look_at_masks(lab, seed, picture)
+    for spec, more in looked.items():
+        settings[spec] |= more
+    for spec in lab.recipes:
+        _, card = artefacts.load(lab.artefact_of(spec, seed) or "", kind=KIND)
+        settings[spec]["training"] = {key: card.get(key) for key in ("epochs", "validation_accuracy")}
+    named = {name_of(spec, tables=folder == "mask-tables"): of for spec, of in settings.items()}
+    return about | {"mask": asdict(config.masks), "settings": named}
 
 
 def main() -> None:
     """Measure what has no record yet."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("world", choices=list(WORLDS))
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
-    parser.add_argument("--only", help="this target alone")
-    parser.add_argument("--seed", type=int, choices=SEEDS, help="this seed alone")
+    parser.add_argument("--seed", type=int, help="this seed alone")
     given = parser.parse_args()
-    for seed in seeds_of(given):
-        for target in WORLDS[given.world].targets:
-            part = Part(given.world, target, seed, given.small)
-            if given.only in (None, target) and measured(part) is None and not unlearned(part):
-                part.records(RECORDS)[part.row] = measure(part)
-                print(f"record: {part.row}", flush=True)
+    for file in given.files:
+        config, folder = grid.load(file), file.parent.name
+        first, records = config.seeds[0], Rows(RESULTS / f"{folder}.jsonl")
+        if given.small:
+            config, records = too_small(config), Rows(RUNS / folder / "small.jsonl")
+        for seed in config.seeds if given.seed is None else [given.seed]:
+            row = f"{config.name}-{seed}"
+            if row in records or "unlearned" in records.get(f"{config.name}-{first}", {}):
+                continue
+            own = replace(config, seeds=[seed])
+            if folder == "masks" and seed == first:
+                own = replace(own, protections=[*own.protections, OF_FIRST])
+            shown = seed == first and not given.small
+            picture = PICTURES / f"masks-{config.name}.png" if shown else None
+            directory = RUNS / folder / f"{config.name}{'-small' if given.small else ''}"
+            records[row] = measure(own, directory, folder=folder, picture=picture)
+            print(f"record: {row}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,12 @@ Both tools draw another face into a photograph. These do the same by textbook me
   face stay, as they do for DeepPrivacy. An image in which no face is found becomes its mean.
 - drawn: the same with faces that nobody has, of the world `faces`: neutral, without glasses, each of another person.
 
-They come in through `outside:index=...`, as images of any tool would. studies/mask_tables.py holds masks against them.
+They come in through `outside:index=...`, as images of any tool would: the files in studies/mask-tables hold masks against them.
+
+    python studies/stand_ins.py fer lfw-hair    # into runs/stand-ins; pictures are docs/images/stand-ins-*.png
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,17 +26,22 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato import images
+from sfumato import data, images
 from sfumato.attack.faces import FaceFinder, Found
 from sfumato.base.files import whole, write_rows
 from sfumato.data import LabelledImages
 from sfumato.data.worlds.faces import PARTS, draw, part_codes
 from sfumato.data.worlds.faces import people as people_to_draw
+from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError
 from sfumato.networks import MTCNN
 from sfumato.networks.faces.alignment import similarity
+from sfumato.protect import parse
 
 MADE = Path("runs/stand-ins")
+PICTURES = Path(__file__).parents[1] / "docs" / "images"
+SOURCES = {"fer": ("table:runs/data/fer/table.csv", 48), "lfw-hair": ("table:runs/data/lfw/hair.csv", 64)}
+STRIP = 8  # photographs in a picture
 DETECTOR = Path("../shared/data/weights/mtcnn.safetensors")
 SEED = 0
 KS = (2, 10)
@@ -231,8 +239,8 @@ def averages(every: LabelledImages, people: Tensor, k: int) -> Tensor:
     return made
 
 
-def stand_ins(folder: str, every: LabelledImages, people: Tensor) -> dict[str, str]:
-    """Spec -> name of each, made where it is not there yet.
+def make(folder: str, every: LabelledImages, people: Tensor) -> None:
+    """Make those that are not there yet, and a picture of all.
 
     Args:
         folder: of the data set, under MADE.
@@ -241,10 +249,26 @@ def stand_ins(folder: str, every: LabelledImages, people: Tensor) -> dict[str, s
     """
     makers: dict[str, Callable[[], Tensor]] = {f"k-same-{k}": partial(averages, every, people, k) for k in KS}
     makers |= {"swap": partial(swaps, every, people), "drawn": partial(covered, every, people)}
-    named = {}
-    for stem, name in NAMES.items():
+    test = every.split("test").images
+    strips = [test[:: len(test) // STRIP][:STRIP]]
+    for stem, make_all in makers.items():
         index = MADE / folder / stem / "index.csv"
         if not index.exists():
-            written(f"{folder}/{stem}", every, makers[stem]())
-        named[f"outside:index={index}"] = name
-    return named
+            written(f"{folder}/{stem}", every, make_all())
+        strips.append(parse(f"outside:index={index}").release(strips[0], seeded_noise(SEED)).images())
+    images.write(
+        PICTURES / f"stand-ins-{folder}.png", torch.cat([torch.cat(list(strip), 2) for strip in strips], 1)
+    )
+
+
+def main() -> None:
+    """Make those of the data sets that are asked for."""
+    for folder in sys.argv[1:] or SOURCES:
+        source, size = SOURCES[folder]
+        every = data.load(source, size=size)
+        known = "identity" in every.labels  # otherwise all are different people
+        make(folder, every, every.label("identity").codes if known else torch.arange(len(every)))
+
+
+if __name__ == "__main__":
+    main()

@@ -317,7 +317,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
     """Read a study file.
 
     A file with `like: OTHER.yaml` has the settings of that file, which it changes: lists are replaced,
-    and of mappings the keys that it names.
+    and of mappings the keys that it names; data of another source are all its own.
 
     Args:
         path: a YAML file; "board" or "board.yaml" is the one of sfumato, if there is no such file.
@@ -352,6 +352,8 @@ def _read(path: Path, of: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"{path}: like={other}: that file is like this one: write the settings of one out")
     before = _read(base, (*of, path))
     before.pop("name", None)
+    if "source" in settings.get("data", {}):
+        before.pop("data", None)  # the settings of one source are not those of another
     both = [key for key in settings if isinstance(settings[key], dict) and isinstance(before.get(key), dict)]
     return before | settings | {key: before[key] | settings[key] for key in both}
 
