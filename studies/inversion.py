@@ -14,7 +14,6 @@ Records are studies/results/inversion.jsonl; trained victims runs/inversion/NAME
 
 import argparse
 import math
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -23,12 +22,10 @@ from typing import Any
 
 import torch
 from reconstructed.sources import NARROW
-from rows import RESULTS, Rows
+from rows import RESULTS, Rows, make
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-import sfumato
 from sfumato import data, images, protect
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
@@ -70,26 +67,25 @@ Gradients = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Scale:
-    """How long and how much is attacked."""
+    """How long and how much is attacked: all of it, or settings too small to succeed."""
 
-    attacked: int  # images
-    restarted: int  # of them with 16 restarts
-    deep: int  # of them behind deep networks
-    chosen_on: int  # other images, of deep networks
-    lbfgs: int  # steps of each method
-    lenet: int
-    defended: int
-    deep_steps: int
-    choosing_steps: int
-    batches: int
-    vertical: int  # images of CAFE
-    vertical_steps: int
-    on_curve: int  # images whose curve by steps is drawn
-    curve_steps: tuple[int, ...]
-    epochs: int | None  # of victims; None for those of VICTIMS
+    attacked: int = 20  # images
+    restarted: int = 10  # of them with 16 restarts
+    deep: int = 3  # of them behind deep networks
+    chosen_on: int = 2  # other images, of deep networks
+    lbfgs: int = 3000  # steps of each method
+    lenet: int = 2000
+    defended: int = 1000
+    deep_steps: int = 4800
+    choosing_steps: int = 800
+    batches: int = 20
+    vertical: int = 80  # images of CAFE
+    vertical_steps: int = 1000
+    on_curve: int = 2  # images whose curve by steps is drawn
+    curve_steps: tuple[int, ...] = (50, 100, 200, 400)
+    epochs: int | None = None  # of victims; None for those of VICTIMS
 
 
-FULL = Scale(20, 10, 3, 2, 3000, 2000, 1000, 4800, 800, 20, 80, 1000, 2, (50, 100, 200, 400), None)
 SMALL = Scale(2, 1, 1, 1, 20, 10, 4, 2, 2, 1, 4, 5, 1, (1, 2), 1)
 
 
@@ -164,20 +160,22 @@ def rebuild(
     return invert_all(model, shared, [threat] * len(shared), config, at_once=at_once, seed=SEED)
 
 
-def decibels(originals: Tensor, rebuilt: Tensor) -> Tensor:
-    """PSNR of each image, at most 200, which stands for images that are equal: JSON has no infinity."""
-    return similarity.psnr(originals, rebuilt).clamp(max=200)
+def near(originals: Tensor, rebuilt: Tensor) -> dict[str, Any]:
+    """How near images are, one by one. PSNR is at most 200, which stands for images that are equal: JSON has no infinity."""
+    psnr = similarity.psnr(originals, rebuilt).clamp(max=200)
+    middle = {
+        "median_psnr": psnr.median().item(),
+        "mean_psnr": psnr.mean().item(),
+        "least_psnr": psnr.min().item(),
+    }
+    return {"images": len(originals), "psnr": psnr.tolist(), **middle}
 
 
 def judged(originals: Tensor, found: list[Inversion], labels: Tensor) -> dict[str, Any]:
-    """How near reconstructions are, image by image."""
+    """How near reconstructions are, what they cost, and how many labels are right."""
     rebuilt = torch.cat([each.images for each in found])
-    psnr = decibels(originals, rebuilt)
     return {
-        "images": len(originals),
-        "psnr": psnr.tolist(),
-        "median_psnr": psnr.median().item(),
-        "mean_psnr": psnr.mean().item(),
+        **near(originals, rebuilt),
         "ssim": similarity.ssim(originals, rebuilt).tolist(),
         "costs": [each.cost for each in found],
         "labels_right": int((torch.cat([each.labels for each in found]) == labels).sum()),
@@ -332,16 +330,12 @@ def in_batches(scale: Scale) -> dict[str, Any]:
         int(each.labels.bincount(minlength=10).minimum(named.bincount(minlength=10)).sum())
         for named, each in zip(labels.split(size), found, strict=True)
     ]
-    psnr = decibels(pictures, matched)
     return {
         "victim": facts,
         "config": asdict(config),
         "chosen": chosen,
         "batch": size,
-        "images": len(pictures),
-        "psnr": psnr.tolist(),
-        "median_psnr": psnr.median().item(),
-        "mean_psnr": psnr.mean().item(),
+        **near(pictures, matched),
         "ssim": similarity.ssim(pictures, matched).tolist(),
         "labels_right": sum(right),
     }
@@ -358,13 +352,7 @@ def inverted_first_layer(scale: Scale) -> dict[str, Any]:
     rebuilt = torch.cat(
         [first_layer.recover(model, shared, SHAPE) for shared in one_by_one(model, pictures, labels)]
     )
-    psnr = decibels(pictures, rebuilt.clamp(0, 1))
-    return {
-        "images": len(pictures),
-        "psnr": psnr.tolist(),
-        "median_psnr": psnr.median().item(),
-        "least_psnr": psnr.min().item(),
-    }
+    return near(pictures, rebuilt.clamp(0, 1))
 
 
 def quarters(pictures: Tensor) -> list[Tensor]:
@@ -402,43 +390,16 @@ def in_vertical(scale: Scale) -> dict[str, Any]:
         observed.append(vertical.Observation(indices, share(head, outputs[indices], labels[indices])))
     parts = [vertical.Part(network, (3, 16, 16)) for network in networks]
     config = vertical.VerticalConfig(steps=scale.vertical_steps)
-    psnr = decibels(pictures, joined(vertical.recover(parts, head, observed, config)))
     return {
-        "images": len(pictures),
         "batch": batch,
         "batches": batches,
         "workers": len(parts),
         "config": asdict(config),
-        "psnr": psnr.tolist(),
-        "median_psnr": psnr.median().item(),
-        "mean_psnr": psnr.mean().item(),
-        "least_psnr": psnr.min().item(),
+        **near(pictures, joined(vertical.recover(parts, head, observed, config))),
     }
 
 
-# Defences
-
-
-@dataclass(frozen=True)
-class Defence:
-    """What a client does with a gradient, and what an adversary who knows of it does.
-
-    Attributes:
-        name: in tables.
-        share: of a model, images and labels, to the gradients, and the scale of the noise where there is one.
-        knows: what the adversary who knows of it is told beside that scale.
-        kind: of the same one, the more of it the less should be rebuilt.
-    """
-
-    name: str
-    kind: str
-    share: Callable[[nn.Module, Tensor, Tensor], tuple[list[Gradients], float]]
-    knows: str
-
-
-def undefended(model: nn.Module, pictures: Tensor, labels: Tensor) -> tuple[list[Gradients], float]:
-    """As they are."""
-    return one_by_one(model, pictures, labels), 0.0
+# Defences: of a network, images and labels the gradients that a client shares, and the scale of the noise where there is one.
 
 
 def pruned(model: nn.Module, pictures: Tensor, labels: Tensor, *, of: float) -> tuple[list[Gradients], float]:
@@ -446,53 +407,37 @@ def pruned(model: nn.Module, pictures: Tensor, labels: Tensor, *, of: float) -> 
     return [prune(each, share=of) for each in one_by_one(model, pictures, labels)], 0.0
 
 
-def root_mean_square(model: nn.Module) -> float:
-    """Of the entries of gradients of other images: what noise is measured by."""
-    squares, count = 0.0, 0
-    for each in one_by_one(model, *others(KNOWN)):
-        squares += sum(tensor.square().sum().item() for tensor in each.values())
-        count += sum(tensor.numel() for tensor in each.values())
-    return math.sqrt(squares / count)
+def norms_of_others(model: nn.Module) -> tuple[Tensor, int]:
+    """The norms of gradients of other images, and how many entries a gradient has."""
+    gradients = [
+        torch.cat([tensor.flatten() for tensor in each.values()])
+        for each in one_by_one(model, *others(KNOWN))
+    ]
+    return torch.stack([each.norm() for each in gradients]).double(), gradients[0].numel()
 
 
 def noisy(
     model: nn.Module, pictures: Tensor, labels: Tensor, *, add: Callable[..., Gradients], times: float
 ) -> tuple[list[Gradients], float]:
-    """With noise of so many times the root mean square of the gradient."""
-    scale = times * root_mean_square(model)
+    """With noise of so many times the root mean square of the entries of other gradients."""
+    norms, entries = norms_of_others(model)
+    scale = times * math.sqrt(norms.square().mean().item() / entries)
     generator = torch.Generator().manual_seed(SEED)
-    return [
-        add(each, scale=scale, generator=generator) for each in one_by_one(model, pictures, labels)
-    ], scale
+    shared = one_by_one(model, pictures, labels)
+    return [add(each, scale=scale, generator=generator) for each in shared], scale
 
 
 def private(
     model: nn.Module, pictures: Tensor, labels: Tensor, *, multiplier: float
 ) -> tuple[list[Gradients], float]:
     """Clipped to the median norm of other gradients, with noise: DP-SGD with one image in the batch."""
-    norms = [
-        math.sqrt(sum(tensor.square().sum().item() for tensor in each.values()))
-        for each in one_by_one(model, *others(KNOWN))
-    ]
-    clipping_norm = torch.tensor(norms).median().item()
-    parameters = {name: each.detach() for name, each in model.named_parameters()}
-
-    def lost(values: Gradients, picture: Tensor, label: Tensor) -> Tensor:
-        logits = functional_call(model, values, (picture[None],))
-        return functional.cross_entropy(logits, label[None])
-
-    each = vmap(grad(lost), in_dims=(None, 0, 0))(parameters, pictures, labels)
-    generator = torch.Generator().manual_seed(SEED)
+    norm, generator = norms_of_others(model)[0].median().item(), torch.Generator().manual_seed(SEED)
+    noise: dict[str, Any] = {"noise_multiplier": multiplier, "generator": generator}
     shared = [
-        clip_and_noise(
-            {name: tensor[place : place + 1] for name, tensor in each.items()},
-            clipping_norm=clipping_norm,
-            noise_multiplier=multiplier,
-            generator=generator,
-        )
-        for place in range(len(pictures))
+        clip_and_noise({name: tensor[None] for name, tensor in each.items()}, clipping_norm=norm, **noise)
+        for each in one_by_one(model, pictures, labels)
     ]
-    return shared, multiplier * clipping_norm
+    return shared, multiplier * norm
 
 
 def mixed(model: nn.Module, pictures: Tensor, labels: Tensor) -> tuple[list[Gradients], float]:
@@ -503,24 +448,25 @@ def mixed(model: nn.Module, pictures: Tensor, labels: Tensor) -> tuple[list[Grad
     return one_by_one(model, blends, shares), 0.0
 
 
-DEFENCES = [
-    Defence("none", "none", undefended, ""),
-    *(Defence(f"pruning {share:g}", "pruning", partial(pruned, of=share), "pruned") for share in (0.9, 0.99)),
-    *(
-        Defence(f"{name} {times:g}", name, partial(noisy, add=add, times=times), "noise")
+# Name -> what is shared, and what the adversary who knows of it is told beside the scale of the noise.
+DEFENCES: dict[str, tuple[Callable[..., tuple[list[Gradients], float]], str]] = {
+    "none": (lambda *of: (one_by_one(*of), 0.0), ""),
+    **{f"pruning {share:g}": (partial(pruned, of=share), "pruned") for share in (0.9, 0.99)},
+    **{
+        f"{name} {times:g}": (partial(noisy, add=add, times=times), "noise")
         for name, add in (("gaussian", add_gaussian), ("laplacian", add_laplacian))
         for times in (0.1, 1.0, 10.0)
-    ),
-    *(
-        Defence(f"dp-sgd {multiplier:g}", "dp-sgd", partial(private, multiplier=multiplier), "noise")
+    },
+    **{
+        f"dp-sgd {multiplier:g}": (partial(private, multiplier=multiplier), "noise")
         for multiplier in (0.1, 1.0)
-    ),
-    Defence("mixup", "mixup", mixed, "labels"),
-]
+    },
+    "mixup": (mixed, "labels"),
+}
 ACCOUNTED = {"rate": 0.01, "steps": 1000, "delta": 1e-5}
 
 
-def defended(defence: Defence, scale: Scale) -> dict[str, Any]:
+def defended(name: str, scale: Scale) -> dict[str, Any]:
     """One defence on LeNet, against adversaries with and without knowledge of it; the strongest counts.
 
     Each is also tried with ten times the weight of total variation: what is noise in a gradient is noise in the
@@ -530,33 +476,37 @@ def defended(defence: Defence, scale: Scale) -> dict[str, Any]:
     config, chosen = choose_on_lenet(scale)
     config = replace(config, steps=scale.defended)
     pictures, labels = attacked(max(4, scale.attacked * 4 // 5))
-    shared, noise = defence.share(model, pictures, labels)
+    defence, knows = DEFENCES[name]
+    shared, noise = defence(model, pictures, labels)
     knowledge: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {"knows nothing of them": ({}, {})}
-    if defence.knows == "labels":
+    if knows == "labels":
         knowledge["knows that labels are mixed"] = ({"labels": "optimised"}, {})
-    elif defence.knows:
-        told = {"pruned": True} if defence.knows == "pruned" else {"noise": noise}
-        knowledge["knows of it"] = ({}, told)
+    elif knows:
+        knowledge["knows of it"] = ({}, {"pruned": True} if knows == "pruned" else {"noise": noise})
     attacks = []
-    for name, (settings, told) in knowledge.items():
+    for adversary, (settings, told) in knowledge.items():
         for times in (1, 10):
             weight = times * config.total_variation
             found = rebuild(model, shared, replace(config, total_variation=weight, **settings), **told)
-            attacks.append({"adversary": name, "total_variation": weight, **judged(pictures, found, labels)})
-    private_by = {}
-    if defence.kind == "dp-sgd":
-        multiplier = float(defence.name.split()[1])
-        private_by = {"epsilon": dp_sgd_epsilon(noise_multiplier=multiplier, **ACCOUNTED), **ACCOUNTED}  # type: ignore[arg-type]
+            attacks.append(
+                {"adversary": adversary, "total_variation": weight, **judged(pictures, found, labels)}
+            )
+    kind, _, strength = name.partition(" ")
+    accounted = (
+        {"epsilon": dp_sgd_epsilon(noise_multiplier=float(strength), **ACCOUNTED), **ACCOUNTED}
+        if kind == "dp-sgd"
+        else {}
+    )  # type: ignore[arg-type]
     return {
         "victim": facts,
-        "defence": defence.name,
-        "kind": defence.kind,
+        "defence": name,
+        "kind": kind,
         "config": asdict(config),
         "chosen": chosen,
         "noise": noise,
         "attacks": attacks,
         "strongest": max(range(len(attacks)), key=lambda place: attacks[place]["mean_psnr"]),
-        **private_by,
+        **accounted,
     }
 
 
@@ -567,7 +517,7 @@ PARTS: dict[str, Callable[[Scale], dict[str, Any]]] = {
     **{f"curve-{network}": partial(curve, network) for network in (NARROW, "resnet20")},
     "lenet-1": partial(on_lenet, 1),
     "batch": in_batches,
-    **{f"defence-{each.name.replace(' ', '-')}": partial(defended, each) for each in DEFENCES},
+    **{f"defence-{name.replace(' ', '-')}": partial(defended, name) for name in DEFENCES},
     "dlg": partial(by_lbfgs, DLG),
     "idlg": partial(by_lbfgs, IDLG),
     "lenet-16": partial(on_lenet, 16),
@@ -588,25 +538,9 @@ def main() -> None:
     unknown = sorted(set(options.parts) - set(PARTS))
     if unknown:
         asked.error(f"no part is called {unknown[0]!r}: {', '.join(PARTS)}")
-    scale, records = (SMALL, Rows(RUNS / "small.jsonl")) if options.small else (FULL, RECORDS)
+    scale, records = (SMALL, Rows(RUNS / "small.jsonl")) if options.small else (Scale(), RECORDS)
     for name in options.parts or PARTS:
-        if name in records:
-            continue
-        wall, processor = time.perf_counter(), time.process_time()
-        found = PARTS[name](scale)
-        records[name] = {
-            "part": name,
-            "seed": SEED,
-            "data": cifar().digest,
-            "seconds": {
-                "wall": round(time.perf_counter() - wall, 1),
-                "processor": round(time.process_time() - processor, 1),
-            },
-            "threads": torch.get_num_threads(),
-            "versions": {"sfumato": sfumato.__version__, "torch": torch.__version__},
-            **found,
-        }
-        print(f"{name}: {time.perf_counter() - wall:.0f} s", flush=True)
+        make(records, name, lambda name=name: {"part": name, "data": cifar().digest, **PARTS[name](scale)})  # type: ignore[misc]
 
 
 if __name__ == "__main__":

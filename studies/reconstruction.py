@@ -29,7 +29,7 @@ from pathlib import Path
 from reconstructed import judged, learned, pictures, recognisers, tables
 from reconstructed.sources import RECORDS, RUNS
 from reconstructed.victims import ATTACKS, VICTIMS
-from rows import Rows
+from rows import Rows, make
 
 IMAGES, FEW = 16, 4  # originals of each victim, and to try it out
 TEST_SET = "lfw"  # of variants
@@ -44,14 +44,14 @@ def learn(names: Sequence[str], records: Rows, runs: Path) -> None:
         for row in (semsim, stages):
             if row in records and not learned.complete(records[row], name, records):
                 del records[row]
-        judged.write(
+        make(
             records,
             semsim,
             lambda name=name, seed=seed, known=known: learned.published(  # type: ignore[misc]
                 known(), learned.PUBLISHED, name, seed, records, runs
             ),
         )
-        judged.write(
+        make(
             records,
             stages,
             partial(learned.by_stages, name, names, seed, records, runs),
@@ -62,7 +62,7 @@ def vary(names: Sequence[str], records: Rows, runs: Path) -> None:
     """SemSim as published with one thing changed at a time, one seed, tested on one data set."""
     known = learned.judgements([name for name in names if name != TEST_SET], runs)
     for variant, (some, config) in learned.variants(known).items():
-        judged.write(
+        make(
             records,
             f"variant-{variant}",
             partial(learned.published, some, config, TEST_SET, 0, records, runs),
@@ -98,7 +98,7 @@ def main() -> None:
             vary(sets, records, runs)
         else:
             records.pop("agreement", None)
-            judged.write(records, "agreement", partial(tables.correlations, sets, records))
+            make(records, "agreement", partial(tables.correlations, sets, records))
             pictures.draw(sets, records, runs, folder)
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,3 +54,23 @@ class Rows(MutableMapping[str, dict[str, Any]]):
             write_rows(self.path, [{_NAME: name, **rows[name]} for name in rows])
         finally:
             os.close(lock)
+
+
+def make(records: Rows, row: str, measure: Callable[[], dict[str, Any]], *, seed: int = 0) -> None:
+    """Make a record that is missing, with what it cost and what made it."""
+    import torch  # what reads records does without
+
+    import sfumato
+
+    if row in records:
+        return
+    wall, processor = time.perf_counter(), time.process_time()
+    found = measure()
+    seconds = {
+        "wall": round(time.perf_counter() - wall, 1),
+        "processor": round(time.process_time() - processor, 1),
+    }
+    versions = {"sfumato": sfumato.__version__, "torch": torch.__version__}
+    facts = {"seconds": seconds, "threads": torch.get_num_threads(), "versions": versions, "seed": seed}
+    records[row] = {**facts, **found}
+    print(f"{row}: {seconds['wall']:.0f} s", flush=True)

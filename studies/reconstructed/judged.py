@@ -3,16 +3,15 @@
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows
+from rows import Rows, make
 from torch import Tensor
 
-import sfumato
 from reconstructed import recognisers
 from reconstructed.sources import CLASSES, SEED, SOURCES, SQUEEZENET, named, parts
 from reconstructed.victims import ATTACKS, Victim, accuracy, attacked, rebuild
@@ -33,32 +32,16 @@ PROXY = "proxy annotators"
 SIGNS = {"psnr": 1, "mse": -1, "ssim": 1, "squeezenet": -1, "frechet": -1}
 
 
-def write(records: Rows, row: str, measure: Callable[[], dict[str, Any]]) -> None:
-    """Make a record that is missing, with what it cost."""
-    if row in records:
-        return
-    wall, processor = time.perf_counter(), time.process_time()
-    found = measure()
-    seconds = {
-        "wall": round(time.perf_counter() - wall, 1),
-        "processor": round(time.process_time() - processor, 1),
-    }
-    versions = {"sfumato": sfumato.__version__, "torch": torch.__version__}
-    facts = {"seconds": seconds, "threads": torch.get_num_threads(), "versions": versions, "seed": SEED}
-    records[row] = {**facts, **found}
-    print(f"{row}: {seconds['wall']:.0f} s", flush=True)
-
-
 def run(name: str, attack: str, count: int, records: Rows, runs: Path) -> None:
     """The records of a data set and of an attack on it that are missing: of so many originals a victim."""
-    write(records, name, partial(_prepare, name, count, runs))
+    make(records, name, partial(_prepare, name, count, runs))
     originals = originals_of(name, records)
     for place, image in enumerate(originals.images):
         file = runs / name / "originals" / f"{place:02d}.png"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             images.write(file, image)
-    write(records, f"{name}-{attack}", partial(_attack, name, attack, originals, runs))
+    make(records, f"{name}-{attack}", partial(_attack, name, attack, originals, runs))
 
 
 def originals_of(name: str, records: Rows) -> LabelledImages:
