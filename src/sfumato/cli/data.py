@@ -13,8 +13,8 @@ app = typer.Typer(
 )
 
 _SOURCE = typer.Argument(
-    help="The images: faces, glyphs, scenes, folder:DIR, table:FILE, or a data set such as lfw:DIR. "
-    "`sfumato data list` shows all."
+    help="The images: faces, glyphs, scenes, folder:DIR, table:FILE, parquet:FILE, or a data set such as "
+    "lfw:DIR. `sfumato data list` shows all."
 )
 
 

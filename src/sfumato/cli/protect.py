@@ -185,6 +185,12 @@ def _check_source(source: str) -> None:
     from sfumato.errors import DataError
 
     kind, _, path = source.partition(":")
+    if (kind == "parquet" and path) or Path(source).suffix.lower() == ".parquet":
+        file = path if kind == "parquet" else source
+        raise DataError(
+            f"{source}: is a table with images in it: write them as files with `sfumato data write "
+            f"parquet:{file} DIR`, and protect DIR/images"
+        )
     if kind in ("folder", "table") and path and not Path(source).exists():
         what = f"write {path}" if kind == "folder" else "name the folder of its images, or an image"
         raise DataError(f"{source}: is a source of data for studies: {what}")

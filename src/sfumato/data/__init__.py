@@ -12,12 +12,14 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.readers.caltech101 import caltech101
 from sfumato.data.readers.celeba import celeba
 from sfumato.data.readers.cifar import cifar10, cifar100
+from sfumato.data.readers.datasets import from_dataset
 from sfumato.data.readers.fer import fer
 from sfumato.data.readers.folder import folder
 from sfumato.data.readers.imagenette import imagenette
 from sfumato.data.readers.lfw import lfw
 from sfumato.data.readers.miniimagenet import miniimagenet
 from sfumato.data.readers.omniglot import omniglot
+from sfumato.data.readers.parquet import parquet
 from sfumato.data.readers.stanford_dogs import stanford_dogs
 from sfumato.data.readers.table import table
 from sfumato.data.worlds.faces import faces
@@ -37,6 +39,7 @@ __all__ = [
     "faces",
     "fer",
     "folder",
+    "from_dataset",
     "glyphs",
     "hats",
     "imagenette",
@@ -44,6 +47,7 @@ __all__ = [
     "load",
     "miniimagenet",
     "omniglot",
+    "parquet",
     "scenes",
     "stanford_dogs",
     "table",
@@ -55,6 +59,7 @@ _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
     for reader in (
         folder,
         table,
+        parquet,
         hats,
         omniglot,
         celeba,
@@ -71,7 +76,7 @@ _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
 
 
 def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages:
-    """Loads the data that a string names: "faces", "folder:DIR", "table:FILE", "celeba:DIR", ...
+    """Loads the data that a string names: "faces", "folder:DIR", "table:FILE", "parquet:FILE", ...
 
     Args:
         source: a world, or a kind of source and its path; `sfumato data list` prints all of them.
@@ -86,9 +91,10 @@ def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages
     kind, _, place = source.partition(":")
     readers = {**WORLDS, **_ON_DISK}
     if kind not in readers:
-        is_table = Path(source).suffix.lower() == ".csv"
-        if source and not place and (is_table or Path(source).exists()):
-            likely = "folder" if Path(source).is_dir() else "table"
+        kinds = {".csv": "table", ".parquet": "parquet"}
+        of_suffix = kinds.get(Path(source).suffix.lower())
+        if source and not place and (of_suffix or Path(source).exists()):
+            likely = "folder" if Path(source).is_dir() else of_suffix or "table"
             raise DataError(f"{source}: the kind of source is missing: write {likely}:{source}")
         raise DataError(f"no data source is called {kind!r}: {did_you_mean(kind, readers)}")
     reader = readers[kind]

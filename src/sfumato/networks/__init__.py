@@ -11,6 +11,7 @@ from sfumato.networks.encoders.resnet12 import ResNet12
 from sfumato.networks.encoders.squeeze_net import SqueezeNet
 from sfumato.networks.encoders.tiny_darknet import TinyDarknet
 from sfumato.networks.faces.alignment import align
+from sfumato.networks.faces.dlib_resnet import DlibResNet
 from sfumato.networks.faces.inception_resnet_v1 import InceptionResnetV1
 from sfumato.networks.faces.mobile_face_net import MobileFaceNet
 from sfumato.networks.faces.mtcnn import MTCNN, DetectorConfig, Faces
@@ -29,6 +30,7 @@ __all__ = [
     "Convolutional",
     "DenseNet",
     "DetectorConfig",
+    "DlibResNet",
     "DnCNN",
     "Faces",
     "FullyConnected",

@@ -77,6 +77,17 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 ("a CSV with a column 'file', one column per label, and perhaps a column 'split'",),
             ),
             Source(
+                "parquet",
+                "parquet:FILE",
+                "your own images in Parquet, as Hugging Face writes them; or all files below a folder",
+                "",
+                "yours",
+                (
+                    "a column of image files as bytes, or as {bytes, path}, and one column per label",
+                    "the splits: a column 'split', or files of a folder called train-..., test-...",
+                ),
+            ),
+            Source(
                 "hats",
                 "hats:FILE",
                 "photographs of faces, your own or a data set's, each in drawn hats; by default of 300 kinds",

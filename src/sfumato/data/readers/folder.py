@@ -142,14 +142,49 @@ def assemble(
         ConfigError, ImageError: see `folder`.
         DataError: no file can be read, or two values of a label look alike.
     """
+    outside = frozenset(path for path in files if root is not None and leads_out(path, root))
+    return gather(
+        name,
+        lambda: _decode(files, outside, size=size, channels=channels, crop=crop),
+        columns,
+        splits,
+        shape=(channels, size, size),
+        files=files,
+        stamped=files,
+        settings={"crop": crop} | ({"outside": sorted(map(str, outside))} if outside else {}),
+        skip_unreadable=skip_unreadable,
+    )
+
+
+def gather(
+    name: str,
+    decode: Callable[[], Iterator[Tensor | ImageError]],
+    columns: Mapping[str, Sequence[str]],
+    splits: Sequence[str] | None,
+    *,
+    shape: tuple[int, int, int],
+    files: Sequence[Path] = (),
+    stamped: Sequence[Path],
+    settings: object,
+    skip_unreadable: Callable[[ImageError], None] | None,
+) -> LabelledImages:
+    """Gathers decoded images into LabelledImages; see `assemble` for the other arguments and the errors.
+
+    Args:
+        decode: begins to decode: the image of each row, in order, or its error.
+        shape: C, H and W of the images.
+        files: one a row, or none.
+        stamped: the files that decide the images, for the cache.
+        settings: whatever else decides them.
+    """
+    channels, size, _ = shape
     if size < 1:
         raise ConfigError(f"{name}: size={size}: at least 1 pixel")
     if channels not in (1, 3):
         raise ConfigError(f"{name}: channels={channels}: 3 for colour or 1 for grey")
-
     for key, values in columns.items():
         check_alike(name, f"values of the label {key!r} are", sorted(set(values)))
-    outside = frozenset(path for path in files if root is not None and leads_out(path, root))
+    number = len(next(iter(columns.values())))
     failed: dict[int, ImageError] = {}
 
     def tell(error: ImageError) -> None:
@@ -158,37 +193,35 @@ def assemble(
         skip_unreadable(error)
 
     def fill(take: Callable[[Tensor], object]) -> dict[int, ImageError]:
-        """Passes on the image of each file in order, and returns the errors of the others."""
-        for row, image in enumerate(_decode(files, outside, size=size, channels=channels, crop=crop)):
+        """Passes on each image in order, and returns the errors of the others."""
+        for row, image in enumerate(decode()):
             if isinstance(image, ImageError):
                 failed[row] = image
                 tell(image)
             else:
                 take(image)
-        if len(failed) == len(files):
+        if len(failed) == number:
             raise DataError(
-                f"{name}: none of the {len(files)} files is an image that can be read, such as "
+                f"{name}: none of the {number} files is an image that can be read, such as "
                 f"{next(iter(failed.values()))}"
             )
         return failed
 
-    shape = (channels, size, size)
     pixels: Tensor
-    if len(files) * math.prod(shape) <= memory():
+    if number * math.prod(shape) <= memory():
         # Not a list to stack: it would hold every pixel twice.
-        room, places = torch.empty(len(files), *shape, dtype=torch.uint8), count()
+        room, places = torch.empty(number, *shape, dtype=torch.uint8), count()
         fill(lambda image: room[next(places)].copy_(image))
-        pixels = room[: len(files) - len(failed)]
+        pixels = room[: number - len(failed)]
     else:
-        settings = {"crop": crop} | ({"outside": sorted(map(str, outside))} if outside else {})
-        pixels, known = fetch(name, files, shape, settings, fill)
+        pixels, known = fetch(name, stamped, (number, *shape), settings, fill)
         for row, error in known.items():
             if row not in failed:  # it failed already when the images were stored
                 tell(error)
         failed = known
-    kept = [row for row in range(len(files)) if row not in failed]
+    kept = [row for row in range(number) if row not in failed]
     labels = {key: label_of([values[i] for i in kept]) for key, values in columns.items()}
-    names = _names([files[i] for i in kept])
+    names = _names([files[i] for i in kept]) if files else ()
     if splits is None:
         first, by = next(iter(labels.items()))
         splits_of = split_by_class(by.codes, shares=SHARES, seed=0)

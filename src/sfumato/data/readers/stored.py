@@ -167,7 +167,7 @@ class Stored(Tensor):
 def fetch(
     name: str,
     files: Sequence[Path],
-    shape: tuple[int, int, int],
+    shape: tuple[int, int, int, int],
     settings: object,
     fill: Callable[[Callable[[Tensor], object]], dict[int, ImageError]],
 ) -> tuple[Tensor, dict[int, ImageError]]:
@@ -178,11 +178,11 @@ def fetch(
 
     Args:
         name: of the source, for the list of the cache.
-        files: one an image.
-        shape: C, H, W.
+        files: with the images.
+        shape: N, C, H, W.
         settings: whatever else decides the pixels.
-        fill: called with a function that takes the (C, H, W) image of one file after the other; returns the
-            errors of the other files, by their number.
+        fill: called with a function that takes one (C, H, W) image after the other; returns the errors of
+            the images that cannot be read, by their number.
 
     Returns:
         (n, C, H, W) images as `Stored`, and the errors that `fill` returned, now or when they were stored.
@@ -190,7 +190,7 @@ def fetch(
     Raises:
         DataError: the file cannot be written or read: a full disk, a folder that is not one's own.
     """
-    size = len(files) * math.prod(shape)
+    size = math.prod(shape)
     folder = place()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -200,11 +200,11 @@ def fetch(
             try:
                 with claim(path):
                     if _read_description(path) is None:
-                        _write(path, name, shape, size, fill)
+                        _write(path, name, shape[1:], size, fill)
             except BusyError:
                 time.sleep(_WAIT)
         count, failures = found["shape"][0], found["failures"]
-        pixels = _map(path, (count, *shape))
+        pixels = _map(path, (count, *shape[1:]))
     except OSError as error:
         raise DataError(
             f"{folder}: {size:,} bytes of images of {name} cannot be kept there ({error.strerror}): make "
@@ -260,7 +260,7 @@ def _entry(folder: Path) -> Entry:
     return Entry(folder, found["name"], tuple(found["shape"]), taken)
 
 
-def _key(files: Sequence[Path], shape: tuple[int, int, int], settings: object) -> str:
+def _key(files: Sequence[Path], shape: tuple[int, ...], settings: object) -> str:
     sha = hashlib.sha256(repr((_FORMAT, __version__, PIL.__version__, shape, settings)).encode())
     for path in files:
         try:

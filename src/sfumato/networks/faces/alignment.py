@@ -58,7 +58,13 @@ def similarity(points: Tensor, targets: Tensor) -> Tensor:
     return torch.cat([turn, shift[:, :, None]], 2)
 
 
-def align(images: Tensor, landmarks: Tensor, size: tuple[int, int] = (112, 96)) -> Tensor:
+def align(
+    images: Tensor,
+    landmarks: Tensor,
+    size: tuple[int, int] = (112, 96),
+    *,
+    points: Tensor | None = None,
+) -> Tensor:
     """Turns, scales and shifts each image to bring its landmarks to the reference points, and crops it.
 
     Sampled bilinearly, black outside the image. For a face that is k times too large, k x k samples
@@ -68,18 +74,19 @@ def align(images: Tensor, landmarks: Tensor, size: tuple[int, int] = (112, 96)) 
         images: (N, C, H, W) uint8, one face each.
         landmarks: (N, 5, 2) x, y; the centre of the first pixel is at (0, 0).
         size: height and width of the result.
+        points: (5, 2) where its landmarks lie; None for reference_points.
 
     Returns:
         (N, C, height, width) uint8.
 
     Raises:
-            DataError: other shapes, or invalid landmarks.
+        DataError: other shapes, or invalid landmarks.
     """
     check_batch(images)
     if landmarks.shape != (len(images), 5, 2):
         raise DataError(f"landmarks of {len(images)} faces are (N, 5, 2), got {tuple(landmarks.shape)}")
     aligned = images.new_empty(len(images), images.shape[1], *size)
-    matrices = similarity(landmarks, reference_points(size))  # image -> face
+    matrices = similarity(landmarks, reference_points(size) if points is None else points)  # image -> face
     scales = torch.linalg.det(matrices[:, :, :2]).sqrt()
     samples = (1 / scales).round().clamp(min=1).long()  # along each side of a pixel
     for count in samples.unique().tolist():

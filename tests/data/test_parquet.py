@@ -1,0 +1,171 @@
+"""Images of Parquet files and of other libraries' data sets: the same pixels as their files give."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sfumato import data, images
+from sfumato.data import from_dataset, load
+from sfumato.errors import DataError, ImageError
+
+pyarrow = pytest.importorskip("pyarrow")
+from pyarrow import parquet  # noqa: E402
+
+NAMES = ["anna", "ben"]
+ABOUT = {
+    "info": {"features": {"image": {"_type": "Image"}, "person": {"names": NAMES, "_type": "ClassLabel"}}}
+}
+
+
+@pytest.fixture(scope="module")
+def pictures() -> torch.Tensor:
+    """Six photographs, (6, 3, 12, 10)."""
+    return torch.randint(
+        0, 256, (6, 3, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(pictures) -> torch.Tensor:
+    return torch.stack([images.read(images.encode(each), size=8) for each in pictures])
+
+
+def rows(pictures, **more) -> dict:
+    cells = [{"bytes": images.encode(each), "path": f"{n}.png"} for n, each in enumerate(pictures)]
+    return {"image": cells, "person": [n % 2 for n in range(len(pictures))], **more}
+
+
+def written(path, columns, about=ABOUT):
+    table = pyarrow.table(columns).replace_schema_metadata({"huggingface": json.dumps(about)})
+    parquet.write_table(table, path, row_group_size=4)
+    return path
+
+
+@pytest.mark.parametrize("limit", [None, "100"])
+def test_a_file_of_hugging_face_is_its_images_and_the_names_of_its_classes(
+    tmp_path, monkeypatch, pictures, expected, limit
+):
+    """In memory, and from the cache on disk, if they do not fit in 100 bytes."""
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "cache"))
+    if limit:
+        monkeypatch.setenv("SFUMATO_MEMORY", limit)
+    embeddings = [[0.5, 1.5]] * 6  # neither words nor whole numbers: no label
+    path = written(tmp_path / "a.parquet", rows(pictures, hat=list("xyzxyz"), embedding=embeddings))
+    read = load(f"parquet:{path}", size=8)
+    assert torch.equal(read.images[:], expected)
+    assert {name: [label.names[code] for code in label.codes] for name, label in read.labels.items()} == {
+        "person": NAMES * 3,
+        "hat": list("xyzxyz"),
+    }
+
+
+def test_files_named_by_splits_and_a_column_of_splits_say_the_same(tmp_path, pictures):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    written(folder / "train-00000-of-00002.parquet", rows(pictures[:2]))
+    written(folder / "train-00001-of-00002.parquet", rows(pictures[2:4]))
+    written(folder / "test-00000-of-00001.parquet", rows(pictures[4:]))
+    by_name = load(f"parquet:{folder}", size=8)
+    split = ["test"] * 2 + ["train"] * 4  # in the order of the files
+    order = pictures[[4, 5, 0, 1, 2, 3]]
+    by_column = load(f"parquet:{written(tmp_path / 'a.parquet', rows(order, split=split))}", size=8)
+    for read in (by_name, by_column):
+        assert {name: rows.tolist() for name, rows in read.splits.items()} == {
+            "train": [2, 3, 4, 5],
+            "test": [0, 1],
+        }
+    assert by_name.digest == by_column.digest
+    written(folder / "more.parquet", rows(pictures[:1]))
+    with pytest.raises(DataError, match=r"more\.parquet: its name begins with no split"):
+        load(f"parquet:{folder}")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"person": [0, 1]}, "0 columns of images: it needs bytes"),
+        (
+            {"image": [b"a", b"b"], "mask": [b"a", b"b"], "person": [0, 1]},
+            "2 columns of images: name one: image=image",
+        ),
+        ({"image": [b"a", b"b"]}, "no label column besides image"),
+        ({"image": [b"a", b"b"], "person": [0, None]}, r"row 1: no value for 'person'"),
+        (
+            {"image": [b"a", b"b"], "person": [0, 1], "split": ["train", "tain"]},
+            "no split 'tain': did you mean",
+        ),
+    ],
+)
+def test_a_table_that_lacks_something_says_what(tmp_path, columns, message):
+    with pytest.raises(DataError, match=message):
+        load(f"parquet:{written(tmp_path / 'a.parquet', columns)}")
+
+
+def test_what_cannot_be_read_is_named_by_its_row_and_can_be_left_out(tmp_path, pictures):
+    columns = rows(pictures)
+    columns["image"][1] = {"bytes": None, "path": "elsewhere.png"}
+    path = written(tmp_path / "a.parquet", columns)
+    with pytest.raises(
+        ImageError, match=r"a\.parquet, row 1: no bytes of an image: a path alone is not followed"
+    ):
+        load(f"parquet:{path}")
+    read = load(f"parquet:{path}", strict=False, size=8)
+    assert (len(read), len(read.skipped)) == (5, 1)
+    path.write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        load(f"parquet:{path}")
+    with pytest.raises(DataError, match="the kind of source is missing: write parquet:"):
+        load(str(path))
+
+
+class Torch(torch.utils.data.Dataset):
+    """As of torchvision: pairs of a picture and the number of a class, with the names of classes."""
+
+    classes = NAMES
+
+    def __init__(self, pictures, kind) -> None:
+        self.pictures, self.kind = pictures, kind
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, row: int):
+        return self.kind(self.pictures[row]), row % 2
+
+
+class HuggingFace(Torch):
+    """As of `datasets`: dictionaries, and features that name the classes."""
+
+    features = {"person": type("ClassLabel", (), {"names": NAMES})}  # noqa: RUF012
+
+    def __getitem__(self, row: int):
+        return {"image": {"bytes": images.encode(self.pictures[row]), "path": None}, "person": row % 2}
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda p: p, lambda p: p / 255, lambda p: Image.fromarray(p.permute(1, 2, 0).numpy())]
+)
+def test_a_data_set_of_another_library_is_read_by_its_rows(pictures, expected, kind):
+    read, other = (
+        from_dataset(Torch(pictures, kind), size=8),
+        from_dataset(HuggingFace(pictures, kind), size=8),
+    )
+    assert torch.equal(read.images, expected)
+    assert torch.equal(other.images, expected)
+    for found, name in ((read, "class"), (other, "person")):
+        assert (found.label(name).names, found.split_by) == (tuple(NAMES), name)
+    grey = from_dataset(Torch(pictures, kind), size=8, channels=1).images
+    assert grey.shape == (6, 1, 8, 8)
+
+
+def test_a_data_set_that_is_too_large_or_names_no_part_says_so(pictures, monkeypatch):
+    with pytest.raises(DataError, match="dataset, row 0: has no part 'photo': name image and labels"):
+        from_dataset(HuggingFace(pictures, None), image="photo", size=8)
+    monkeypatch.setenv("SFUMATO_MEMORY", "100")
+    with pytest.raises(
+        DataError, match=r"1,152 bytes of images, more than the 100 of SFUMATO_MEMORY: raise it"
+    ):
+        data.from_dataset(Torch(pictures, np.asarray), size=8)
