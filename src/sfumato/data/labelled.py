@@ -42,7 +42,8 @@ class LabelledImages:
             are copies of one another, for example turned: guarantees count copies as one image.
         splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test"; a table may
             name "distractors", people whom an adversary must distinguish from those of the test. A world may
-            have "further" pictures of the people of the test, by which many releases of one are measured.
+            have "further" pictures of the people of the test, by which many releases of one are measured;
+            and "released" ones are the last, which others made, with known people before them.
         split_by: the label whose whole classes were given to splits, since nobody named any: a task may
             ask for others, see data.splitting. None if the source or the user named splits.
         files: the name of each image's file, below the folder that all lie in; () without files.

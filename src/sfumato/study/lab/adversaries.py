@@ -119,8 +119,10 @@ class Adversaries:
 
     @cached_property
     def others(self) -> LabelledImages:
-        """Training images of people who are not among those to look for."""
+        """Training images of people who are not among those to look for; of all known ones in `released`."""
         train = self._data.split("train")
+        if "released" in self._data.splits:
+            return train
         codes = train.label(self.sensitive).codes
         looked_for = self.people.classes(self.sensitive)
         others = train.rows((~torch.isin(codes, looked_for)).nonzero().flatten())
@@ -138,7 +140,9 @@ class Adversaries:
         return codes
 
     def deal(self, seed: int) -> tuple[Tensor, Tensor]:
-        """Rows of `people` that are known, and rows to name."""
+        """Rows of `people` that are known, and rows to name; all before `released` are known."""
+        if (rows := self._data.splits.get("released")) is not None:
+            return torch.arange(int(rows[0])), rows
         adversary = self._config.adversary
         codes = self.people.label(self.sensitive).codes
         return reidentify.split_gallery(codes, gallery=adversary.gallery, probes=adversary.probes, seed=seed)

@@ -1,0 +1,443 @@
+"""Naming the people on released images: all adversaries of a study that fit, on images that others released.
+
+The adversaries have known photographs of some people, in clear, and protected in the same way if the
+protection is known. They learn from these, and never see who is on a release. One half of the people chooses
+among them, and their success on the other half is stated, both ways.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato import protect
+from sfumato.assess.recognition import chance
+from sfumato.attack.fusion import fuse
+from sfumato.attack.reidentify import AdversaryConfig, Guesses
+from sfumato.attack.restore import RestorationConfig
+from sfumato.attack.sets import add_up
+from sfumato.audits.findings import Finding, Picture, Table, Verdict
+from sfumato.audits.folder.pictures import Pictures
+from sfumato.data.labelled import LabelledImages, label_of
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ConfigError, DataError
+from sfumato.images import as_array, digest
+from sfumato.protect.release import KINDS, Release
+from sfumato.protect.spec import portable
+from sfumato.study.cells import Cell
+from sfumato.study.choose.estimates import classifier_in_words
+from sfumato.study.grid import StudyConfig, Task
+from sfumato.study.hits import Hits
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
+from sfumato.study.lab.streams import PROBES
+from sfumato.study.parts.attacks.scores import score
+from sfumato.study.protocol import attack_of
+from sfumato.study.vocabulary import ATTACKS, release_kind
+
+_FEWEST = 4  # people who can be named: two in each half
+_DRAWS = 10  # of sets of releases of one person
+_ROWS, _PICTURES = 40, 6  # of a page
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamingConfig:
+    """The strength of the adversaries, and the questions.
+
+    Attributes:
+        size: the side of the squares that they compare, in pixels.
+        steps, adaptive_steps, restoration_steps: of training a Conv-4, of training it further on protected
+            photographs, and of training a network to undo the protection, at most; see AdversaryConfig and
+            RestorationConfig.
+        weights, detector: files of MobileFaceNet and MTCNN, for a public face network besides; None for none.
+        releases: the numbers of releases of one person to name them by.
+        seed: decides trainings and sets.
+    """
+
+    size: int = 84
+    steps: int = 60
+    adaptive_steps: int = 30
+    restoration_steps: int = 60
+    weights: str | None = None
+    detector: str | None = None
+    releases: tuple[int, ...] = (1, 10, 100)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 16 <= self.size <= 512:
+            raise ConfigError(f"size={self.size}: from 16 to 512 pixels")
+        if not self.releases or min(self.releases) < 1:
+            raise ConfigError(f"releases={self.releases}: numbers of at least 1, as 1,10,100")
+        if (self.weights is None) != (self.detector is None):
+            raise ConfigError(
+                f"weights={self.weights}, detector={self.detector}: a face network needs both: name the "
+                "weights of MobileFaceNet and of MTCNN, or neither"
+            )
+        self.networks  # noqa: B018 - checks the steps
+
+    @property
+    def networks(self) -> list[AdversaryConfig]:
+        """The recognisers: a Conv-4 that they train, and a face network if its files are named."""
+        own = AdversaryConfig(steps=self.steps, adaptive_steps=self.adaptive_steps)
+        if self.weights is None:
+            return [own]
+        public = AdversaryConfig(
+            recogniser="mobile-face-net",
+            weights=self.weights,
+            detector=self.detector,
+            steps=0,
+            adaptive_steps=0,
+        )
+        return [own, public]
+
+
+@dataclass(frozen=True)
+class Named:
+    """What all adversaries made of the releases.
+
+    Attributes:
+        people: names of the known people, in the order of columns.
+        guesses: of each adversary and classifier, under its name in words; (m, I) similarities each.
+        known_by: adversary -> "clear" or "protected" known photographs.
+        restored: (m, 3, S, S) uint8, as well as they undid the protection; None if they could not.
+    """
+
+    people: tuple[str, ...]
+    guesses: dict[str, Guesses]
+    restored: Tensor | None
+
+
+def name_people(
+    known: Pictures,
+    released: Pictures,
+    *,
+    spec: str = "none",
+    config: NamingConfig | None = None,
+    progress: Callable[[str, int, int], None] = lambda words, done, total: None,
+) -> Named:
+    """Compare each release with each known person, by every adversary that fits.
+
+    Args:
+        known: photographs with people, and with copies if a spec is given.
+        released: as they were released; who is on them is not looked at.
+        spec: the protection, if it is known; "none" for an adversary who does not know it.
+        config: see NamingConfig.
+        progress: called with the words of an adversary, and the numbers of them done and in all.
+
+    Raises:
+        DataError: fewer than two people are known.
+    """
+    config = config or NamingConfig()
+    people = label_of(known.people)
+    if len(people.names) < 2 or "" in people.names:
+        raise DataError(
+            f"{len([name for name in people.names if name])} people are known by name: an adversary needs "
+            "photographs of at least 2, in a sub-folder for each"
+        )
+    plans = list(_plans(spec, config))
+    guesses: dict[str, Guesses] = {}
+    with TemporaryDirectory() as folder:
+        for done, (name, network) in enumerate(plans):
+            progress(ATTACKS[name].words, done, len(plans))
+            lab = _lab(known, released, spec, config, network, Path(folder))
+            cell = Cell("attack", spec, config.seed, (("attack", name),))
+            compare = attack_of(name).compared
+            assert compare is not None  # see _plans
+            made = compare(lab, cell)
+            by = "" if ATTACKS[name].view == "values" else f" by {network.recogniser}"
+            for classifier, similarities in zip(made.classifiers, made.similarities, strict=True):
+                words = f"{ATTACKS[name].words}{by}, {classifier_in_words(classifier)}"
+                guesses[words] = Guesses(classifier, made.identities, similarities.float())
+        restores = any(ATTACKS[name].view == "restored" for name, _ in plans)
+        restored = lab.adversaries.undone(cell, lab.release(cell, known.images, PROBES)) if restores else None
+    return Named(people.names, guesses, restored)
+
+
+def _plans(spec: str, config: NamingConfig) -> Iterator[tuple[str, AdversaryConfig]]:
+    """Yield the adversaries that fit, by their names in studies, with their strength."""
+    kind = release_kind(spec)
+    for name, words in ATTACKS.items():
+        fits = kind in words.releases and words.view in ("released", "restored", "values")
+        knows = spec != "none" or words.view == "values" or (words.view == "released" and not words.adaptive)
+        if fits and knows and attack_of(name).compared is not None:
+            for network in config.networks[: 1 if words.view == "values" else None]:
+                yield name, network
+
+
+def _lab(
+    known: Pictures,
+    released: Pictures,
+    spec: str,
+    config: NamingConfig,
+    network: AdversaryConfig,
+    folder: Path,
+) -> Lab:
+    """Make the lab of a study whose probes are these releases, all with the name of the first person."""
+    people = label_of([*known.people, *[min(known.people)] * len(released.images)])
+    first, count = len(known.images), len(known.images) + len(released.images)
+    data = LabelledImages(
+        "known photographs and releases",
+        torch.cat([known.images, released.images]),
+        {"person": people},
+        {"train": torch.arange(first), "test": torch.arange(count), "released": torch.arange(first, count)},
+    )
+    rows = {digest(image): row for row, image in enumerate(known.images)}
+
+    def of(pixels: Tensor) -> Release:
+        return Release(as_array(pixels), spec, (config.size, config.size))
+
+    def release(clean: Tensor, stream: int, number: int) -> Any:
+        if stream == PROBES:
+            return of(released.images) if released.release is None else released.release
+        if spec == "none":
+            return of(clean)
+        if known.copies is None:
+            return protect.parse(spec, takes=KINDS).release(clean, seeded_noise(config.seed, stream, number))
+        places = [rows[digest(image)] for image in clean]
+        return of(known.copies[number % len(known.copies), places])
+
+    study = StudyConfig(
+        data={"source": "folder"},
+        task=Task(target="person", sensitive="person"),
+        protections=[spec],
+        learners=[],
+        attacks=[],
+        adversary=network,
+        restoration=RestorationConfig(steps=config.restoration_steps),
+    )
+    return Lab(study, data, folder, Progress(), made=release)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """How often people are named: by the adversary whom the other half of the people chose.
+
+    Attributes:
+        hits: person by person.
+        by_adversary: the hits of each, of all people; the strongest first.
+        chosen: by the first half of the people, and by the second.
+    """
+
+    hits: Hits
+    by_adversary: dict[str, Hits]
+    chosen: tuple[str, str]
+
+
+def state(guesses: dict[str, Guesses], truth: Tensor) -> Stated:
+    """Choose an adversary by each half of the people, and state their success on the other half.
+
+    Args:
+        guesses: of each adversary, for the same m releases.
+        truth: (m,) int64, the person on each, of their identities.
+    """
+    probes = tuple(map(float, truth.unique(return_counts=True)[1].tolist()))
+    hits = {name: Hits(tuple(score(made, truth)["hits"]), probes, seeds=1) for name, made in guesses.items()}
+    ranked = dict(sorted(hits.items(), key=lambda pair: -pair[1].share))
+    first, second = (max(ranked, key=lambda name: ranked[name].half(half).share) for half in (0, 1))
+    joined = [ranked[first if row % 2 else second].hits[row] for row in range(len(probes))]
+    return Stated(Hits(tuple(joined), probes, seeds=1), ranked, (first, second))
+
+
+def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hits | None:
+    """Name people by sets of `size` of their releases; None if fewer than four people have enough.
+
+    Args:
+        similarities: (m, I), which are added up over a set.
+        truth: (m,) columns.
+    """
+    people = [(truth == code).nonzero().flatten() for code in truth.unique()]
+    people = [rows for rows in people if len(rows) >= size]
+    if len(people) < _FEWEST:
+        return None
+    draw = torch.Generator().manual_seed(seed)
+    sets = torch.stack(
+        [
+            torch.stack([rows[torch.randperm(len(rows), generator=draw)[:size]] for rows in people])
+            for _ in range(_DRAWS)
+        ]
+    )  # (draws, P, n)
+    sums = add_up(similarities[sets])(size)[:, :, 0]  # (draws, P, I)
+    own = truth[sets[0, :, 0]]
+    best = sums == sums.amax(-1, keepdim=True)  # ties count by how many there are
+    right = (best.double() / best.sum(-1, keepdim=True))[:, torch.arange(len(own)), own].mean(0)
+    return Hits(tuple(right.tolist()), (1.0,) * len(own), seeds=1)
+
+
+def findings(
+    named: Named,
+    known: Pictures,
+    released: Pictures,
+    *,
+    spec: str = "none",
+    config: NamingConfig | None = None,
+) -> tuple[Finding, ...]:
+    """Report how often people are named; without their true names, the guesses for each file."""
+    config = config or NamingConfig()
+    columns = {name: column for column, name in enumerate(named.people)}
+    rows = [row for row, person in enumerate(released.people) if person in columns]
+    if not rows:
+        return (_guesses(named, known, released),)
+    truth = torch.tensor([columns[released.people[row]] for row in rows])
+    guesses = {
+        name: replace(made, similarities=made.similarities[rows]) for name, made in named.guesses.items()
+    }
+    stacked = torch.stack([made.similarities for made in guesses.values()])
+    identities = torch.arange(len(named.people))
+    fused = Guesses("fusion", identities, fuse(stacked, identities, truth).similarities.float())
+    guesses["all of them together, sum of scores"] = fused
+    stated, guessing = state(guesses, truth), chance(truth)
+    low, high = stated.hits.interval
+    verdict: Verdict = "leaks" if low > guessing else "not shown"
+    people = len(stated.hits.probes)
+    worst = max(hits / probes for hits, probes in zip(stated.hits.hits, stated.hits.probes, strict=True))
+    unknown = len(released.files) - len(rows)
+    best: dict[str, Hits] = {}
+    for name, hits in stated.by_adversary.items():
+        if not any(other.partition(",")[0] == name.partition(",")[0] for other in best):
+            best[name] = hits
+    naming = Finding(
+        name="naming",
+        title="Who is on it",
+        verdict=verdict,
+        sentence=(
+            f"{stated.hits.share:.1%} of {len(rows):,} releases are named correctly among "
+            f"{len(named.people):,} known people ({low:.1%} to {high:.1%}, 95% interval by people). Guessing "
+            f"names {guessing:.1%}. The person named most often is named in {worst:.0%} of their releases."
+            + (f" {unknown:,} releases show nobody who is known, and do not count." if unknown else "")
+        ),
+        table=Table(
+            ("adversary", "named", "95% interval"),
+            tuple(
+                (name, f"{hits.share:.1%}", "{:.1%} to {:.1%}".format(*hits.interval))
+                for name, hits in best.items()
+            ),
+            f"Each with their best classifier. {_photographs(spec)} The sentence above states, for each half "
+            f"of the {people} people, the adversary that names most of the other half: "
+            f"{' and '.join(dict.fromkeys(stated.chosen))}.",
+        ),
+        pictures=_matches(guesses[stated.chosen[0]], known, released, rows, truth),
+        figures={
+            "named": stated.hits.share,
+            "interval": [low, high],
+            "guessing": guessing,
+            "people": people,
+            "known_people": len(named.people),
+            "releases": len(rows),
+            "chosen": list(stated.chosen),
+            "by_adversary": {name: hits.share for name, hits in stated.by_adversary.items()},
+        },
+    )
+    odd = ~torch.isin(truth, truth.unique()[::2])
+    first, second = (guesses[name].similarities for name in stated.chosen)
+    return (naming, _several(torch.where(odd[:, None], first, second), truth, config))
+
+
+def _photographs(spec: str) -> str:
+    if spec == "none":
+        return "No protection is known: all compare with known photographs in clear."
+    return (
+        "Static ones compare with known photographs in clear, adaptive ones with known photographs that they "
+        f"protect by {portable(spec)}."
+    )
+
+
+def _several(similarities: Tensor, truth: Tensor, config: NamingConfig) -> Finding:
+    """Report how naming grows with the number of releases of one person."""
+    counted = {
+        size: of_several(similarities, truth, size, config.seed) for size in sorted(set(config.releases))
+    }
+    measured = {size: hits for size, hits in counted.items() if hits is not None}
+    lacking = [size for size in counted if size not in measured]
+    most = truth.bincount().max().item()
+    words = [
+        f"From {size} of their releases {hits.share:.1%} of people are named."
+        for size, hits in measured.items()
+    ]
+    if lacking:
+        words.append(
+            f"{', '.join(map(str, lacking))} releases: not measured, since fewer than {_FEWEST} people have "
+            f"enough of them here (at most {most})."
+        )
+    return Finding(
+        name="releases",
+        title="From several releases of one person",
+        verdict="not shown"
+        if not measured or measured[max(measured)].interval[0] <= chance(truth)
+        else "leaks",
+        sentence=" ".join(words),
+        table=Table(
+            ("releases", "people", "named", "95% interval"),
+            tuple(
+                (
+                    f"{size}",
+                    f"{len(hits.hits)}",
+                    f"{hits.share:.1%}",
+                    "{:.1%} to {:.1%}".format(*hits.interval),
+                )
+                for size, hits in measured.items()
+            ),
+            "The scores of the chosen adversary are added up over the releases of one person.",
+        )
+        if measured
+        else None,
+        figures={
+            "named": {f"{size}": hits.share for size, hits in measured.items()},
+            "not_measured": lacking,
+        },
+    )
+
+
+def _guesses(named: Named, known: Pictures, released: Pictures) -> Finding:
+    """List the likeliest people of each release, by the sum of all adversaries' scores."""
+    sums = torch.stack([made.similarities for made in named.guesses.values()]).mean(0)
+    scores, people = sums.topk(min(3, sums.shape[1]), dim=1)
+    surest = scores[:, 0].argsort(descending=True).tolist()
+    lines: list[tuple[str, ...]] = [
+        (
+            released.files[row].name,
+            *(
+                f"{named.people[people[row, rank]]} ({scores[row, rank]:+.2f})"
+                for rank in range(people.shape[1])
+            ),
+        )
+        for row in surest
+    ]
+    return Finding(
+        name="guesses",
+        title="Who may be on it",
+        verdict="not shown",
+        sentence=(
+            f"Nobody said who is on the {len(released.files):,} releases, so nothing says how many guesses "
+            "are right. Below is the likeliest known person of each; a file of true names gives the rate."
+        ),
+        table=Table(
+            ("file", *(f"guess {number + 1}" for number in range(people.shape[1]))),
+            tuple(lines[:_ROWS]),
+            f"Scores are means over {len(named.guesses)} adversaries, in deviations from the mean of all "
+            f"known people; the surest {min(_ROWS, len(lines))} of {len(lines)} files.",
+        ),
+        figures={"files": [list(line) for line in lines]},
+    )
+
+
+def _matches(
+    made: Guesses, known: Pictures, released: Pictures, rows: Sequence[int], truth: Tensor
+) -> tuple[tuple[Picture, ...], ...]:
+    """Show some releases that are named correctly, above a known photograph of that person."""
+    right = (made.similarities.argmax(1) == truth).nonzero().flatten().tolist()[:_PICTURES]
+    people = [released.people[rows[row]] for row in right]
+    return tuple(
+        line
+        for line in (
+            tuple(
+                Picture(released.images[rows[row]], f"released: {released.files[rows[row]].name}")
+                for row in right
+            ),
+            tuple(Picture(known.images[known.people.index(name)], f"known: {name}") for name in people),
+        )
+        if line
+    )

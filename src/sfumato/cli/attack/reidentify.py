@@ -1,0 +1,109 @@
+"""`sfumato attack reidentify`: name the people on released images from known photographs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.attack.family import app
+from sfumato.cli.audit.family import Html, say
+from sfumato.cli.options import setting
+from sfumato.cli.show import AsJson, bars, note, settings_of, stderr
+
+if TYPE_CHECKING:
+    from sfumato.audits.folder import NamingConfig
+
+Known = Annotated[
+    Path,
+    typer.Option(
+        "--known",
+        metavar="PHOTOS",
+        help="Known photographs: a sub-folder per person, or a CSV of file,person.",
+    ),
+]
+People = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="CSV",
+        help="Who is on each release, as file,person (default: the sub-folder of a release). It counts right "
+        "guesses, and no adversary sees it.",
+    ),
+]
+
+
+@app.command("reidentify")
+def reidentify(
+    released: Annotated[
+        Path, typer.Argument(metavar="RELEASED", help="A folder of released images, or a CSV of file,person.")
+    ],
+    known: Known,
+    people: People = None,
+    protection: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC",
+            help="The protection, such as pixelize:cell=8: adversaries protect the known photographs in the "
+            "same way (default: they do not know it).",
+        ),
+    ] = "none",
+    releases: Annotated[
+        str, typer.Option(metavar="N,...", help="Name people by these numbers of their releases, too.")
+    ] = "1,10,100",
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="The weights of MobileFaceNet, for an adversary with a public face network."),
+    ] = None,
+    detector: Annotated[
+        Path | None, typer.Option(help="The weights of MTCNN, which finds the faces for it.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, setting("A setting of the adversaries, such as steps=1000 or size=112.")
+    ] = None,
+    listing: Annotated[bool, settings_of("sfumato.audits.folder:NamingConfig")] = False,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Name the people on released images, by all adversaries that fit, and say how often they are right.
+
+    Static adversaries have the known photographs in clear. With --protection, adaptive ones protect them in
+    the same way, and others undo the protection first. One half of the people chooses the adversary whose
+    success on the other half is stated.
+
+    Example: sfumato attack reidentify out --known photos --protection pixelize:cell=8 --html report.html
+    """
+    from sfumato.audits import folder
+    from sfumato.errors import require
+
+    require("re-identification", "study", "sklearn")
+    config = naming_config(overrides, releases, weights, detector)
+    with bars(stderr()) as progress:
+        task = progress.add_task("adversaries")
+        report = folder.audit_names(
+            released,
+            known,
+            people=people,
+            spec=protection,
+            config=config,
+            note=note,
+            progress=lambda words, done, total: progress.update(
+                task, description=words, completed=done, total=total
+            ),
+        )
+    say(report, html=html, as_json=as_json)
+
+
+def naming_config(
+    overrides: list[str] | None, releases: str, weights: Path | None, detector: Path | None
+) -> "NamingConfig":
+    """Make the configuration of the adversaries from the options of a command."""
+    from sfumato.audits.folder import NamingConfig
+    from sfumato.base.settings import check_settings, parse_overrides
+    from sfumato.errors import ConfigError
+
+    try:
+        sizes = [int(each) for each in releases.split(",")]
+    except ValueError:
+        raise ConfigError(f"--releases {releases}: write whole numbers, as 1,10,100") from None
+    files = {"weights": weights and str(weights), "detector": detector and str(detector)}
+    settings = {"releases": sizes, **files, **parse_overrides(overrides or [])}
+    return check_settings(NamingConfig, settings, "the adversaries")

@@ -1,0 +1,146 @@
+"""Naming people on images that others released: shares with controls, and every refusal by its message."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sfumato import data, images, protect
+from sfumato.attack.reidentify import Guesses
+from sfumato.audits.folder import NamingConfig, audit_names
+from sfumato.audits.folder.naming import of_several, state
+from sfumato.audits.folder.pictures import cut, list_files, read_pictures
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ConfigError, DataError
+
+TINY = NamingConfig(size=32, steps=4, adaptive_steps=2, restoration_steps=2, releases=(1, 3, 50))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six drawn people: five known photographs of each, and three releases by each of two strengths."""
+    root = tmp_path_factory.mktemp("folders")
+    world = data.load("faces", size=48, identities=6, images_per_identity=8)
+    label = world.label("identity")
+    counted = dict.fromkeys(label.names, 0)
+    for image, code in zip(world.images, label.codes.tolist(), strict=True):
+        name = label.names[code]
+        number = counted[name] = counted[name] + 1
+        if number > 3:
+            images.write(root / "known" / name / f"{number}.png", image)
+            continue
+        for cell in (4, 48):
+            release = protect.parse(f"pixelize:cell={cell}").release(image[None], seeded_noise(0))
+            images.write(root / f"cell{cell}" / name / f"{number}.png", release.images()[0])
+    return root
+
+
+@pytest.fixture(scope="module")
+def named(folders: Path) -> dict[int, list]:
+    """Cell -> the findings."""
+    weak = audit_names(folders / "cell4", folders / "known", spec="pixelize:cell=4", config=TINY)
+    strong = audit_names(folders / "cell48", folders / "known", config=TINY)
+    return {4: weak.findings, 48: strong.findings}
+
+
+def test_people_are_named_from_small_cells_and_as_often_as_by_guessing_from_one_cell_a_face(named):
+    weak, strong = named[4][0], named[48][0]
+    assert weak.figures["guessing"] == pytest.approx(1 / 6)
+    assert weak.verdict == "leaks"
+    assert weak.figures["named"] > 2 / 6
+    assert strong.verdict == "not shown"
+
+
+def test_adversaries_who_know_the_protection_are_added_to_those_who_do_not(named):
+    ways = {name.partition(",")[0] for name in named[4][0].figures["by_adversary"]}
+    assert ways == {
+        "static adversary by conv4",
+        "adaptive adversary by conv4",
+        "static adversary on images that they restored by conv4",
+        "adaptive adversary on images that they restored by conv4",
+        "adaptive adversary on the values that travelled",
+        "all of them together",
+    }
+    ways = {name.partition(",")[0] for name in named[48][0].figures["by_adversary"]}
+    assert ways == {
+        "static adversary by conv4",
+        "adaptive adversary on the values that travelled",
+        "all of them together",
+    }
+
+
+def test_more_releases_of_one_person_name_them_more_often_and_too_few_are_not_measured(named):
+    draw = torch.Generator().manual_seed(0)
+    truth = torch.arange(6).repeat_interleave(12)
+    scores = torch.randn(72, 6, generator=draw) + torch.nn.functional.one_hot(truth, 6)
+    one, ten = (of_several(scores, truth, size, 0) for size in (1, 10))
+    assert one is not None
+    assert ten is not None
+    assert one.share + 0.2 < ten.share
+    several = named[4][1]
+    assert several.figures["not_measured"] == [50]
+    assert "fewer than 4 people have enough of them here (at most 3)" in several.sentence
+
+
+def test_each_half_of_the_people_is_named_by_the_adversary_whom_the_other_half_chose():
+    truth, identities = torch.arange(4).repeat_interleave(2), torch.arange(4)
+    right = torch.nn.functional.one_hot(truth, 4).float()
+    even = torch.where(truth[:, None] % 2 == 0, right, right.roll(1, 1))  # right for people 0 and 2 alone
+    guesses = {
+        "even": Guesses("1-nn", identities, even),
+        "odd": Guesses("1-nn", identities, right.roll(1, 1)),
+    }
+    stated = state(guesses, truth)
+    assert stated.chosen[0] == "even"
+    assert stated.hits.hits[1::2] == (0.0, 0.0)  # "even" names none of the people 1 and 3
+    assert stated.by_adversary["even"].share == 0.5
+
+
+def test_without_true_names_each_file_gets_its_likeliest_people_and_no_rate(folders, tmp_path):
+    for number, path in enumerate(sorted((folders / "cell4").rglob("*.png"))[:4]):
+        images.write(tmp_path / f"{number}.png", images.read(path))
+    (finding,) = audit_names(tmp_path, folders / "known", config=TINY).findings
+    assert "nothing says how many guesses" in finding.sentence
+    assert sorted(line[0] for line in finding.figures["files"]) == [f"{n}.png" for n in range(4)]
+
+
+def test_a_table_of_true_names_counts_as_sub_folders_do(folders):
+    files = list_files(folders / "cell4")
+    (folders / "who.csv").write_text(
+        "file,person\n" + "".join(f"{each.name},{each.person}\n" for each in files)
+    )
+    assert list_files(folders / "cell4", folders / "who.csv") == files
+
+
+def test_a_box_at_the_edge_is_cut_as_a_whole_square_within_the_picture():
+    picture = torch.arange(3 * 8 * 10).reshape(3, 8, 10).to(torch.uint8)
+    part = cut(picture, (-2, 4, 7, 11))
+    assert part.equal(picture[:, 0:6, 4:10])
+
+
+def test_refusals_say_what_is_wrong_and_what_to_do(folders, tmp_path):
+    known = folders / "known"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no images: an audit needs at least one"):
+        audit_names(tmp_path / "empty", known)
+    with pytest.raises(DataError, match="no such folder"):
+        audit_names(tmp_path / "none", known)
+    one = sorted(known.iterdir())[0]
+    with pytest.raises(DataError, match="0 people are known by name"):
+        audit_names(folders / "cell4", one, config=TINY)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.png").write_bytes(b"nothing")
+    (tmp_path / "bad" / "out.png").symlink_to(sorted(one.iterdir())[0])
+    with pytest.raises(DataError, match="none of its 2 files can be used"):
+        audit_names(tmp_path / "bad", known)
+    (tmp_path / "bad" / "b.png").write_bytes(sorted(one.iterdir())[0].read_bytes())
+    read = read_pictures(list_files(tmp_path / "bad"), tmp_path / "bad", size=32)
+    assert [len(read.images), len(read.skipped)] == [1, 2]
+    assert "is a link out of its folder (if you trust it, set SFUMATO_OUTSIDE=" in read.skipped[1]
+    (tmp_path / "who.csv").write_text("file,person\nx.png,anna\n")
+    with pytest.raises(DataError, match="no file 'x\\.png'"):
+        list_files(folders / "cell4", tmp_path / "who.csv")
+    with pytest.raises(ConfigError, match="a face network needs both"):
+        NamingConfig(weights="a.safetensors")
+    with pytest.raises(ConfigError, match="size=8: from 16 to 512"):
+        NamingConfig(size=8)
