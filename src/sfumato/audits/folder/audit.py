@@ -8,7 +8,7 @@ import torch
 
 from sfumato import protect
 from sfumato.audits.findings import Report
-from sfumato.audits.folder.naming import NamingConfig, findings, name_people
+from sfumato.audits.folder.naming import NamingConfig, name_people, report_names
 from sfumato.audits.folder.pictures import Release, list_files, read_pictures
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.protect.release import KINDS
@@ -47,13 +47,14 @@ def audit_names(
         if pictures.skipped:
             note(f"left out: {len(pictures.skipped)} files, such as {pictures.skipped[0]}")
     named = name_people(photographs, asked, spec=spec, config=config, progress=progress)
-    found = findings(named, photographs, asked, spec=spec, config=config)
+    found, risks = report_names(named, photographs, asked, spec=spec, config=config)
     return Report(
         audit="re-identification",
         subject=f"{len(asked.files):,} releases, {len(set(photographs.people)):,} known people",
         sentence=found[0].sentence,
         findings=found,
         limits=_LIMITS + (() if spec != "none" else (_UNKNOWN,)),
+        risks=risks,
     )
 
 

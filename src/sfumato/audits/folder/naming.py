@@ -20,8 +20,9 @@ from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import AdversaryConfig, Guesses
 from sfumato.attack.restore import RestorationConfig
 from sfumato.attack.sets import add_up
-from sfumato.audits.findings import Finding, Picture, Table, Verdict
+from sfumato.audits.findings import Finding, Picture, Table
 from sfumato.audits.folder.pictures import Pictures
+from sfumato.audits.risks import Risk
 from sfumato.data.labelled import LabelledImages, label_of
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError
@@ -29,7 +30,7 @@ from sfumato.images import as_array, digest
 from sfumato.protect.release import KINDS, Release
 from sfumato.protect.spec import portable
 from sfumato.study.cells import Cell
-from sfumato.study.choose.estimates import classifier_in_words
+from sfumato.study.choose.estimates import Estimate, classifier_in_words
 from sfumato.study.grid import StudyConfig, Task
 from sfumato.study.hits import Hits
 from sfumato.study.lab.lab import Lab
@@ -260,80 +261,110 @@ def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hit
             for _ in range(_DRAWS)
         ]
     )  # (draws, P, n)
-    sums = add_up(similarities[sets])(size)[:, :, 0]  # (draws, P, I)
+    sums = torch.from_numpy(add_up(similarities[sets].numpy())(size)[:, :, 0])  # (draws, P, I)
     own = truth[sets[0, :, 0]]
-    best = sums == sums.amax(-1, keepdim=True)  # ties count by how many there are
-    right = (best.double() / best.sum(-1, keepdim=True))[:, torch.arange(len(own)), own].mean(0)
+    best = (sums == sums.amax(-1, keepdim=True)).double()  # ties count by how many there are
+    right = (best / best.sum(-1, keepdim=True))[:, torch.arange(len(own)), own].mean(0)
     return Hits(tuple(right.tolist()), (1.0,) * len(own), seeds=1)
 
 
-def findings(
+def report_names(
     named: Named,
     known: Pictures,
     released: Pictures,
     *,
     spec: str = "none",
     config: NamingConfig | None = None,
-) -> tuple[Finding, ...]:
+) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
     """Report how often people are named; without their true names, the guesses for each file."""
     config = config or NamingConfig()
     columns = {name: column for column, name in enumerate(named.people)}
     rows = [row for row, person in enumerate(released.people) if person in columns]
     if not rows:
-        return (_guesses(named, known, released),)
-    truth = torch.tensor([columns[released.people[row]] for row in rows])
+        return (_list_guesses(named, released),), ()
+    truth, identities = (
+        torch.tensor([columns[released.people[row]] for row in rows]),
+        torch.arange(len(columns)),
+    )
     guesses = {
         name: replace(made, similarities=made.similarities[rows]) for name, made in named.guesses.items()
     }
     stacked = torch.stack([made.similarities for made in guesses.values()])
-    identities = torch.arange(len(named.people))
     fused = Guesses("fusion", identities, fuse(stacked, identities, truth).similarities.float())
     guesses["all of them together, sum of scores"] = fused
-    stated, guessing = state(guesses, truth), chance(truth)
-    low, high = stated.hits.interval
-    verdict: Verdict = "leaks" if low > guessing else "not shown"
-    people = len(stated.hits.probes)
-    worst = max(hits / probes for hits, probes in zip(stated.hits.hits, stated.hits.probes, strict=True))
+    stated = state(guesses, truth)
+    odd = ~torch.isin(truth, truth.unique()[::2])
+    first, second = (guesses[name].similarities for name in stated.chosen)
+    chosen = torch.where(odd[:, None], first, second)
+    sizes = {size: of_several(chosen, truth, size, config.seed) for size in sorted(set(config.releases))}
+    sizes[1] = stated.hits
+    guessing = chance(truth)
+    risks = tuple(
+        Risk(
+            kind="singling out",
+            secret="identity",
+            releases=size,
+            adversary=stated.chosen[0],
+            rate=Estimate(hits.share, *hits.interval, seeds=1),
+            control=guessing,
+            worst=max(_shares(hits)),
+            named_often=sum(share > 0.5 for share in _shares(hits)) / len(hits.hits),
+            people=len(hits.hits),
+            images=len(rows),
+            source="this audit",
+        )
+        for size, hits in sizes.items()
+        if hits is not None
+    )
+    share, (low, high), most = stated.hits.share, stated.hits.interval, max(truth.bincount().tolist())
     unknown = len(released.files) - len(rows)
-    best: dict[str, Hits] = {}
-    for name, hits in stated.by_adversary.items():
-        if not any(other.partition(",")[0] == name.partition(",")[0] for other in best):
-            best[name] = hits
     naming = Finding(
         name="naming",
         title="Who is on it",
-        verdict=verdict,
+        verdict="leaks" if low > guessing else "not shown",
         sentence=(
-            f"{stated.hits.share:.1%} of {len(rows):,} releases are named correctly among "
-            f"{len(named.people):,} known people ({low:.1%} to {high:.1%}, 95% interval by people). Guessing "
-            f"names {guessing:.1%}. The person named most often is named in {worst:.0%} of their releases."
+            f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
+            f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
+            f"named most often is named in {max(_shares(stated.hits)):.0%} "
+            "of their releases."
             + (f" {unknown:,} releases show nobody who is known, and do not count." if unknown else "")
         ),
         table=Table(
             ("adversary", "named", "95% interval"),
-            tuple(
-                (name, f"{hits.share:.1%}", "{:.1%} to {:.1%}".format(*hits.interval))
-                for name, hits in best.items()
-            ),
+            tuple((name, *_in_words(hits)) for name, hits in _strongest(stated.by_adversary).items()),
             f"Each with their best classifier. {_photographs(spec)} The sentence above states, for each half "
-            f"of the {people} people, the adversary that names most of the other half: "
+            f"of the {len(stated.hits.hits)} people, the adversary that names most of the other half: "
             f"{' and '.join(dict.fromkeys(stated.chosen))}.",
         ),
         pictures=_matches(guesses[stated.chosen[0]], known, released, rows, truth),
         figures={
-            "named": stated.hits.share,
+            "named": share,
             "interval": [low, high],
             "guessing": guessing,
-            "people": people,
-            "known_people": len(named.people),
+            "people": len(stated.hits.hits),
+            "known_people": len(columns),
             "releases": len(rows),
             "chosen": list(stated.chosen),
             "by_adversary": {name: hits.share for name, hits in stated.by_adversary.items()},
         },
     )
-    odd = ~torch.isin(truth, truth.unique()[::2])
-    first, second = (guesses[name].similarities for name in stated.chosen)
-    return (naming, _several(torch.where(odd[:, None], first, second), truth, config))
+    return (naming, _several(sizes, guessing, most)), risks
+
+
+def _shares(hits: Hits) -> list[float]:
+    return [named / probes for named, probes in zip(hits.hits, hits.probes, strict=True)]
+
+
+def _in_words(hits: Hits) -> tuple[str, str]:
+    return f"{hits.share:.1%}", "{:.1%} to {:.1%}".format(*hits.interval)
+
+
+def _strongest(by_adversary: dict[str, Hits]) -> dict[str, Hits]:
+    """Keep each adversary's best classifier, which comes first."""
+    kept: dict[str, tuple[str, Hits]] = {}
+    for name, hits in by_adversary.items():
+        kept.setdefault(name.partition(",")[0], (name, hits))
+    return dict(kept.values())
 
 
 def _photographs(spec: str) -> str:
@@ -345,18 +376,11 @@ def _photographs(spec: str) -> str:
     )
 
 
-def _several(similarities: Tensor, truth: Tensor, config: NamingConfig) -> Finding:
-    """Report how naming grows with the number of releases of one person."""
-    counted = {
-        size: of_several(similarities, truth, size, config.seed) for size in sorted(set(config.releases))
-    }
-    measured = {size: hits for size, hits in counted.items() if hits is not None}
-    lacking = [size for size in counted if size not in measured]
-    most = truth.bincount().max().item()
-    words = [
-        f"From {size} of their releases {hits.share:.1%} of people are named."
-        for size, hits in measured.items()
-    ]
+def _several(sizes: dict[int, Hits | None], guessing: float, most: int) -> Finding:
+    """Report how naming grows with the number of releases of one person, of whom there are `most`."""
+    measured = {size: hits for size, hits in sorted(sizes.items()) if hits is not None}
+    lacking = [size for size in sizes if size not in measured]
+    words = [f"From {size} of their releases {hits.share:.1%} are named." for size, hits in measured.items()]
     if lacking:
         words.append(
             f"{', '.join(map(str, lacking))} releases: not measured, since fewer than {_FEWEST} people have "
@@ -365,25 +389,13 @@ def _several(similarities: Tensor, truth: Tensor, config: NamingConfig) -> Findi
     return Finding(
         name="releases",
         title="From several releases of one person",
-        verdict="not shown"
-        if not measured or measured[max(measured)].interval[0] <= chance(truth)
-        else "leaks",
+        verdict="leaks" if measured[max(measured)].interval[0] > guessing else "not shown",
         sentence=" ".join(words),
         table=Table(
             ("releases", "people", "named", "95% interval"),
-            tuple(
-                (
-                    f"{size}",
-                    f"{len(hits.hits)}",
-                    f"{hits.share:.1%}",
-                    "{:.1%} to {:.1%}".format(*hits.interval),
-                )
-                for size, hits in measured.items()
-            ),
+            tuple((f"{size}", f"{len(hits.hits)}", *_in_words(hits)) for size, hits in measured.items()),
             "The scores of the chosen adversary are added up over the releases of one person.",
-        )
-        if measured
-        else None,
+        ),
         figures={
             "named": {f"{size}": hits.share for size, hits in measured.items()},
             "not_measured": lacking,
@@ -391,7 +403,7 @@ def _several(similarities: Tensor, truth: Tensor, config: NamingConfig) -> Findi
     )
 
 
-def _guesses(named: Named, known: Pictures, released: Pictures) -> Finding:
+def _list_guesses(named: Named, released: Pictures) -> Finding:
     """List the likeliest people of each release, by the sum of all adversaries' scores."""
     sums = torch.stack([made.similarities for made in named.guesses.values()]).mean(0)
     scores, people = sums.topk(min(3, sums.shape[1]), dim=1)

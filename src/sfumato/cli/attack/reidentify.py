@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.attack.family import app
-from sfumato.cli.audit.family import Html, say
+from sfumato.cli.audit.family import For, Html, Pdf, Threshold, say
 from sfumato.cli.options import setting
 from sfumato.cli.show import AsJson, bars, note, settings_of, stderr
 
@@ -60,7 +60,10 @@ def reidentify(
         list[str] | None, setting("A setting of the adversaries, such as steps=1000 or size=112.")
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.audits.folder:NamingConfig")] = False,
+    audience: For = None,
+    threshold: Threshold = None,
     html: Html = None,
+    pdf: Pdf = None,
     as_json: AsJson = False,
 ) -> None:
     """Name the people on released images, by all adversaries that fit, and say how often they are right.
@@ -89,7 +92,7 @@ def reidentify(
                 task, description=words, completed=done, total=total
             ),
         )
-    say(report, html=html, as_json=as_json)
+    say(report, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
 
 
 def naming_config(
