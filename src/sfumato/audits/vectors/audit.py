@@ -76,7 +76,9 @@ def audit_vectors(
         halves = Halves(order[: len(order) // 2], order[len(order) // 2 :])
     else:
         owners, halves = people, measure.split(people, seed)
-    inferred = measure.attributes(values, vectors.labels, owners, halves)
+    inferred = {
+        name: measure.infer(values, classes, owners, halves) for name, classes in vectors.labels.items()
+    }
     target = next(iter(vectors.labels), None)
     tried = [] if people is None else _try_forms(vectors, people, halves, target, seed, progress)
     findings = [
@@ -85,7 +87,7 @@ def audit_vectors(
         *([_find_forms(tried, target, inferred)] if tried else []),
         _find_twins(twins, vectors),
     ]
-    command = f"sfumato audit vectors, {subject}, seed {seed}"
+    source = f"this audit, seed {seed}"
     return Report(
         audit="vectors",
         subject=subject,
@@ -93,7 +95,7 @@ def audit_vectors(
         findings=tuple(findings),
         changes=tuple(_changes(tried, target, inferred, twins)),
         limits=tuple(_limits(vectors, seed)),
-        risks=tuple(_risks(tried[0].named if tried else {}, inferred, command, len(halves.asked))),
+        risks=tuple(_risks(tried[0].named if tried else {}, inferred, source, len(halves.asked))),
     )
 
 

@@ -1,6 +1,5 @@
 """The measures of vectors: naming, attributes, links without names, and neighbours that are kept."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -205,20 +204,12 @@ def neighbours_kept(values: np.ndarray, changed: np.ndarray, people: np.ndarray,
     asked = draw.choice(len(values), min(_ASKED, len(values)), replace=False)
     order = draw.permutation(len(values))  # equal ones are taken by chance
     before, after = (_neighbours(each, people, asked, order) for each in (values, changed))
-    return float(
-        np.mean([len(np.intersect1d(*pair)) for pair in zip(before, after, strict=True)]) / _NEIGHBOURS
-    )
+    return float(np.mean([np.isin(*pair).mean() for pair in zip(before, after, strict=True)]))
 
 
 def _neighbours(values: np.ndarray, people: np.ndarray, asked: np.ndarray, order: np.ndarray) -> np.ndarray:
     unit = _unit(values - values.mean(0))
     cosines = unit[asked] @ unit[order].T
     cosines[people[asked, None] == people[order]] = -2
-    return order[np.argpartition(-cosines, _NEIGHBOURS, axis=1)[:, :_NEIGHBOURS]]
-
-
-def attributes(
-    values: np.ndarray, labels: Mapping[str, np.ndarray], people: np.ndarray, halves: Halves
-) -> dict[str, Inferred]:
-    """Infer each attribute; see `infer`."""
-    return {name: infer(values, classes, people, halves) for name, classes in labels.items()}
+    count = min(_NEIGHBOURS, len(order) - 1)
+    return order[np.argpartition(-cosines, count, axis=1)[:, :count]]

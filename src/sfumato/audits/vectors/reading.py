@@ -19,7 +19,7 @@ SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 EACH_ARRAY = "*"  # as people: each array of an .npz is of one person
 _FEWEST, _MOST_CLASSES = 20, 20
 _MOST_OF_ONE = 150  # vectors of a person in a sample: as many as name them from 100
-_DAMAGES = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
+_DAMAGES = (OSError, EOFError, ValueError, TypeError, NotImplementedError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,6 @@ def read(
         DataError: a file that cannot be read, or holds no such vectors.
         MissingExtraError: pyarrow is not installed.
     """
-    path = Path(path)
     if rows < _FEWEST:
         raise ConfigError(f"--rows {rows}: at least {_FEWEST}")
     content = _open(path)
@@ -142,9 +141,10 @@ def _parquet(path: Path, file: Any) -> _Read:
             read.columns[name] = column.to_numpy()
             continue
         lengths = compute.fill_null(compute.list_value_length(column), -1).to_numpy()
-        _check_lengths(path, name, lengths)
         flat = compute.list_flatten(column).to_numpy()
-        read.matrices[name] = flat.reshape(len(lengths), -1)
+        if flat.dtype.kind in "fiu":  # others are no vectors
+            _check_lengths(path, name, lengths)
+            read.matrices[name] = flat.reshape(len(lengths), -1)
     return read
 
 
@@ -163,11 +163,12 @@ def _csv(path: Path) -> _Read:
 
 
 def _check_lengths(path: Path, name: str, lengths: np.ndarray) -> None:
-    odd = np.flatnonzero(lengths != lengths[0])
+    sizes, counts = np.unique(lengths, return_counts=True)
+    odd = np.flatnonzero(lengths != sizes[counts.argmax()])
     if len(odd):
         raise DataError(
-            f"{path}: {name} has {lengths[0]} numbers in row 0, {max(0, lengths[odd[0]])} in row {odd[0]}; "
-            f"vectors of one model have one length: leave out the {len(odd):,} others, or audit these alone"
+            f"{path}: {name} has {max(0, lengths[odd[0]])} numbers in row {odd[0]}, and "
+            f"{sizes[counts.argmax()]} in most: leave out the {len(odd):,} rows of another length"
         )
 
 
@@ -293,8 +294,8 @@ def _codes_of_people(path: Path, name: str, values: np.ndarray) -> np.ndarray:
     unknown = np.flatnonzero(_is_unknown(values))
     if len(unknown):
         raise DataError(
-            f"{path}: {name} is empty in row {unknown[0]}, as in {len(unknown):,} rows: leave out vectors of "
-            "nobody, or give each its own name"
+            f"{path}: {name} is empty in row {unknown[0]}, as in {len(unknown):,} of {len(values):,}: leave "
+            "out vectors of nobody, or give each its own name"
         )
     texts = values.astype(str) if values.dtype.kind == "O" else values
     codes: np.ndarray = np.unique(texts, return_inverse=True)[1]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.audit.family import Html, app, say
+from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, say
 from sfumato.cli.show import AsJson, bars, stderr
 
 
@@ -42,7 +42,10 @@ def vectors(
     ] = None,
     rows: Annotated[int, typer.Option(help="How many rows are used; of more, a random sample.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the sample, the halves of people and the panels.")] = 0,
+    audience: For = None,
+    threshold: Threshold = None,
     html: Html = None,
+    pdf: Pdf = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how often a stranger names, links and verifies people by vectors, and what hides them.
@@ -66,6 +69,6 @@ def vectors(
             seed=seed,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
-    say(report, html=html, as_json=as_json)
+    say(report, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
     if any(finding.verdict == "leaks" for finding in report.findings):
         raise typer.Exit(1)
