@@ -29,9 +29,6 @@ from sfumato.study.records import write_rows
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "runs" / "data"
 SQUEEZENET = ROOT.parent / "shared" / "data" / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"
-ROOT = Path(__file__).parents[1]
-DATA = ROOT / "runs" / "data"
-SQUEEZENET = ROOT.parent / "shared" / "data" / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"
 RECORD = ROOT / "studies" / "results" / "encoders.jsonl"
 ENCODERS = {
     "drawn": "drawn",

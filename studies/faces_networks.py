@@ -8,7 +8,6 @@ studies/results/face-networks.jsonl.
 """
 
 import argparse
-import io
 import json
 import math
 import time
@@ -17,28 +16,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional
+from unpack import picture
 
 import sfumato
 from sfumato.assess.recognition import area_under_curve, true_accept_rate, verification_accuracy
 from sfumato.data import Label
 from sfumato.episodes import Sampler, Shape
 from sfumato.images import to_float
-from sfumato.networks import MTCNN, MobileFaceNet, SqueezeNet, align
+from sfumato.learn.prototypes import episode_accuracies
+from sfumato.networks import MTCNN, MobileFaceNet, align
+from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained
 from sfumato.study.records import write_rows
 
 RECORD = Path(__file__).parent / "results" / "face-networks.jsonl"
+SQUEEZENET = Path("weights") / "squeezenet1_0_imagenet_deepcomp.npz"
 EPISODES, QUERIES, SEED = 600, 15, 0
 ENLARGED = (84, 168)  # pixels at which SqueezeNet, trained at 227, sees the photographs of 84
 
 
 def photographs(packed: dict[str, np.ndarray], rows: np.ndarray) -> Tensor:
     """(n, 3, 84, 84) uint8."""
-    files = (packed["blob"][packed["offset"][i] : packed["offset"][i + 1]].tobytes() for i in rows)
-    pixels = np.stack([np.asarray(Image.open(io.BytesIO(file)).convert("RGB")) for file in files])
-    return torch.from_numpy(pixels.transpose(0, 3, 1, 2).copy())
+    return torch.from_numpy(np.stack([np.asarray(picture(packed, i)).transpose(2, 0, 1) for i in rows]))
 
 
 def verification(cosines: Tensor, same: Tensor, folds: Tensor) -> dict[str, float]:
@@ -107,30 +107,20 @@ def objects(root: Path) -> dict[str, Any]:
     rows = np.flatnonzero(packed["suggested_split"][packed["label"]] == "test")
     images, codes = photographs(packed, rows), torch.from_numpy(packed["label"][rows].astype(np.int64))
     label = Label(codes, tuple(packed["classes"].tolist()))
-    network = SqueezeNet.load(root / "weights" / "squeezenet1_0_imagenet_deepcomp.npz")
     record: dict[str, Any] = {"images": len(images), "classes": len(codes.unique()), "episodes": EPISODES}
     for size in ENLARGED:
-        features = torch.cat([last_features(network, part, size) for part in images.split(64)])
+        encoder = open_pretrained(parse_pretrained(f"squeeze-net:{root / SQUEEZENET},size={size}"))
+        with torch.no_grad():
+            seen = torch.cat([encoder.raw(to_float(part)) for part in images.split(64)])
         for shot in (1, 5):
             sampler = Sampler(label, Shape(way=5, shot=shot, queries=QUERIES))
-            drawn = features[sampler.draw(EPISODES, torch.Generator().manual_seed(SEED))]  # (E, 5, K + Q, D)
-            prototypes, queries = drawn[:, :, :shot].mean(2), drawn[:, :, shot:].flatten(1, 2)
-            named = torch.cdist(queries, prototypes).argmin(2).unflatten(1, (5, QUERIES))
-            accuracy = (named == torch.arange(5)[:, None]).double().mean((1, 2))  # (E,)
+            rows = sampler.draw(EPISODES, torch.Generator().manual_seed(SEED))
+            accuracy = episode_accuracies(functional.normalize(seen), rows, shot=shot)  # (E,)
             record[f"{size} pixels, 5-way {shot}-shot"] = {
                 "accuracy": accuracy.mean().item(),
                 "half_width_95%": 1.96 * accuracy.std().item() / math.sqrt(EPISODES),
             }
     return record
-
-
-@torch.no_grad()
-def last_features(network: SqueezeNet, images: Tensor, size: int) -> Tensor:
-    """(n, 3, H, W) uint8 -> (n, 512) of unit length, seen at size x size pixels."""
-    pixels = to_float(images)
-    if size != images.shape[2]:
-        pixels = functional.interpolate(pixels, (size, size), mode="bilinear", align_corners=False)
-    return functional.normalize(network.features(pixels)[-1].mean((2, 3)), dim=1)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from unpack import picture
 
 from sfumato import data, images
 from sfumato.base.proportions import wilson
@@ -43,11 +44,12 @@ BOUNDS = (0.1, 0.01, 0.001, FALSE_ALARM)
 
 
 def photographs(path: Path, count: int) -> Tensor:
-    """Equally spaced images of a file of JPEG or PNG bytes."""
-    packed = np.load(path)
-    content, offset = packed["blob"].tobytes(), packed["offset"]
-    rows = np.linspace(0, len(offset) - 2, count).astype(int)
-    return torch.stack([images.read(content[offset[i] : offset[i + 1]], channels=3) for i in rows])
+    """Equally spaced images of a packed set."""
+    packed = dict(np.load(path))
+    rows = np.linspace(0, len(packed["offset"]) - 2, count).astype(int)
+    return torch.stack(
+        [images.as_tensor(np.asarray(picture(packed, row)).transpose(2, 0, 1)) for row in rows]
+    )
 
 
 def sets(folder: Path) -> Iterator[tuple[str, Tensor]]:

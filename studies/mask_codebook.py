@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import sfumato
-from sfumato.dp.mechanisms import Noise
+from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.images import Images
 from sfumato.protect.mask import Mask, top_pixels
 from sfumato.protect.parameters import FilePath, artefact_digest, canonical
@@ -93,11 +93,7 @@ def make_codebook(lab: Lab, seed: int, path: Path) -> None:
     artefact = lab.artefact_of(SHAPE_OF, seed)
     assert artefact is not None
     path.with_suffix(".mask").write_bytes(artefact.read_bytes())
-    shown = (
-        lab.protection_of(SHAPE_OF, seed)
-        .release(lab.train.images, sfumato.dp.mechanisms.seeded_noise(seed))
-        .shown
-    )
+    shown = lab.protection_of(SHAPE_OF, seed).release(lab.train.images, seeded_noise(seed)).shown
     codes, draw = lab.train.label(lab.config.task.target).codes, torch.Generator().manual_seed(seed)
     classes = codes.unique()
     centres = torch.cat([k_means(shown[codes == code], WORDS // len(classes), draw) for code in classes])

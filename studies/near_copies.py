@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image, ImageFilter
+from unpack import picture
 
 import sfumato
 from sfumato import data
@@ -158,8 +159,7 @@ def second_half(path: Path, label: str | None) -> tuple[list[Picture], np.ndarra
     if "blob" not in table:
         return [Image.fromarray(image) for image in table["images"][1::2]], labels[1::2]
     rows = np.random.default_rng(0).permutation(len(table["offset"]) - 1)[1::2]
-    blobs = [table["blob"][table["offset"][row] : table["offset"][row + 1]].tobytes() for row in rows]
-    return [Image.open(io.BytesIO(blob)).convert("RGB") for blob in blobs], labels[rows]
+    return [picture(table, row) for row in rows], labels[rows]
 
 
 def alarms(pictures: list[Picture], labels: np.ndarray) -> dict[str, object]:

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from rows import RESULTS, Rows
+from unpack import write_csv
 
 import sfumato
-from sfumato.base.files import whole
 
 ROOT = Path(__file__).parents[1]
 RECORDS = Rows(RESULTS / "strangers.jsonl")
@@ -82,24 +82,24 @@ def tables() -> None:
     people = [
         {key: row[key] for key in ("file", "gender", "smile")} | {"person": row["identity"]} for row in few
     ]
-    _write(DATA / "lfw" / "710.csv", people)
+    write_csv(people, DATA / "lfw" / "710.csv")
     draw = random.Random(0)
     halves = [[row for row in people if row["gender"] == gender] for gender in ("female", "male")]
-    _write(DATA / "lfw" / "60.csv", [row for half in halves for row in draw.sample(half, 30)])
-    _write(DATA / "lfw" / "400.csv", _of_many(faces, people=40, each=10))
-    _write(DATA / "lfw" / "180.csv", _of_many(faces, people=6, each=30))
+    write_csv([row for half in halves for row in draw.sample(half, 30)], DATA / "lfw" / "60.csv")
+    write_csv(_of_many(faces, people=40, each=10), DATA / "lfw" / "400.csv")
+    write_csv(_of_many(faces, people=6, each=30), DATA / "lfw" / "180.csv")
     cmu = _rows(DATA / "cmu" / "table.csv")
-    _write(
-        DATA / "cmu" / "624.csv",
+    write_csv(
         [{"file": row["file"], "sunglasses": row["sunglasses"], "person": row["identity"]} for row in cmu],
+        DATA / "cmu" / "624.csv",
     )
     objects = defaultdict(list)
     for row in _rows(DATA / "caltech101" / "table.csv"):
         objects[row["class"]].append({"file": row["file"], "class": row["class"]})
     ten = [row for rows in objects.values() for row in draw.sample(rows, min(10, len(rows)))]
-    _write(DATA / "caltech101" / "ten.csv", ten)
+    write_csv(ten, DATA / "caltech101" / "ten.csv")
     emotions = _rows(DATA / "fer" / "table.csv")
-    _write(DATA / "fer" / "2914.csv", [{key: row[key] for key in ("file", "emotion")} for row in emotions])
+    write_csv([{key: row[key] for key in ("file", "emotion")} for row in emotions], DATA / "fer" / "2914.csv")
 
 
 def _of_many(faces: Sequence[dict[str, str]], *, people: int, each: int) -> list[dict[str, str]]:
@@ -119,13 +119,6 @@ def _of_many(faces: Sequence[dict[str, str]], *, people: int, each: int) -> list
 def _rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-def _write(path: Path, rows: Sequence[dict[str, str]]) -> None:
-    with whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def command_of(name: str) -> list[str]:

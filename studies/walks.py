@@ -14,7 +14,6 @@ the place of its line.
 
 import argparse
 import csv
-import io
 import os
 import random
 import re
@@ -34,6 +33,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 from rows import RESULTS, Rows
+from unpack import picture, write_csv
 
 import sfumato
 
@@ -123,18 +123,6 @@ def _program(command: str) -> list[str]:
 # The photographs.
 
 
-def _photographs(path: Path) -> tuple[dict[str, np.ndarray], Callable[[int], Image.Image]]:
-    """A packed set of photographs, and what reads one."""
-    with np.load(path) as packed:
-        arrays = dict(packed)
-
-    def image(row: int) -> Image.Image:
-        low, high = arrays["offset"][row], arrays["offset"][row + 1]
-        return Image.open(io.BytesIO(arrays["blob"][low:high].tobytes())).convert("RGB")
-
-    return arrays, image
-
-
 def _by(values: np.ndarray, least: int) -> dict[int, list[int]]:
     """The rows of each value that has so many."""
     rows: dict[int, list[int]] = defaultdict(list)
@@ -143,16 +131,9 @@ def _by(values: np.ndarray, least: int) -> dict[int, list[int]]:
     return {value: each for value, each in rows.items() if len(each) >= least}
 
 
-def _table(folder: Path, rows: Sequence[dict[str, str]]) -> None:
-    with (folder / "photos.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def _faces(walk: Walk, data: Path, people: int, each: int) -> None:
     """Grey photographs of LFW, half of the people of each gender as far as there are any, and their table."""
-    arrays, image = _photographs(data / "lfw_faces_84.npz")
+    arrays = dict(np.load(data / "lfw_faces_84.npz"))
     of_gender: dict[int, list[int]] = {0: [], 1: []}
     by_person = _by(arrays["person"], each)
     for person in by_person:
@@ -164,11 +145,11 @@ def _faces(walk: Walk, data: Path, people: int, each: int) -> None:
     for person in [*women, *of_gender[1][: people - len(women)]]:
         for number, row in enumerate(by_person[person][:each]):
             file = f"photos/p{person}_{number}.png"
-            image(row).convert("L").save(walk.folder / file)
+            picture(arrays, row).convert("L").save(walk.folder / file)
             gender = ("female", "male")[int(arrays["gender"][person])]
             rows.append({"file": file, "gender": gender, "person": f"p{person}"})
     random.Random(0).shuffle(rows)
-    _table(walk.folder, rows)
+    write_csv(rows, walk.folder / "photos.csv")
     walk.photographs = len(rows)
 
 
@@ -199,7 +180,7 @@ def six(walk: Walk, data: Path) -> None:
             Image.fromarray(images[row]).save(walk.folder / file)
             wears = ("none", "sunglasses")[int(glasses[row])]
             rows.append({"file": file, "glasses": wears, "person": f"p{number}"})
-    _table(walk.folder, rows)
+    write_csv(rows, walk.folder / "photos.csv")
     walk.photographs = len(rows)
     _demo_and_on(walk, "glasses")
 
@@ -257,15 +238,14 @@ def _serve_and_ask(
 
 def things(walk: Walk, data: Path) -> None:
     """20 classes of things in folders: README's code, service and answers."""
-    arrays, image = _photographs(data / "caltech101_84.npz")
-    others = []
+    arrays, others = dict(np.load(data / "caltech101_84.npz")), []
     for label, rows in list(_by(arrays["label"], 40).items())[:20]:
         name = str(arrays["classes"][label])
         (walk.folder / "photos" / name).mkdir(parents=True)
         for number, row in enumerate(rows[:40]):
             folder = walk.folder / ("photos/" + name if number < 30 else "")
             path = folder / f"{name}_{number}.jpg"
-            image(row).save(path, quality=92)
+            picture(arrays, row).save(path, quality=92)
             if number >= 30:
                 others.append((path, name))
     walk.photographs = 20 * 40
@@ -287,11 +267,11 @@ def phones(walk: Walk, data: Path) -> None:
     import pillow_heif
 
     pillow_heif.register_heif_opener()
-    _, image = _photographs(data / "caltech101_84.npz")
+    arrays = dict(np.load(data / "caltech101_84.npz"))
     (walk.folder / "photos").mkdir()
     size, noise = (4032, 3024), np.random.default_rng(0)
     for number in range(12):
-        large = image(number * 300).resize(size, Image.Resampling.BICUBIC)
+        large = picture(arrays, number * 300).resize(size, Image.Resampling.BICUBIC)
         grain = noise.integers(-6, 7, (size[1], size[0], 1), dtype=np.int16)
         pixels = (np.asarray(large, np.int16) + grain).clip(0, 255).astype(np.uint8)
         exif = Image.Exif()
