@@ -10,7 +10,6 @@ import torch
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "accelerator"))
 
 import hats
-import photographs
 import pool
 import releases
 
@@ -93,6 +92,6 @@ def test_finished_tasks_are_lines_which_are_not_done_again(given: pool.Options):
 
 
 def test_names_of_tasks_are_unlike():
-    for piece in (releases, hats, photographs):
+    for piece in (releases, hats):
         names = [task.name for task in piece.tasks()]
         assert len(set(names)) == len(names)

@@ -163,6 +163,7 @@ MISTAKES = {
     "like: study.yaml": "study.yaml: like=study.yaml: that file is like this one",
     "like: [a]": r"like=\['a'\]: name the study file",
     "pictures: -1": "pictures=-1",
+    "device: gpu": "study.yaml: device=gpu: did you mean|device=gpu",
     "name: ../elsewhere": "name=.../elsewhere.: it names a folder",
     "training: {learning_rate: .inf}": "learning_rate=inf",
     "protections: ['block:share=2']": "share=2 is too large: choose at most 1",

@@ -41,7 +41,7 @@ def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
         **({"board": True} if config.board else {}),
         **named,
         "left_out": kinds.list_omissions(config) + _unreadable(lab.data),
-        "versions": versions(),
+        "versions": versions(lab.device),
         "cells": cells,
     }
 
@@ -79,9 +79,10 @@ def _secret_is_task(lab: Lab) -> bool:
     return int(pairs.unique(dim=1).shape[1]) == len(pairs[0].unique())
 
 
-def versions() -> dict[str, str]:
-    """The versions that a result depends on, for its record."""
+def versions(device: torch.device) -> dict[str, str]:
+    """The versions that a result depends on, for its record, and the GPU that trained if one did."""
     return {
+        **({"device": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}),
         "sfumato": sfumato.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,

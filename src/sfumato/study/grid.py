@@ -14,6 +14,7 @@ from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.restore import RestorationConfig
 from sfumato.attack.sets import SIZES
+from sfumato.base.placement import device_named
 from sfumato.base.settings import check_keys, check_settings, override, read_yaml
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
@@ -183,6 +184,8 @@ class StudyConfig:
         seeds: each repeats the whole study; of a study with folds they are the numbers of these.
         transfer: a learner other than "meta", whose model of each setting is then queried with every other
             setting; null for none.
+        device: of the trainings: "cpu"; "cuda"; or "auto", CUDA if it can be used. Results differ a little,
+            and records name the GPU.
         pictures: images of the picture grid; 0 for none.
         embeddings: whether to draw embeddings by t-SNE.
         board: whether to check that adversaries can have worked on each release; see study.board.
@@ -212,6 +215,7 @@ class StudyConfig:
     recommend: Bounds = field(default_factory=Bounds)
     seeds: list[int] = field(default_factory=lambda: [0])
     transfer: str | None = None
+    device: str = "cpu"
     pictures: int = 3
     embeddings: bool = True
     board: bool = False
@@ -263,6 +267,7 @@ class StudyConfig:
                     f"inference_at_most: {label} is not an attribute of the study: write "
                     f"sensitive: [identity, {label}], with the label first that says who is on an image"
                 )
+        device_named(self.device)
         if self.pictures < 0:
             raise ConfigError(f"pictures={self.pictures}: at least 0, for none")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):

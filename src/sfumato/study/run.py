@@ -274,7 +274,7 @@ def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bo
                 result = kinds.measure(lab, cell)
             seconds = round(time.perf_counter() - start, 2)
             taken = {"seconds": seconds, "processor_seconds": round(time.process_time() - used, 2)}
-            write_json(path, {**entry, "result": result, **taken, "versions": versions()})
+            write_json(path, {**entry, "result": result, **taken, "versions": versions(lab.device)})
     except BusyError:
         return False
     return True

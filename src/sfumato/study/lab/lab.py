@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from sfumato.base.placement import device_named
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, did_you_mean
@@ -44,6 +45,7 @@ class Lab:
 
     Attributes:
         config: of the study.
+        device: of its trainings.
         data: all images.
         train, validation, asked: images of the splits that belong to the classes of the task; there may be no
             validation images.
@@ -65,6 +67,7 @@ class Lab:
         made: Callable[[Tensor, int, int], Any] | None = None,
     ) -> None:
         self.config = config
+        self.device = device_named(config.device)
         self.data = loaded
         self.progress = progress
         self.made = made

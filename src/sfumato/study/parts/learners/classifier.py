@@ -64,13 +64,14 @@ def train_or_read(lab: "Lab", spec: str, seed: int, learner: str) -> classifier.
             seed=seed,
             checkpoint=checkpoint,
             progress=lab.progress.within,
+            device=lab.device,
         )
     )
     task = config.task
     settings: dict[str, Any] = {"target": task.target, "classes": task.classes}
     settings |= {"classifier": non_defaults(config.classifier)}
     settings |= {"spec": spec, "shapes": shapes, "seed": seed, **lab.artefact_digests([spec])}
-    return lab.models.once("classifier", settings, make, classifier.load)
+    return lab.models.once("classifier", settings, make, lambda path: classifier.load(path).to(lab.device))
 
 
 def over_images(accuracy: classifier.Accuracy) -> dict[str, Any]:

@@ -73,11 +73,12 @@ def train_or_read(lab: "Lab", spec: str, seed: int, learner: str) -> few_shot.Fe
             seed=seed,
             checkpoint=checkpoint,
             progress=lab.progress.within,
+            device=lab.device,
         )
     )
     settings = {"training": non_defaults(training), "spec": spec, "seed": seed}
     settings |= {"target": config.task.target, "classes": config.task.classes, **lab.artefact_digests([spec])}
-    return lab.models.once("few-shot", settings, make, few_shot.load)
+    return lab.models.once("few-shot", settings, make, lambda path: few_shot.load(path).to(lab.device))
 
 
 def run_episodes(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shape: Shape) -> few_shot.Accuracy:

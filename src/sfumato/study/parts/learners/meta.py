@@ -84,6 +84,7 @@ def _train_or_read(lab: "Lab", cell: Cell) -> meta.MetaModel:
             seed=cell.seed,
             checkpoint=checkpoint,
             progress=lab.progress.within,
+            device=lab.device,
         )
     )
     settings = {**_training(lab), "spec": cell.protection, "seed": cell.seed}

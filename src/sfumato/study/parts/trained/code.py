@@ -87,6 +87,7 @@ class CodeRecipe:
                 seed=seed,
                 checkpoint=checkpoint,
                 progress=lab.progress.within,
+                device=lab.device,
             )
         )(path)
 

@@ -68,6 +68,7 @@ class FeatureRecipe:
                 seed=seed,
                 checkpoint=checkpoint,
                 progress=lab.progress.within,
+                device=lab.device,
             )
         )(path)
 

@@ -79,6 +79,7 @@ class MaskRecipe:
                 seed=seed,
                 checkpoint=checkpoint,
                 progress=lab.progress.within,
+                device=lab.device,
             )
         )(path)
 
