@@ -319,6 +319,11 @@ def test_any_recogniser_may_go_without_adapting():
         ({"gallery": 0}, "gallery=0: at least 1"),
         ({"probes": 0}, "probes=0: at least 1"),
         ({"copies": 0}, "copies=0: at least 1"),
+        ({"second": "dlob"}, "no second network is called 'dlob': write dlib, or leave it out"),
+        (
+            {"second": "dlib"},
+            "recogniser=conv4: second=dlib: it gets faces that a detector found: add it to one of",
+        ),
         ({"learning_rate": 0}, "learning_rate=0: above 0"),
         ({"learning_rate": float("inf")}, "learning_rate=inf: above 0"),
     ],

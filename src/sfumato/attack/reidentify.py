@@ -51,6 +51,8 @@ class AdversaryConfig:
         start: the first weights of a Conv-4: "drawn", shipped with the library, or "random".
         weights: the file of the weights of a face network.
         detector: the file of the weights of MTCNN, which finds the faces.
+        second: "dlib" compares faces by a second public network as well, taught by other photographs, and by
+            both together; it stays as published. It needs the extra `dlib`, and 0.1 s a face.
         steps: of training the recogniser on clean photographs of other people, at most; it ends when the
             validation stops improving. 0 leaves a face network as published.
         adaptive_steps: of further training on protected photographs, at most; the recogniser without it is
@@ -66,6 +68,7 @@ class AdversaryConfig:
     start: str = field(default="drawn", metadata={"before": "random"})
     weights: str | None = None
     detector: str | None = None
+    second: str | None = None
     steps: int = 1000
     adaptive_steps: int = 500
     batch: int = 128
@@ -86,6 +89,13 @@ class AdversaryConfig:
             if faces != (getattr(self, name) is not None):
                 cure = "name the file" if faces else "only a face network has one"
                 raise ConfigError(f"recogniser={self.recogniser}: {name}={getattr(self, name)}: {cure}")
+        if self.second not in (None, "dlib"):
+            raise ConfigError(f"no second network is called {self.second!r}: write dlib, or leave it out")
+        if self.second is not None and not faces:
+            raise ConfigError(
+                f"recogniser={self.recogniser}: second={self.second}: it gets faces that a detector found: "
+                f"add it to one of {', '.join(FACE_NETWORKS)}"
+            )
         least = {
             "steps": 0 if faces else 1,
             "adaptive_steps": 0,

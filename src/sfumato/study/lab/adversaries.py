@@ -20,7 +20,7 @@ from sfumato.attack.saturation import Training
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.start import begin, by_content
-from sfumato.networks import MTCNN, Conv4, UpConvolutional, align
+from sfumato.networks import MTCNN, Conv4, DlibResNet, UpConvolutional, align
 from sfumato.networks.weights import initial_weights
 from sfumato.study.cells import Cell, non_defaults
 from sfumato.study.grid import StudyConfig
@@ -65,6 +65,7 @@ class Adversaries:
         self._data.label(self.sensitive)
         self.others  # noqa: B018 - raises if there is nobody
         self.deal(0)
+        self.second  # noqa: B018 - raises without its wheels
         if self._faces and self._data.images.shape[1] != 3:
             raise DataError(
                 f"{self._data.name}: grey images, and {self._config.adversary.recogniser} reads colour: load "
@@ -92,7 +93,7 @@ class Adversaries:
 
     def recogniser(self) -> dict[str, Any]:
         """The settings of the study that decide their recogniser of clean photographs."""
-        return self.settings(replace(self._config.adversary, adaptive_steps=0))
+        return self.settings(replace(self._config.adversary, adaptive_steps=0, second=None))
 
     # People
 
@@ -269,6 +270,11 @@ class Adversaries:
         return reidentify.train_recogniser(
             seen, self._codes_of_others, config, encoder=encoder, seed=seed, progress=progress
         )
+
+    @cached_property
+    def second(self) -> DlibResNet | None:
+        """A second public network of theirs, which is not trained; None if they have one alone."""
+        return None if self._config.adversary.second is None else DlibResNet.load()
 
     def _network(self) -> nn.Module:
         """The encoder that the adversary starts from."""

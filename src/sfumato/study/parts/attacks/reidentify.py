@@ -1,13 +1,14 @@
 """Re-identification in a study: the people adversaries know, their view, and their success."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from sfumato.attack import reidentify
+from sfumato.attack.fusion import standardise
 from sfumato.study.cells import Cell
 from sfumato.study.lab import comparisons
 from sfumato.study.lab.comparisons import Comparison
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
 
 _TRAINED_FURTHER = ", trained further"
+_BY_DLIB, _BY_BOTH = ", by dlib", ", by both networks"
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -95,18 +97,29 @@ def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
         landmarks = None if landmarks is None else landmarks.repeat(copies, 1, 1)
     asked, truth = shown(people.images[rows], PROBES), codes[rows]
     faces = adversaries.faces_on(asked)
+    by_dlib = None
+    if (second := adversaries.second) is not None and landmarks is not None and faces is not None:
+        by_dlib = (
+            second.embed(second.cut(known, landmarks)),
+            second.embed(second.cut(asked, faces.landmarks)),
+        )
     known = adversaries.cut(known, landmarks)
     asked = adversaries.cut(asked, None if faces is None else faces.landmarks)
     # Further training may spoil a recogniser: an adversary keeps the better one.
     recognisers = {"": adversaries.static(cell.seed)}
     if kind.adaptive and config.adaptive_steps:
         recognisers[_TRAINED_FURTHER] = adversaries.adaptive(cell, shown)
-    guesses, pairs = [], []
-    for words, recogniser in recognisers.items():
-        embedded, embedded_probes = recogniser.embed(known), recogniser.embed(asked)
-        named = reidentify.reidentify(embedded, names, embedded_probes, weight=weight)
-        guesses += [made.with_words(words) for made in named]
-        pairs.append(_verify(embedded, names, embedded_probes, truth))
+    embedded = {words: (each.embed(known), each.embed(asked)) for words, each in recognisers.items()}
+    if by_dlib is not None:
+        embedded[_BY_DLIB] = by_dlib
+    named = {
+        words: reidentify.reidentify(theirs, names, probes, weight=weight)
+        for words, (theirs, probes) in embedded.items()
+    }
+    if by_dlib is not None:
+        named[_BY_BOTH] = tuple(map(_add, named[""], named[_BY_DLIB]))
+    guesses = [guess.with_words(words) for words, made in named.items() for guess in made]
+    pairs = [_verify(theirs, names, probes, truth) for theirs, probes in embedded.values()]
     result = {
         **outcome([score(made, truth) for made in guesses], names, truth, gallery=len(gallery)),
         **max(pairs, key=lambda judged: judged["verification_auc"]),
@@ -128,6 +141,11 @@ def _list_trainings(
         for name, made in networks.items()
         if made is not None
     ]
+
+
+def _add(one: reidentify.Guesses, other: reidentify.Guesses) -> reidentify.Guesses:
+    """Both networks together: the sum of their similarities, which are on one scale."""
+    return replace(one, similarities=standardise(one.similarities) + standardise(other.similarities))
 
 
 def _verify(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
