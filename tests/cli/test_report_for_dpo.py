@@ -37,7 +37,12 @@ def test_a_setting_a_threshold_or_a_risk_that_is_missing_is_named(command):
 
 def test_the_proofs_of_a_protection_are_evidence_without_an_adversary(command):
     options = ("--shape", "1x64x64", "--one-run", "2", "--for", "dpo")
-    said = command("audit", "protection", "dp-pix:cell=8,epsilon=0.02", *options)
-    assert "Singling out (bounded)" in said.out or "Singling out (not shown)" in said.out
-    assert "Not measured: linkability; inference." in said.out
-    assert said.out.index("anybody who chooses among 100 equally likely people") < said.out.index("Proof: ")
+    said = command("audit", "protection", "dp-pix:cell=8,epsilon=0.0005", *options)
+    assert "Proved below it, on average over people: singling out from 1 release." in said.out
+    assert (
+        "Not measured: singling out from 10 and 100 releases; linkability from 1, 10 and 100 releases"
+        in said.out
+    )
+    nothing = command("audit", "protection", "blur:radius=1", *options[:2], "--trials", "2000", *options[4:])
+    assert nothing.code == 1
+    assert "measured no risk to report: leave the option out" in nothing.err

@@ -4,9 +4,9 @@ It is a Report of findings like that of an audit, so that the page, the text and
 It states figures and their limits. Whether they are low enough is a legal question, which it leaves open.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from sfumato.audits import clauses
 from sfumato.audits.findings import Finding, Report, Table, Verdict
@@ -60,7 +60,11 @@ def of_audit(report: Report, *, command: str) -> Case:
     proofs = [finding.sentence for finding in report.findings if finding.verdict == "bounded"]
     return Case(
         subject=report.subject,
-        roles=(("Audited", f"{report.subject}. {report.sentence}"),),
+        roles=(
+            ("Audited", f"{report.subject}. {report.sentence}"),
+            ("Recipient", "Not a part of this audit: the controller names it."),
+            ("Intruder", f"{_capital('; '.join(dict.fromkeys(risk.adversary for risk in report.risks)))}."),
+        ),
         risks=report.risks,
         proof=" ".join(proofs) or "Nothing is proved: other adversaries may find more.",
         untested=tuple((sentence, "a limit of this audit") for sentence in report.limits),
@@ -71,9 +75,9 @@ def of_audit(report: Report, *, command: str) -> Case:
 _SUMMARY: dict[Verdict, str] = {
     "above": "Above it for at least one adversary",
     "not shown": "Not shown to be below it",
-    "not measured": "Not measured",
     "below on average": "Measured below it, on average over people",
     "bounded": "Proved below it, on average over people",
+    "not measured": "Not measured",
 }
 
 
@@ -87,12 +91,12 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     """
     if not 0 < threshold < 1:
         raise ConfigError(f"--threshold {threshold:g}: between 0 and 1, such as {THRESHOLD}")
-    judged = [_judge(kind, case.risks, threshold) for kind in get_args(Kind)]
-    summary = [
-        f"{words}: {'; '.join(titles)}."
-        for verdict, words in _SUMMARY.items()
-        if (titles := [f"{each.title.lower()}{_from(each)}" for each in judged if each.verdict == verdict])
-    ]
+    groups: dict[tuple[Kind, int], list[Risk]] = {
+        (kind, count): [] for kind in get_args(Kind) for count in RELEASES
+    }
+    for risk in sorted(case.risks, key=lambda risk: risk.releases):
+        groups.setdefault((risk.kind, risk.releases), []).append(risk)
+    judged = {key: _judge(risks, threshold) for key, risks in groups.items()}
     findings = (
         Finding(
             name="roles",
@@ -100,7 +104,8 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
             sentence="The device that holds the original images is trusted; nobody else is.",
             table=Table(("who", "role and knowledge"), case.roles),
         ),
-        *judged,
+        _show_all(case.risks, judged),
+        *(_find(kind, case.risks, judged, threshold) for kind in get_args(Kind)),
         Finding(name="proof", title=clauses.PROOF, sentence=case.proof),
         Finding(
             name="utility",
@@ -110,7 +115,7 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
             if case.utility
             else None,
         ),
-        _list_gaps(case),
+        _list_gaps(case, judged),
         Finding(
             name="clauses",
             title="Which figure answers which question",
@@ -131,7 +136,7 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         audit="evidence",
         subject=case.subject,
         sentence=(
-            f"The threshold is {100 * threshold:g}%. {' '.join(summary)} This report states figures and "
+            f"The threshold is {100 * threshold:g}%. {_summarise(judged)} This report states figures and "
             "gives no legal opinion: the controller decides if the releases are still personal data."
         ),
         findings=findings,
@@ -144,25 +149,94 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     )
 
 
-def _judge(kind: Kind, risks: Sequence[Risk], threshold: float) -> Finding:
-    """One of the three risks: its verdict, the sentence behind it, and all figures."""
-    mine = [risk for risk in risks if risk.kind == kind]
-    title = _capital(kind)
-    if not mine:
-        return Finding(
-            name=kind.replace(" ", "-"),
-            title=title,
-            verdict="not measured",
-            sentence="No figure is recorded. This says nothing about the risk.",
+class _Judgement(NamedTuple):
+    """The verdict on one risk from one number of releases, the reason, and the figure behind it."""
+
+    verdict: Verdict
+    reason: str
+    figure: str
+
+
+def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
+    if not any(risk.rate or risk.proved is not None for risk in risks):
+        return _Judgement("not measured", "No figure is recorded. This says nothing about the risk.", "")
+    limit, count = f"{100 * threshold:g}%", _count(risks[0].releases)
+    measured = [(risk, risk.judged) for risk in risks if risk.judged is not None]
+    proved = [risk.proved for risk in risks if risk.proved is not None]
+    bound = max(proved) if len(proved) == len(risks) else 1.0
+    figure = f"at most {round_up(100 * bound)}%"
+    if bound < threshold:
+        reason = (
+            f"For any adversary a proof keeps the average over people below {limit} from {count}: {figure}."
         )
-    verdict, words = _compare(mine, threshold)
-    worst = max(
-        (risk for risk in mine if risk.worst is not None), key=lambda risk: risk.worst or 0, default=None
+        return _Judgement("bounded", reason, figure)
+    if not measured:
+        return _Judgement("not shown", f"No adversary was tried from {count}; proved: {figure}.", figure)
+    risk, share = max(measured, key=lambda pair: (pair[1].low >= threshold, pair[1].high))
+    figure = _interval(share)
+    found = f"{risk.secret}, {figure} from {count}, by the {risk.adversary}"
+    if share.low >= threshold:
+        return _Judgement("above", f"At least one adversary is above {limit}: {found}.", figure)
+    if share.high < threshold:
+        reason = f"The highest figure is {found}: its upper end is below {limit}."
+        return _Judgement("below on average", reason, figure)
+    reason = f"The highest figure is {found}: its interval includes {limit}. More test people decide it."
+    return _Judgement("not shown", reason, figure)
+
+
+_Judged = Mapping[tuple[Kind, int], _Judgement]
+
+
+def _summarise(judged: _Judged) -> str:
+    """Every verdict with the risks and numbers of releases that have it."""
+    sentences = []
+    for verdict, words in _SUMMARY.items():
+        counts: dict[Kind, list[str]] = {}
+        for (kind, count), judgement in judged.items():
+            if judgement.verdict == verdict:
+                counts.setdefault(kind, []).append(str(count))
+        parts = [
+            f"{kind} from {_join(of_kind)} release{'s' * (of_kind != ['1'])}"
+            for kind, of_kind in counts.items()
+        ]
+        sentences += [f"{words}: {'; '.join(parts)}."] if parts else []
+    return " ".join(sentences)
+
+
+def _join(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)}{' and ' * bool(first)}{last}"
+
+
+def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
+    """One cell for each risk and number of releases."""
+    rows = []
+    for kind in get_args(Kind):
+        cells = [judged[kind, count] for count in RELEASES]
+        worst = [risk.worst for risk in risks if risk.kind == kind and risk.worst is not None]
+        shown = [f"{each.verdict}{': ' * bool(each.figure)}{each.figure}" for each in cells]
+        rows.append((kind, *shown, _share(max(worst, default=None))))
+    return Finding(
+        name="glance",
+        title="At a glance",
+        sentence="The highest figure of all adversaries; for inference the share beyond guessing.",
+        table=Table(("risk", *(f"from {_count(count)}" for count in RELEASES), "worst person"), tuple(rows)),
     )
-    if worst is not None and worst.worst is not None:
+
+
+def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) -> Finding:
+    """One of the three risks: the worst verdict of all numbers of releases, its reason, and all figures."""
+    mine = sorted((risk for risk in risks if risk.kind == kind), key=lambda risk: risk.releases)
+    order = list(_SUMMARY)
+    verdict, words, _ = min(
+        (each for (of, _), each in judged.items() if of == kind), key=lambda each: order.index(each.verdict)
+    )
+    known = [(risk.worst, risk.releases) for risk in mine if risk.worst is not None]
+    if known:
+        worst, count = max(known)
         words += (
-            f" For the person at the greatest risk they are right in {percent(worst.worst)} of tries, from "
-            f"{_count(worst.releases)}{', which is above it' * (worst.worst >= threshold)}."
+            f" For the person at the greatest risk they are right in {percent(worst)} of tries, from "
+            f"{_count(count)}{', which is above it' * (worst >= threshold)}."
         )
     beyond = any(risk.rate != risk.judged for risk in mine)
     if beyond:
@@ -172,44 +246,12 @@ def _judge(kind: Kind, risks: Sequence[Risk], threshold: float) -> Finding:
         )
     return Finding(
         name=kind.replace(" ", "-"),
-        title=title,
+        title=_capital(kind),
         verdict=verdict,
         sentence=words,
-        table=_tabulate(mine, beyond),
+        table=_tabulate(mine, beyond) if mine else None,
         figures={"threshold": threshold, "risks": [asdict(risk) for risk in mine]},
     )
-
-
-def _compare(risks: Sequence[Risk], threshold: float) -> tuple[Verdict, str]:
-    """The verdict on risks of one kind, and its reason."""
-    limit = f"{100 * threshold:g}%"
-    measured = [(risk, risk.judged) for risk in risks if risk.judged is not None]
-    proved = [risk.proved for risk in risks]
-    if all(bound is not None and bound < threshold for bound in proved):
-        return "bounded", f"A proof keeps the average over people below {limit}, for any adversary."
-    if not measured:
-        return "not shown", f"No adversary was tried, and no proof keeps it below {limit}."
-    risk, highest = max(measured, key=lambda pair: pair[1].high)
-    found = _describe(risk, highest)
-    if highest.high < threshold:
-        return "below on average", f"The highest figure is {found}: its upper end is below {limit}."
-    above = [pair for pair in measured if pair[1].low >= threshold]
-    if above:
-        found = _describe(*max(above, key=lambda pair: pair[1].low))
-        return "above", f"At least one adversary is above {limit}: {found}."
-    return (
-        "not shown",
-        f"The highest figure is {found}: its interval includes {limit}. More people decide it.",
-    )
-
-
-def _from(finding: Finding) -> str:
-    """The numbers of releases behind a finding, such as " from 1, 10 and 100 releases"; "" for none."""
-    counts = sorted({risk["releases"] for risk in finding.figures.get("risks", ())})
-    if not counts:
-        return ""
-    *first, last = map(str, counts)
-    return f" from {', '.join(first)}{' and ' * bool(first)}{last} release{'s' * (counts != [1])}"
 
 
 def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
@@ -241,14 +283,12 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
     )
 
 
-def _list_gaps(case: Case) -> Finding:
+def _list_gaps(case: Case, judged: _Judged) -> Finding:
     """Every risk and number of releases without a figure, then all that the case names."""
-    found = {(each.kind, each.releases) for each in case.risks if each.rate or each.proved is not None}
     rows = [
-        (f"{_capital(kind)} from {_count(releases)}", "no figure")
-        for kind in get_args(Kind)
-        for releases in RELEASES
-        if (kind, releases) not in found
+        (f"{_capital(kind)} from {_count(count)}", "no figure")
+        for (kind, count), judgement in judged.items()
+        if judgement.verdict == "not measured"
     ]
     rows += case.untested
     rows += [
@@ -264,16 +304,10 @@ def _list_gaps(case: Case) -> Finding:
     )
 
 
-def _describe(risk: Risk, judged: Estimate) -> str:
-    return f"{risk.secret}, {_interval(judged)} from {_count(risk.releases)}, by the {risk.adversary}"
-
-
-def _interval(estimate: Estimate | None) -> str:
-    return (
-        "–"
-        if estimate is None
-        else f"{percent(estimate.value)} ({100 * estimate.low:.1f}\u00a0to\u00a0{100 * estimate.high:.1f})"
-    )
+def _interval(rate: Estimate | None) -> str:
+    if rate is None:
+        return "–"
+    return f"{percent(rate.value)} ({100 * rate.low:.1f}\u00a0to\u00a0{100 * rate.high:.1f})"
 
 
 def _share(share: float | None) -> str:

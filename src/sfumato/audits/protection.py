@@ -7,6 +7,9 @@ from sfumato.audits.findings import Finding, Report, Table, Verdict
 from sfumato.audits.risks import Risk
 from sfumato.dp.audit import AuditResult, OneRunAudit
 
+PEOPLE = 100
+"""Equally likely people in the evidence of a proof: among more, nobody is named more often."""
+
 
 @dataclass(frozen=True)
 class Audited:
@@ -15,13 +18,13 @@ class Audited:
     Attributes:
         spec, result: the protection, and its audit.
         naming: the guarantee in words.
-        bounds: (releases, people) -> the most that anybody names; 1 for no proof.
+        bounds: number of releases -> the most that anybody names among PEOPLE, if something is proved.
     """
 
     spec: str
     result: AuditResult | OneRunAudit
     naming: str
-    bounds: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    bounds: Mapping[int, float] = field(default_factory=dict)
 
 
 def report(subject: str, audited: Sequence[Audited]) -> Report:
@@ -57,13 +60,13 @@ def _risks(audited: Audited) -> list[Risk]:
             kind="singling out",
             secret="identity",
             releases=releases,
-            adversary=f"anybody who chooses among {people:,} equally likely people, by {audited.spec}",
+            adversary=f"anybody who chooses among {PEOPLE} equally likely people, by {audited.spec}",
             rate=None,
-            control=1 / people,
-            proved=bound if bound < 1 else None,
+            control=1 / PEOPLE,
+            proved=bound,
             source="proof",
         )
-        for (releases, people), bound in audited.bounds.items()
+        for releases, bound in audited.bounds.items()
     ]
 
 

@@ -75,7 +75,7 @@ def protection(
     """
     from sfumato import protect
     from sfumato.audits.evidence import RELEASES
-    from sfumato.audits.protection import Audited, report
+    from sfumato.audits.protection import PEOPLE, Audited, report
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.errors import ConfigError
     from sfumato.protect.naming import bound_naming, naming_words
@@ -104,11 +104,8 @@ def protection(
         naming, bounds = "", {}  # nothing follows from a guarantee that does not hold
         if not result.convicted:
             naming = naming_words(each, sizes, releases=releases, among=_CANDIDATES)
-            bounds = {
-                (count, people): bound_naming(each, sizes, candidates=people, releases=count).chance
-                for count in RELEASES
-                for people in _CANDIDATES
-            }
+            proofs = {n: bound_naming(each, sizes, candidates=PEOPLE, releases=n) for n in RELEASES}
+            bounds = {n: proof.chance for n, proof in proofs.items() if proof.proves}
         audited.append(Audited(portable(each.spec), result, naming, bounds))
     made = report(portable(spec), audited)
     say(made, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
