@@ -43,6 +43,6 @@ def test_the_proofs_of_a_protection_are_evidence_without_an_adversary(command):
         "Not measured: singling out from 10 and 100 releases; linkability from 1, 10 and 100 releases"
         in said.out
     )
-    nothing = command("audit", "protection", "blur:radius=1", *options[:2], "--trials", "2000", *options[4:])
+    nothing = command("audit", "protection", "blur:radius=1", *options[:2], "--trials", "10000", *options[4:])
     assert nothing.code == 1
     assert "measured no risk to report: leave the option out" in nothing.err
