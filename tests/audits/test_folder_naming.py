@@ -144,3 +144,7 @@ def test_refusals_say_what_is_wrong_and_what_to_do(folders, tmp_path):
         NamingConfig(weights="a.safetensors")
     with pytest.raises(ConfigError, match="size=8: from 16 to 512"):
         NamingConfig(size=8)
+    with pytest.raises(
+        ConfigError, match="second=dlib: it gets faces that a detector found: add it to one of"
+    ):
+        NamingConfig(second="dlib")

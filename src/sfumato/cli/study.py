@@ -201,6 +201,8 @@ def board(
     """Join rows of the board into one table, with the reasons why some do not count.
 
     The first run is the one that others must be like.
+
+    Example: sfumato study board runs/blur runs/mine.jsonl
     """
     from sfumato.study.board import join
 

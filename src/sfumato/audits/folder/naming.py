@@ -55,6 +55,7 @@ class NamingConfig:
             photographs, and of training a network to undo the protection, at most; see AdversaryConfig and
             RestorationConfig.
         weights, detector: files of MobileFaceNet and MTCNN, for a public face network besides; None for none.
+        second: "dlib" compares faces by dlib's network as well; see AdversaryConfig.
         releases: the numbers of releases of one person to name them by.
         seed: decides trainings and sets.
     """
@@ -65,6 +66,7 @@ class NamingConfig:
     restoration_steps: int = 60
     weights: str | None = None
     detector: str | None = None
+    second: str | None = None
     releases: tuple[int, ...] = (1, 10, 100)
     seed: int = 0
 
@@ -85,11 +87,12 @@ class NamingConfig:
         """The recognisers: a Conv-4 that they train, and a face network if its files are named."""
         own = AdversaryConfig(steps=self.steps, adaptive_steps=self.adaptive_steps)
         if self.weights is None:
-            return [own]
+            return [replace(own, second=self.second)]  # which says that a second needs a first
         public = AdversaryConfig(
             recogniser="mobile-face-net",
             weights=self.weights,
             detector=self.detector,
+            second=self.second,
             steps=0,
             adaptive_steps=0,
         )
@@ -149,8 +152,9 @@ def name_people(
             compare = attack_of(name).compared
             assert compare is not None  # see _plans
             made = compare(lab, cell)
-            by = "" if ATTACKS[name].view == "values" else f" by {network.recogniser}"
             for classifier, similarities in zip(made.classifiers, made.similarities, strict=True):
+                named = ATTACKS[name].view == "values" or ", by " in classifier
+                by = "" if named else f" by {network.recogniser}"
                 words = f"{ATTACKS[name].words}{by}, {classifier_in_words(classifier)}"
                 guesses[words] = Guesses(classifier, made.identities, similarities.float())
         restores = any(ATTACKS[name].view == "restored" for name, _ in plans)
