@@ -44,7 +44,7 @@ class Row:
         strongest: the adversary with the most names from one release, among all test people.
         proof: in words; "" if nothing is proved.
         bytes, milliseconds: for an image.
-        seconds: of all its measurements.
+        seconds, processor_seconds: of all its measurements; other programs lengthen the first.
         marks: the reasons why its figures do not count; none for a sound row.
     """
 
@@ -58,6 +58,7 @@ class Row:
     bytes: int
     milliseconds: float
     seconds: float
+    processor_seconds: float
     marks: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -137,6 +138,7 @@ class Run:
                 bytes=checks.bytes_most,
                 milliseconds=checks.milliseconds,
                 seconds=sum(record.seconds for record in own),
+                processor_seconds=sum(record.processor_seconds or record.seconds for record in own),
                 marks=tuple(marks if spec == CONTROL else [*marks, *self._mark(spec, checks)]),
             )
 
@@ -204,7 +206,9 @@ class Run:
 
 
 def join(paths: Sequence[Path]) -> list[Row]:
-    """The rows of several runs, by how rarely ten releases name; equal rows once, and the control last.
+    """The rows of several runs, by how rarely ten releases name; the control comes last.
+
+    A protection that several runs measure soundly has the row of the strongest adversary.
 
     Raises:
         DataError: a file is damaged, or no run of a board.
@@ -213,8 +217,14 @@ def join(paths: Sequence[Path]) -> list[Row]:
     rows: dict[tuple[str, tuple[str, ...]], Row] = {}
     for run in runs:
         for row in run.rows(runs[0]):
-            rows.setdefault((row.protection, row.marks), row)
+            key = row.protection, row.marks
+            if key not in rows or _top1(rows[key]) < _top1(row):
+                rows[key] = row
     return sorted(rows.values(), key=lambda row: (row.protection == CONTROL, _order(row)))
+
+
+def _top1(row: Row) -> float:
+    return 0.0 if row.strongest is None else row.strongest.top1.value
 
 
 def _order(row: Row) -> tuple[float, ...]:

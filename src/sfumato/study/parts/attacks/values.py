@@ -58,10 +58,20 @@ def compare_probes(lab: "Lab", cell: Cell) -> Comparison:
 
 def attack_sorted(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Looks for everybody by which values travelled, whatever their order."""
-    return _compare(lab, cell, lambda *_: {"": _sort}).result
+    return compare_by(lab, cell, {"": _sort}).result
 
 
-def _compare(lab: "Lab", cell: Cell, ways: "Callable[..., dict[str, _Reading]] | None" = None) -> Comparison:
+def _compare(lab: "Lab", cell: Cell) -> Comparison:
+    return compare_by(lab, cell, None)
+
+
+def compare_by(lab: "Lab", cell: Cell, ways: dict[str, _Reading] | None) -> Comparison:
+    """The similarities for every probe, by the reading that names the most people of those to learn from.
+
+    Args:
+        lab, cell: the people and the protection.
+        ways: part of a classifier's name -> a release as (N, D) numbers; None for `readings`.
+    """
     adversaries = lab.adversaries
     gallery, rows = adversaries.deal(cell.seed)
     people = adversaries.people
@@ -70,7 +80,7 @@ def _compare(lab: "Lab", cell: Cell, ways: "Callable[..., dict[str, _Reading]] |
     known = _release_copies(lab, cell, people.images[gallery], GALLERY, lab.config.adversary.copies)
     asked = _release_copies(lab, cell, people.images[rows], PROBES, 1)
     released, others = release_others(lab, cell, most=_LEARNED, copies=lab.config.adversary.copies)
-    words, reading, model = _learner(released, others, (ways or readings)(lab, cell, asked[0]))
+    words, reading, model = _learner(released, others, ways or readings(lab, cell, asked[0]))
     known_values, asked_values = torch.stack([reading(released) for released in known]), reading(asked[0])
     guesses = [
         made.with_words(words) for made in reidentify.by_values(known_values, names, asked_values, model)
