@@ -196,7 +196,7 @@ def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     if kind.fuses:
         yield (), {"fused": sizes.compared}
         return
-    if kind.view == "values":
+    if kind.view in ("values", "sorted"):
         yield (), {"values": sizes.train + sizes.compared * adversary.copies}
         return
     further = adversary.adaptive_steps * adversary.batch

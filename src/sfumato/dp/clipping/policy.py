@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sfumato.dp.clipping.noise import Draw, check_noise, noisy_sum, noisy_sum_of
-from sfumato.dp.clipping.rows import row_norms
+from sfumato.dp.clipping.rows import finite_rows, row_norms
 from sfumato.errors import ArtefactError, ConfigError
 
 
@@ -87,7 +87,7 @@ class Step:
         contributions, derivatives = part
         if contributions.ndim != 2 or not contributions.shape[1]:
             raise ConfigError("contributions are (tasks, values), with one value or more: flatten each task")
-        finite = contributions.detach().isfinite().all(1).cpu()
+        finite = finite_rows(contributions).cpu()
         if self._policy.follows_norm:
             slopes, finite = _slopes(derivatives, finite, self._policy.name)
             self._slopes.append(slopes)

@@ -22,12 +22,14 @@ def clip_rows(contributions: Tensor, *, clipping_norm: float) -> Tensor:
     that no task can spoil the sum. The sum over tasks has L2 sensitivity C when a task is added or removed.
     """
     check_above_0("clipping_norm", clipping_norm)
-    rows = _finite(contributions)
-    unit, peaks = _scale(rows)
+    rows, unit, peaks = _scale(contributions)
     lengths = unit.norm(dim=1, keepdim=True)  # (T, 1), 1 or more but for zero rows
     limit = clipping_norm * BELOW
-    clipped: Tensor = torch.where(peaks * lengths <= limit, rows, unit * (limit / lengths.clamp(min=1)))
-    return clipped
+    within = peaks * lengths <= limit
+    if within.all():
+        return rows
+    clipped = unit.mul_(limit / lengths.clamp(min=1))
+    return torch.where(within, rows, clipped) if within.any() else clipped
 
 
 def normalise_rows(contributions: Tensor, *, stability: float) -> Tensor:
@@ -35,8 +37,7 @@ def normalise_rows(contributions: Tensor, *, stability: float) -> Tensor:
 
     Source: Bu, Wang, Zha & Karypis 2022, "Automatic clipping", AUTO-S. Rows that are not finite become zero.
     """
-    rows = _finite(contributions)
-    unit, peaks = _scale(rows)
+    _, unit, peaks = _scale(contributions)
     lengths = unit.norm(dim=1, keepdim=True)  # (T, 1)
     denominators: Tensor = lengths + stability / peaks
     return unit * BELOW / denominators
@@ -44,8 +45,8 @@ def normalise_rows(contributions: Tensor, *, stability: float) -> Tensor:
 
 def row_norms(contributions: Tensor) -> Tensor:
     """(T, P) -> (T,) float64; 0 for rows that are not finite."""
-    scaled = [_scale(_finite(row)) for row in single_rows(contributions)]
-    return torch.tensor([float(peak * unit.norm()) for unit, peak in scaled], dtype=torch.float64)
+    scaled = [_scale(row) for row in single_rows(contributions)]
+    return torch.tensor([float(peak * unit.norm()) for _, unit, peak in scaled], dtype=torch.float64)
 
 
 def single_rows(contributions: Tensor) -> Iterator[Tensor]:
@@ -53,16 +54,30 @@ def single_rows(contributions: Tensor) -> Iterator[Tensor]:
     return (contributions[i : i + 1] for i in range(len(contributions)))
 
 
-def _finite(contributions: Tensor) -> Tensor:
-    """(T, P) -> (T, P) float64, with zeros for rows that are not finite."""
+def finite_rows(contributions: Tensor) -> Tensor:
+    """Whether all values of a row are finite. (T, P) -> (T,) bool."""
+    return _peaks(contributions.detach()).isfinite()[:, 0]
+
+
+def _peaks(rows: Tensor) -> Tensor:
+    """The largest absolute value of each row, NaN if there is one. (T, P) -> (T, 1)."""
+    return torch.maximum(-rows.amin(1, keepdim=True), rows.amax(1, keepdim=True))
+
+
+def _scale(contributions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Divide rows by their largest value, so that norms cannot overflow.
+
+    Returns:
+        (T, P) float64, the rows, with zeros for rows that are not finite; (T, P), the scaled ones, in memory of
+        their own; and (T, 1), by what they were divided.
+    """
     rows = contributions.detach().to("cpu", torch.float64)
-    return torch.where(rows.isfinite().all(1, keepdim=True), rows, 0.0)
-
-
-def _scale(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """(T, P) -> rows over their largest value, (T, P), and that value, (T, 1): norms cannot overflow."""
-    peaks = rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-    return rows / peaks, peaks
+    peaks = _peaks(rows)
+    finite = peaks.isfinite()
+    if not finite.all():
+        rows, peaks = torch.where(finite, rows, 0.0), torch.where(finite, peaks, 0.0)
+    peaks = peaks.clamp(min=torch.finfo(torch.float64).tiny)
+    return rows, rows / peaks, peaks
 
 
 def check_above_0(name: str, value: float) -> None:
