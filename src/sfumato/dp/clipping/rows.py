@@ -68,8 +68,8 @@ def _scale(contributions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Divide rows by their largest value, so that norms cannot overflow.
 
     Returns:
-        (T, P) float64, the rows, with zeros for rows that are not finite; (T, P), the scaled ones, in memory of
-        their own; and (T, 1), by what they were divided.
+        (T, P) float64, the rows, with zeros for rows that are not finite; (T, P), the scaled ones, in memory
+        of their own; and (T, 1), by what they were divided.
     """
     rows = contributions.detach().to("cpu", torch.float64)
     peaks = _peaks(rows)
