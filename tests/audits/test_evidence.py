@@ -11,6 +11,7 @@ from sfumato.audits import page, studied
 from sfumato.audits.evidence import Case, make_report, of_audit
 from sfumato.audits.findings import Report, as_json, as_text
 from sfumato.audits.risks import Risk
+from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError
 from sfumato.study.choose.estimates import Estimate, curves
 from sfumato.study.choose.reading import load
@@ -83,6 +84,15 @@ def test_figures_are_those_of_the_records(cases):
     digests = {record.digest[:12] for record in records}
     assert {risk.source for case in cases.values() for risk in case.risks if risk.source in digests}
     assert recommend(study, records).setting.protection == "code:bits=16"
+
+
+def test_the_interval_of_an_attribute_is_over_people_and_not_over_their_images(cases):
+    attributes = [risk for risk in cases["demo", "code:bits=5"].risks if risk.kind == "inference"]
+    assert [risk.secret for risk in attributes] == ["age", "expression", "gender", "glasses", "hair_color"]
+    for risk in attributes:
+        assert (risk.people, risk.images) == (60, 1500)
+        low, high = wilson(risk.rate.value * 60, 60)
+        assert risk.rate.low <= low < high <= risk.rate.high
 
 
 def test_nothing_is_measured_above_its_proof(cases):

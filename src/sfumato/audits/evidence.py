@@ -5,7 +5,7 @@ It states figures and their limits. Whether they are low enough is a legal quest
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
 from sfumato.audits import clauses
@@ -101,10 +101,10 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         Finding(
             name="roles",
             title=clauses.INTRUDER,
-            sentence="The device that holds the original images is trusted; nobody else is.",
+            sentence="Nobody is trusted but the device that holds the originals.",
             table=Table(("who", "role and knowledge"), case.roles),
         ),
-        _show_all(case.risks, judged),
+        _show_all(case.risks, judged, threshold),
         *(_find(kind, case.risks, judged, threshold) for kind in get_args(Kind)),
         Finding(name="proof", title=clauses.PROOF, sentence=case.proof),
         Finding(
@@ -208,7 +208,7 @@ def _join(words: Sequence[str]) -> str:
     return f"{', '.join(first)}{' and ' * bool(first)}{last}"
 
 
-def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
+def _show_all(risks: Sequence[Risk], judged: _Judged, threshold: float) -> Finding:
     """One cell for each risk and number of releases."""
     rows = []
     for kind in get_args(Kind):
@@ -221,6 +221,12 @@ def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
         title="At a glance",
         sentence="The highest figure of all adversaries; for inference the share beyond guessing.",
         table=Table(("risk", *(f"from {_count(count)}" for count in RELEASES), "worst person"), tuple(rows)),
+        figures={
+            "threshold": threshold,
+            "verdicts": [
+                {"risk": kind, "releases": n, "verdict": j.verdict} for (kind, n), j in judged.items()
+            ],
+        },
     )
 
 
@@ -236,7 +242,7 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
         worst, count = max(known)
         words += (
             f" For the person at the greatest risk they are right in {percent(worst)} of tries, from "
-            f"{_count(count)}{', which is above it' * (worst >= threshold)}."
+            f"{_count(count)}{', above the threshold' * (worst >= threshold)}."
         )
     beyond = any(risk.rate != risk.judged for risk in mine)
     if beyond:
@@ -250,7 +256,6 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
         verdict=verdict,
         sentence=words,
         table=_tabulate(mine, beyond) if mine else None,
-        figures={"threshold": threshold, "risks": [asdict(risk) for risk in mine]},
     )
 
 
@@ -277,8 +282,8 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
     return Table(
         columns,
         tuple(rows),
-        "How often each adversary is right, with the 95% interval, or the widest of several seeds. Control: "
-        "a guess. Over half: the share of people for whom they are right in over half of the tries. Proofs "
+        "How often each adversary is right, with the 95% interval over people, the widest of all seeds. "
+        "Control: a guess. Over half: the share of people for whom they are right in over half of the tries. Proofs "
         "are for the average over people. A dash: not measured, or not proved.",
     )
 

@@ -181,7 +181,7 @@ def _many(
                 secret=secret,
                 releases=point.releases,
                 adversary="adversary who accepts a set as one person's, with 1 in 100 false alarms",
-                rate=_of_people(point.accepted, people),
+                rate=_of_people(_widest([(each.accepted,) * 3 for each in points]), people),
                 control=_FALSE_ALARMS,
                 people=people,
                 source=source,
@@ -204,9 +204,10 @@ def _widest(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
     return Estimate(statistics.fmean(values), min(lows), max(highs), len(values))
 
 
-def _of_people(share: float, people: int) -> Estimate:
-    """A share with the interval of one trial a person: too wide rather than too narrow."""
-    return Estimate(share, *wilson(share * people, people), seeds=1)
+def _of_people(rate: Estimate, people: int | None) -> Estimate:
+    """A rate with the interval of one trial a person, if it is wider: images of a person are alike."""
+    low, high = wilson(rate.value * people, people) if people else (rate.low, rate.high)
+    return replace(rate, low=min(rate.low, low), high=max(rate.high, high))
 
 
 def _attacks(
@@ -247,7 +248,7 @@ def _attacks(
                     releases=1,
                     adversary=f"{ATTACKS[attack].words}, who accepts a photograph and a release as one "
                     "person's, with 1 in 100 false alarms",
-                    rate=_of_people(statistics.fmean(rates), risk.identities),
+                    rate=_of_people(_widest([(rate,) * 3 for rate in rates]), risk.identities),
                     control=_FALSE_ALARMS,
                     people=risk.identities,
                     source=source,
@@ -308,7 +309,7 @@ def _tells(study: Study, mine: Sequence[Record], people: int | None) -> list[Ris
             secret=label,
             releases=1,
             adversary=f"textbook classifier ({results[0].adversary})",
-            rate=_widest([(each.accuracy, each.low, each.high) for each in results]),
+            rate=_of_people(_widest([(each.accuracy, each.low, each.high) for each in results]), people),
             control=statistics.fmean(each.guessing for each in results),
             people=people,
             images=sum(each.images for each in results),
