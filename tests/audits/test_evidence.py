@@ -30,7 +30,7 @@ NAMED = Risk(
 
 
 def judge(*risks: Risk, threshold: float = 0.09) -> dict[str, str | None]:
-    case = Case(subject="it", roles=(), risks=risks, proof="", commands=("again",))
+    case = Case(subject="it", roles=(), risks=risks, proof="", origin=())
     return {each.name: each.verdict for each in make_report(case, threshold=threshold).findings}
 
 
@@ -106,11 +106,22 @@ def test_nothing_is_measured_above_its_proof(cases):
 def test_every_risk_and_number_of_releases_has_a_figure_or_is_a_gap(cases):
     for case in cases.values():
         report = make_report(case)
-        (gaps,) = [finding.table.rows for finding in report.findings if finding.name == "untested"]
+        (gaps,) = [finding.table.rows for finding in report.findings if finding.name == "not-tested"]
         for kind in ("Singling out", "Linkability", "Inference"):
             for count, words in ((1, "1 release"), (10, "10 releases"), (100, "100 releases")):
                 measured = any((risk.kind, risk.releases) == (kind.lower(), count) for risk in case.risks)
                 assert measured != ((f"{kind} from {words}", "no figure") in gaps)
+
+
+def test_each_clause_leads_to_a_section_or_says_that_none_answers_it(cases):
+    report = make_report(cases["demo", "code:bits=5"])
+    titles = [finding.title for finding in report.findings]
+    (clauses,) = [each.table.rows for each in report.findings if each.title.startswith("Which figure")]
+    texts = " ".join(text for text, _, _ in clauses)
+    for source in ("WP29 Opinion 05/2014", "motivated intruder", "ISO/IEC 27559", "NIST SP 800-226", "DPIA"):
+        assert source in texts
+    for _, _, answer in clauses:
+        assert any(re.match(rf"(Not in this report|{title})", answer) for title in titles)
 
 
 def test_no_output_calls_anything_anonymous(cases):

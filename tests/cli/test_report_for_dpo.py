@@ -13,7 +13,7 @@ def test_its_command_makes_the_same_page_again(command, tmp_path, monkeypatch):
     Path("run.jsonl").write_bytes((RESULTS / "lfw-smile-answer.jsonl").read_bytes())
     said = command("study", "report", "run.jsonl", "--for", "dpo", "--threshold", "0.2", "--json")
     first = Path("run/evidence.html").read_bytes()
-    (repeat,) = [each for each in json.loads(said.out)["findings"] if each["name"] == "repeating"]
+    (repeat,) = [each for each in json.loads(said.out)["findings"] if each["name"] == "how-to-repeat-it"]
     rows = dict(map(tuple, repeat["table"]["rows"]))
     assert rows["run.jsonl"] == hashlib.sha256(Path("run.jsonl").read_bytes()).hexdigest()
     assert command(*shlex.split(rows["command"])[1:]).out.startswith("The threshold is 20%. ")

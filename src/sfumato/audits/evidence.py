@@ -4,11 +4,12 @@ It is a Report of findings like that of an audit, so that the page, the text and
 It states figures and their limits. Whether they are low enough is a legal question, which it leaves open.
 """
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, get_args
 
-from sfumato.audits import clauses
 from sfumato.audits.findings import Finding, Report, Table, Verdict
 from sfumato.audits.risks import Kind, Risk
 from sfumato.dp.guarantee import round_up
@@ -19,6 +20,26 @@ THRESHOLD = 0.09
 """The probability of re-identification that EMA Policy 0070 and Health Canada (PRCI) accept, 1 in 11."""
 
 RELEASES = (1, 10, 100)  # of one person, of which each risk is wanted
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+_CLAUSES = Path(__file__).parent / "templates" / "clauses.csv"  # questions of regulators, in our words
+_SUMMARY: dict[Verdict, str] = {  # the worst first
+    "above": "Above it for at least one adversary",
+    "not shown": "Not shown to be below it",
+    "below on average": "Measured below it, on average over people",
+    "bounded": "Proved below it, on average over people",
+    "not measured": "Not measured",
+}
+_UNTESTED = (
+    ("People who know the person, or have other photographs of them", "needs people: sfumato annotate"),
+    ("Times, places, devices and accounts that travel with a release", "depends on the service"),
+    ("Searches of the internet and inquiries", "no public source is asked"),
+)
+_LIMITS = (
+    "An adversary whom nobody has thought of yet may find more, up to the proof.",
+    "The figures hold for these people, these images and these adversaries; other data give others.",
+    "The worst of many people is partly bad luck: with few tries for each person it looks too high.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +53,7 @@ class Case:
         proof: a sentence.
         utility: who uses the releases, and how often they are right.
         untested: parts that were not tested, and why.
-        commands: that make the report again.
-        digests: of files and records, by their names.
+        origin: commands that make the report again, and digests of files and records, by their names.
     """
 
     subject: str
@@ -42,8 +62,7 @@ class Case:
     proof: str
     utility: tuple[tuple[str, str], ...] = ()
     untested: tuple[tuple[str, str], ...] = ()
-    commands: tuple[str, ...]
-    digests: tuple[tuple[str, str], ...] = ()
+    origin: tuple[tuple[str, str], ...]
 
 
 def of_audit(report: Report, *, command: str) -> Case:
@@ -58,27 +77,30 @@ def of_audit(report: Report, *, command: str) -> Case:
             "or make a study: sfumato study report RUN --for dpo"
         )
     proofs = [finding.sentence for finding in report.findings if finding.verdict == "bounded"]
+    intruders = "; ".join(dict.fromkeys(risk.adversary for risk in report.risks))
     return Case(
         subject=report.subject,
         roles=(
             ("Audited", f"{report.subject}. {report.sentence}"),
             ("Recipient", "Not a part of this audit: the controller names it."),
-            ("Intruder", f"{_capital('; '.join(dict.fromkeys(risk.adversary for risk in report.risks)))}."),
+            ("Intruder", f"{_capital(intruders)}."),
         ),
         risks=report.risks,
         proof=" ".join(proofs) or "Nothing is proved: other adversaries may find more.",
         untested=tuple((sentence, "a limit of this audit") for sentence in report.limits),
-        commands=(command,),
+        origin=(("command", command),),
     )
 
 
-_SUMMARY: dict[Verdict, str] = {
-    "above": "Above it for at least one adversary",
-    "not shown": "Not shown to be below it",
-    "below on average": "Measured below it, on average over people",
-    "bounded": "Proved below it, on average over people",
-    "not measured": "Not measured",
-}
+class _Judgement(NamedTuple):
+    """The verdict on one risk from one number of releases, the reason, and the figure behind it."""
+
+    verdict: Verdict
+    reason: str
+    figure: str = ""
+
+
+_Judged = Mapping[tuple[Kind, int], _Judgement]
 
 
 def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
@@ -91,45 +113,52 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     """
     if not 0 < threshold < 1:
         raise ConfigError(f"--threshold {threshold:g}: between 0 and 1, such as {THRESHOLD}")
-    groups: dict[tuple[Kind, int], list[Risk]] = {
-        (kind, count): [] for kind in get_args(Kind) for count in RELEASES
+    counts = sorted({*RELEASES, *(risk.releases for risk in case.risks)})
+    judged = {
+        (kind, n): _judge([each for each in case.risks if (each.kind, each.releases) == (kind, n)], threshold)
+        for kind in _KINDS
+        for n in counts
     }
-    for risk in sorted(case.risks, key=lambda risk: risk.releases):
-        groups.setdefault((risk.kind, risk.releases), []).append(risk)
-    judged = {key: _judge(risks, threshold) for key, risks in groups.items()}
+    gaps = [
+        (f"{_capital(kind)} from {_count(n)}", "no figure")
+        for (kind, n), each in judged.items()
+        if each.verdict == "not measured"
+    ]
+    with _CLAUSES.open(encoding="utf-8", newline="") as file:
+        heading, *clauses = csv.reader(file)
     findings = (
-        Finding(
-            name="roles",
-            title=clauses.INTRUDER,
-            sentence="Nobody is trusted but the device that holds the originals.",
-            table=Table(("who", "role and knowledge"), case.roles),
+        _section(
+            "Recipient and intruder",
+            "Nobody is trusted but the device that holds the originals.",
+            ("who", "role and knowledge"),
+            case.roles,
         ),
-        _show_all(case.risks, judged, threshold),
-        *(_find(kind, case.risks, judged, threshold) for kind in get_args(Kind)),
-        Finding(name="proof", title=clauses.PROOF, sentence=case.proof),
-        Finding(
-            name="utility",
-            title=clauses.UTILITY,
-            sentence="The use that is left of the releases." if case.utility else "It was not measured.",
-            table=Table(("who uses them", "right, with the interval"), case.utility)
-            if case.utility
-            else None,
+        _show_all(case.risks, judged),
+        *(_find(kind, case.risks, judged, threshold) for kind in _KINDS),
+        _section("Proof", case.proof),
+        _section(
+            "Utility",
+            "The use that is left of the releases." if case.utility else "It was not measured.",
+            ("who uses them", "right, with the interval"),
+            case.utility,
         ),
-        _list_gaps(case, judged),
-        Finding(
-            name="clauses",
-            title="Which figure answers which question",
-            sentence="The questions are in our words. The table finds figures; it claims no conformity.",
-            table=Table(("text", "asks for", "answered in"), tuple(map(tuple, clauses.CLAUSES))),
+        _section(
+            "Not tested",
+            "A risk that was not tested may be large.",
+            ("part", "reason"),
+            (*gaps, *case.untested, *_UNTESTED),
         ),
-        Finding(
-            name="repeating",
-            title=clauses.REPEATING,
-            sentence="Repeat it when the protection, the data or the known attacks change. The commands:",
-            table=Table(
-                ("part", "command or SHA-256"),
-                (*(("command", command) for command in case.commands), *case.digests),
-            ),
+        _section(
+            "Which figure answers which question",
+            "The questions are in our words. The table finds figures; it claims no conformity.",
+            heading,
+            clauses,
+        ),
+        _section(
+            "How to repeat it",
+            "Repeat it when the protection, the data or the known attacks change.",
+            ("part", "command or SHA-256"),
+            case.origin,
         ),
     )
     return Report(
@@ -140,35 +169,28 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
             "gives no legal opinion: the controller decides if the releases are still personal data."
         ),
         findings=findings,
-        limits=(
-            "An adversary whom nobody has thought of yet may find more, up to the proof.",
-            "The figures hold for these people, these images and these adversaries; other data give others.",
-            "The worst of many people is partly bad luck: with few tries for each person it looks too high.",
-        ),
+        limits=_LIMITS,
         risks=case.risks,
     )
 
 
-class _Judgement(NamedTuple):
-    """The verdict on one risk from one number of releases, the reason, and the figure behind it."""
-
-    verdict: Verdict
-    reason: str
-    figure: str
+def _section(
+    title: str, sentence: str, columns: Sequence[str] = (), rows: Sequence[Sequence[str]] = ()
+) -> Finding:
+    table = Table(tuple(columns), tuple(map(tuple, rows))) if rows else None
+    return Finding(name=_name(title), title=title, sentence=sentence, table=table)
 
 
 def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
-    if not any(risk.rate or risk.proved is not None for risk in risks):
-        return _Judgement("not measured", "No figure is recorded. This says nothing about the risk.", "")
-    limit, count = f"{100 * threshold:g}%", _count(risks[0].releases)
     measured = [(risk, risk.judged) for risk in risks if risk.judged is not None]
     proved = [risk.proved for risk in risks if risk.proved is not None]
+    if not measured and not proved:
+        return _Judgement("not measured", "No figure is recorded. This says nothing about the risk.")
+    limit, count = f"{100 * threshold:g}%", _count(risks[0].releases)
     bound = max(proved) if len(proved) == len(risks) else 1.0
     figure = f"at most {round_up(100 * bound)}%"
     if bound < threshold:
-        reason = (
-            f"For any adversary a proof keeps the average over people below {limit} from {count}: {figure}."
-        )
+        reason = f"A proof keeps the average over people below {limit} from {count}, for anybody: {figure}."
         return _Judgement("bounded", reason, figure)
     if not measured:
         return _Judgement("not shown", f"No adversary was tried from {count}; proved: {figure}.", figure)
@@ -184,58 +206,41 @@ def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
     return _Judgement("not shown", reason, figure)
 
 
-_Judged = Mapping[tuple[Kind, int], _Judgement]
-
-
 def _summarise(judged: _Judged) -> str:
     """Every verdict with the risks and numbers of releases that have it."""
     sentences = []
     for verdict, words in _SUMMARY.items():
-        counts: dict[Kind, list[str]] = {}
-        for (kind, count), judgement in judged.items():
-            if judgement.verdict == verdict:
-                counts.setdefault(kind, []).append(str(count))
-        parts = [
-            f"{kind} from {_join(of_kind)} release{'s' * (of_kind != ['1'])}"
-            for kind, of_kind in counts.items()
-        ]
+        parts = []
+        for kind in _KINDS:
+            mine = [str(n) for (of, n), each in judged.items() if (of, each.verdict) == (kind, verdict)]
+            if mine:
+                counts = " and ".join(filter(None, (", ".join(mine[:-1]), mine[-1])))
+                parts.append(f"{kind} from {counts} release{'s' * (mine != ['1'])}")
         sentences += [f"{words}: {'; '.join(parts)}."] if parts else []
     return " ".join(sentences)
 
 
-def _join(words: Sequence[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)}{' and ' * bool(first)}{last}"
-
-
-def _show_all(risks: Sequence[Risk], judged: _Judged, threshold: float) -> Finding:
+def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
     """One cell for each risk and number of releases."""
     rows = []
-    for kind in get_args(Kind):
-        cells = [judged[kind, count] for count in RELEASES]
-        worst = [risk.worst for risk in risks if risk.kind == kind and risk.worst is not None]
-        shown = [f"{each.verdict}{': ' * bool(each.figure)}{each.figure}" for each in cells]
-        rows.append((kind, *shown, _share(max(worst, default=None))))
-    return Finding(
-        name="glance",
-        title="At a glance",
-        sentence="The highest figure of all adversaries; for inference the share beyond guessing.",
-        table=Table(("risk", *(f"from {_count(count)}" for count in RELEASES), "worst person"), tuple(rows)),
-        figures={
-            "threshold": threshold,
-            "verdicts": [
-                {"risk": kind, "releases": n, "verdict": j.verdict} for (kind, n), j in judged.items()
-            ],
-        },
-    )
+    for kind in _KINDS:
+        cells = [judged[kind, n] for n in RELEASES]
+        worst = max(
+            (risk.worst for risk in risks if risk.kind == kind and risk.worst is not None), default=None
+        )
+        rows.append((kind, *(": ".join(filter(None, (c.verdict, c.figure))) for c in cells), _share(worst)))
+    sentence = "The highest figure of all adversaries; for inference the share beyond guessing."
+    columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "worst person")
+    return _section("At a glance", sentence, columns, rows)
 
 
 def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) -> Finding:
     """One of the three risks: the worst verdict of all numbers of releases, its reason, and all figures."""
     mine = sorted((risk for risk in risks if risk.kind == kind), key=lambda risk: risk.releases)
-    order = list(_SUMMARY)
+    worst_first = list(_SUMMARY)
     verdict, words, _ = min(
-        (each for (of, _), each in judged.items() if of == kind), key=lambda each: order.index(each.verdict)
+        (each for (of, _), each in judged.items() if of == kind),
+        key=lambda each: worst_first.index(each.verdict),
     )
     known = [(risk.worst, risk.releases) for risk in mine if risk.worst is not None]
     if known:
@@ -251,16 +256,20 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
             "the control, (right - control) / (1 - control)."
         )
     return Finding(
-        name=kind.replace(" ", "-"),
+        name=_name(kind),
         title=_capital(kind),
         verdict=verdict,
         sentence=words,
         table=_tabulate(mine, beyond) if mine else None,
+        figures={
+            "threshold": threshold,
+            "verdicts": {str(n): each.verdict for (of, n), each in judged.items() if of == kind},
+        },
     )
 
 
 def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
-    rows = [
+    rows = (
         (
             str(risk.releases),
             f"{risk.secret}: {risk.adversary}",
@@ -274,7 +283,7 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
             risk.source,
         )
         for risk in risks
-    ]
+    )
     columns = (
         *("releases", "secret and adversary", "right", *(["beyond control"] if beyond else [])),
         *("control", "worst person", "over half", "proved at most", "people", "source"),
@@ -283,29 +292,8 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
         columns,
         tuple(rows),
         "How often each adversary is right, with the 95% interval over people, the widest of all seeds. "
-        "Control: a guess. Over half: the share of people for whom they are right in over half of the tries. Proofs "
-        "are for the average over people. A dash: not measured, or not proved.",
-    )
-
-
-def _list_gaps(case: Case, judged: _Judged) -> Finding:
-    """Every risk and number of releases without a figure, then all that the case names."""
-    rows = [
-        (f"{_capital(kind)} from {_count(count)}", "no figure")
-        for (kind, count), judgement in judged.items()
-        if judgement.verdict == "not measured"
-    ]
-    rows += case.untested
-    rows += [
-        ("People who know the person, or have other photographs of them", "needs people: sfumato annotate"),
-        ("Times, places, devices and accounts that travel with a release", "depends on the service"),
-        ("Searches of the internet and inquiries", "no public source is asked"),
-    ]
-    return Finding(
-        name="untested",
-        title=clauses.UNTESTED,
-        sentence="A risk that was not tested may be large.",
-        table=Table(("part", "reason"), tuple(rows)),
+        "Control: a guess. Over half: the share of people for whom they are right in over half of the tries. "
+        "Proofs are for the average over people. A dash: not measured, or not proved.",
     )
 
 
@@ -325,3 +313,7 @@ def _count(releases: int) -> str:
 
 def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
+
+
+def _name(title: str) -> str:
+    return title.lower().replace(" ", "-")

@@ -244,8 +244,8 @@ def _curve(study: Study, results: Sequence[Any]) -> Curve:
 
 
 def _together(study: Study, points: Sequence[Any], chance: float) -> Together:
-    named = [_hits_of(point.named, point.tries) for point in points]
-    linked = [_hits_of(point.linked, point.tries) for point in points]
+    named = [hits_of_rates(point.named, point.tries) for point in points]
+    linked = [hits_of_rates(point.linked, point.tries) for point in points]
     rates = [rate for point in points for rate in point.named]
     return Together(
         releases=points[0].releases,
@@ -259,7 +259,7 @@ def _together(study: Study, points: Sequence[Any], chance: float) -> Together:
     )
 
 
-def _hits_of(rates: Sequence[float], tries: Sequence[int]) -> Hits:
+def hits_of_rates(rates: Sequence[float], tries: Sequence[int]) -> Hits:
     """For one seed: the interval is that of resampling people, see Hits.trials."""
     hits = tuple(rate * count for rate, count in zip(rates, tries, strict=True))
     return Hits(hits, tuple(map(float, tries)), seeds=1)
