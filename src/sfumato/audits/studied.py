@@ -106,7 +106,7 @@ def read_case(
         utility=_utility(study, records, spec),
         untested=tuple(_list_gaps(study, records, mine, spec)),
         origin=(
-            ("command", f"sfumato study run {study['name']}.yaml"),
+            ("command, with the file of the study", f"sfumato study run {study['name']}.yaml"),
             ("command", f"sfumato study report {quote(path.name)} --for dpo {options}"),
             (file.name, hashlib.sha256(file.read_bytes()).hexdigest()),
             ("data", data.get("digest", "–")),
