@@ -1,12 +1,12 @@
 """A mask's shape as one of 16: four bits leave a device and no pixel, so that it is proved how rarely anybody is named.
 
-    python studies/mask_codebook.py              # an hour on one quiet core; stopped, it goes on
+    python studies/mask_codebook.py              # half an hour on one quiet core; stopped, it goes on
     python studies/mask_codebook.py --small      # settings too small to learn
 
 Not in the mask paper. Masks of 10% of the pixels of LFW photographs of 64x64 are trained for their shape and the task of a smile
 (studies/masks-against/lfw-32-smile-shape.yaml, which has 32x32). The shapes of training images whose class is known are put into
 eight groups of each class, by k-means; the 16 means, cut to as many pixels, are the codebook. A device sends the one nearest to
-its own shape. Beside it the shape itself, and a code of four bits as studies/lfw-smile.yaml trains it.
+its own shape. Beside it stands the shape itself; studies/lfw-smile.yaml has a code of four bits, of the same photographs.
 
 Records are studies/results/mask-codebook.jsonl, a row a seed.
 """
@@ -103,24 +103,10 @@ def make_codebook(lab: Lab, seed: int, path: Path) -> None:
 def measure(seed: int, *, small: bool) -> dict[str, Any]:
     """The record of a seed."""
     folder = RUNS / ("small" if small else "")
-    config = replace(grid.load(STUDY), seeds=[seed], protections=[SHAPE_OF, "code:bits=4"])
-    codes = replace(
-        config.codes,
-        start="random",
-        side=32,
-        pretraining_epochs=8,
-        epochs=40,
-        patience=10,
-        halve_every=8,
-        flips=True,
-        shifts=4,
-    )
-    config = replace(
-        config, data={**config.data, "size": SIDE}, codes=codes, learners=["classifier-protected"]
-    )
-    config = replace(config, attacks=["reidentify-adaptive", "reidentify-values"], measures=[], pictures=0)
-    if small:
-        config = replace(too_small(config), codes=replace(codes, pretraining_epochs=0, epochs=1))
+    config = replace(grid.load(STUDY), seeds=[seed], protections=[SHAPE_OF], pictures=0, measures=[])
+    config = replace(config, data={**config.data, "size": SIDE}, learners=["classifier-protected"])
+    config = replace(config, attacks=["reidentify-adaptive", "reidentify-values"])
+    config = too_small(config) if small else config
     prepared = run.prepare(config)
     path = folder / f"codebook-{seed}.safetensors"
     if not path.exists():

@@ -24,13 +24,13 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from people import COUNT as COUNT_OF_PEOPLE
 from people import EXPERIMENTS, RECORDS, RUNS, SEED, SHARED, agreements, distorted, photographs
+from reconstructed.learned import look
 from rows import Rows
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -38,11 +38,9 @@ from torch import Tensor
 from sfumato.assess import agreement, people
 from sfumato.learn.semsim import perceptual
 from sfumato.learn.semsim.perceptual import Looked, PerceptualConfig
-from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import WIDTHS
-from sfumato.networks.stage_distance import KINDS, StageDistance, average, relative_terms, terms_by_pixel
+from sfumato.networks.stage_distance import StageDistance, relative_terms
 
-WEIGHTS = SHARED / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"
 SEEDS = (0, 1, 2)
 CHOSEN = "chosen"
 BEFORE = "squeezenet"  # what the learned measure is compared with
@@ -104,19 +102,9 @@ def looked(split: str, count: int, known: people.Recognition, runs: Path) -> dic
     """
     path = runs / f"seen-{split}-{count}-{SIZE}.safetensors"
     if not path.exists():
-        network = StageDistance(size=SIZE, kinds=KINDS, stages=len(WIDTHS), others=0).eval()
-        network.backbone = SqueezeNet.load(WEIGHTS)
-        originals, _ = photographs(COUNT_OF_PEOPLE, split)
-        originals = originals[:count]
-        stages = network.stages(originals)
-        shown = [network.stages(others) for _, others in distorted(originals, known)]
-        kept = {
-            "placed": torch.stack([terms_by_pixel(stages, each) for each in shown]),
-            "averages": torch.stack([average(each) for each in shown]),
-            "originals": average(stages),
-        }
+        originals = photographs(COUNT_OF_PEOPLE, split)[0][:count]
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(kept, path)
+        save_file(look(originals, (others for _, others in distorted(originals, known)), SIZE), path)
     return load_file(path)
 
 
@@ -176,23 +164,23 @@ def rank(found: Tensor, seen: Seen) -> agreement.RankCorrelations:
     return agreement.rank_correlations(found, seen.shares, generator=generator)
 
 
-def run(train: Seen, test: Seen, before: Path, choices: dict[str, str], seed: int) -> dict[str, Any]:
+def ahead(found: Sequence[float] | Tensor, other: Sequence[float], test: Seen) -> dict[str, Any]:
+    """By how much one order is nearer to that of people than another."""
+    draws = torch.Generator().manual_seed(SEED)
+    return asdict(agreement.paired_difference(found, other, test.shares, generator=draws))
+
+
+def run(train: Seen, test: Seen, baseline: list[float], choices: dict[str, str], seed: int) -> dict[str, Any]:
     """All settings of one seed, and the chosen."""
     by_setting = {name: left_out(train, test, config, seed) for name, config in SETTINGS.items()}
     places = [each.experiment for each in test.conditions]
     by_setting[CHOSEN] = torch.stack([by_setting[choices[name]][place] for place, name in enumerate(places)])
-    others = {(each["experiment"], each["condition"]): -each["score"] for each in _conditions(before)}
-    baseline = [others[each.experiment, each.condition] for each in test.conditions]
     return {
         "seed": seed,
         "settings": {
             name: {
                 "agreement": agreements(_rows(test, found), 1),
-                "ahead": asdict(
-                    agreement.paired_difference(
-                        found, baseline, test.shares, generator=torch.Generator().manual_seed(SEED)
-                    )
-                ),
+                "ahead": ahead(found, baseline, test),
                 "off": (found - test.shares).abs().mean().item(),
                 "conditions": _rows(test, found),
             }
@@ -201,7 +189,7 @@ def run(train: Seen, test: Seen, before: Path, choices: dict[str, str], seed: in
     }
 
 
-def distances(test: Seen, before: Path, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def distances(test: Seen, baseline: list[float], runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What orders conditions with equal weights and without a probability, so that nothing is learned of people.
 
     Each with how far it is ahead of the measure of studies/people.py, and how far "chosen" is ahead of it, by seed.
@@ -212,19 +200,12 @@ def distances(test: Seen, before: Path, runs: Sequence[dict[str, Any]]) -> dict[
         "relative": -terms.sum(-1).mean(1),
         f"relative, last {LAST} stages": -terms[..., -LAST:].sum(-1).mean(1),
     }
-    known = {(each["experiment"], each["condition"]): -each["score"] for each in _conditions(before)}
-    baseline = [known[each.experiment, each.condition] for each in test.conditions]
-
-    def ahead(found: Sequence[float] | Tensor, other: Sequence[float] | Tensor) -> dict[str, Any]:
-        draws = torch.Generator().manual_seed(SEED)
-        return asdict(agreement.paired_difference(found, other, test.shares, generator=draws))
-
     learned = [[row["score"] for row in each["settings"][CHOSEN]["conditions"]] for each in runs]
     return {
         name: {
             "agreement": agreements(_rows(test, found), 1),
-            "ahead": ahead(found, baseline),
-            "behind_chosen": [ahead(each, found) for each in learned],
+            "ahead": ahead(found, baseline, test),
+            "behind_chosen": [ahead(each, found.tolist(), test) for each in learned],
         }
         for name, found in scores.items()
     }
@@ -233,13 +214,6 @@ def distances(test: Seen, before: Path, runs: Sequence[dict[str, Any]]) -> dict[
 def _rows(test: Seen, found: Tensor) -> list[dict[str, Any]]:
     pairs = zip(test.conditions, found.tolist(), strict=True)
     return [{**asdict(each), "score": score} for each, score in pairs]
-
-
-@cache
-def _conditions(records: Rows) -> list[dict[str, Any]]:
-    """What the measure beside the learned one says of each condition."""
-    found: list[dict[str, Any]] = records[BEFORE]["conditions"]
-    return found
 
 
 def main() -> None:
@@ -256,7 +230,11 @@ def main() -> None:
     train, test = (looked(split, count, known, runs) for split in ("train", "test"))
     train, test = (seen(found, train["originals"], known) for found in (train, test))
     choices = {name: chosen(train, name, SEED) for name in EXPERIMENTS}
-    found = [run(train, test, records, choices, seed) for seed in SEEDS]
+    before = {
+        (each["experiment"], each["condition"]): -each["score"] for each in records[BEFORE]["conditions"]
+    }
+    baseline = [before[each.experiment, each.condition] for each in test.conditions]
+    found = [run(train, test, baseline, choices, seed) for seed in SEEDS]
     whole = probabilities(train, test, SETTINGS["relative"], SEED)[1]
     records["learned"] = {
         "metric": "semsim-perceptual",
@@ -266,7 +244,7 @@ def main() -> None:
         "configs": {name: asdict(config) for name, config in SETTINGS.items()},
         "choices": choices,
         "runs": found,
-        "distances": distances(test, records, found),
+        "distances": distances(test, baseline, found),
         "weights": [round(each, 4) for each in whole.weights.tolist()],
         "seconds": round(time.process_time() - started, 1),
     }

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from pool import Options, Task, card, options, run, undone
-from releases import accuracy, named, view
+from releases import accuracy, named, numbers_of, view
 from torch import Tensor
 from unpack import picture
 
@@ -233,35 +233,22 @@ def train(
     return model, found
 
 
-@torch.no_grad()
-def numbers_of(model: code.CodeModel, folder: Path, kind: str) -> tuple[Tensor, Tensor]:
-    """(I, T, d) numbers and (I, T) hats, person by person, photograph by photograph."""
+def shown(folder: Path, kind: str) -> tuple[Tensor, Tensor]:
+    """Images, and (I, T) hats, person by person, photograph by photograph."""
     data, _ = _read(folder, kind)
-    numbers = torch.cat([model.eval().numbers(part) for part in data.images.split(1024)])
-    hats = hats_of(folder, kind)
-    return numbers.unflatten(0, hats.shape), hats
-
-
-def hats_of(folder: Path, kind: str) -> Tensor:
-    """(I, T), person by person."""
-    data, _ = _read(folder, kind)
-    return data.label("headwear").codes.view(len(data.classes("identity")), -1)
+    return data.images, data.label("headwear").codes.view(len(data.classes("identity")), -1)
 
 
 def work(task: Task, given: Options) -> dict[str, Any]:
     """Train, and name people."""
     settings, seed = dict(task.settings), task.settings["seed"]
     training, folder = Training(**{key: settings[key] for key in asdict(Training())}), given.out / "hats"
-    found: dict[str, Any] = {}
-    if settings["name"] == RANDOM:
-        draw = torch.Generator().manual_seed(seed)
-        (numbers, hats), (others, _) = (
-            (torch.randn(*worn.shape, training.bits, generator=draw).to(card()), worn)
-            for worn in (hats_of(folder, kind) for kind in ("test", "others"))
-        )
-    else:
-        model, found = train(training, given, folder, seed)
-        (numbers, hats), (others, _) = (numbers_of(model, folder, kind) for kind in ("test", "others"))
+    model, found = (None, {}) if settings["name"] == RANDOM else train(training, given, folder, seed)
+    test, draw = shown(folder, "test"), torch.Generator().manual_seed(seed)
+    numbers, others = (
+        numbers_of(model, *each, bits=training.bits, draw=draw) for each in (test, shown(folder, "others"))
+    )
+    hats = test[1]
     usual = (others > 0).float().mean((0, 1))
     of_view = view("as it is", usual, None)
     right, half_width = accuracy(of_view(numbers), hats - hats.min(), seed)

@@ -205,13 +205,13 @@ def train(training: Training, sizes: Sizes, folder: Path, *, seed: int, steps: i
         rows = rows.flatten()
         if not penalised:
             done += 1
-            numbers = model.network.code(model.encoded(images[rows.to(device)]))
+            numbers = model.network.code(model.encode_images(images[rows.to(device)]))
             return under_way.minimise(episode_loss(model, numbers, config, draw))
         block = grid[int(torch.randint(sizes.blocks, (), generator=draw))]
         who = torch.randperm(sizes.people, generator=draw)[:PEOPLE]
         what = torch.randperm(sizes.scenes, generator=draw)[: min(SCENES, sizes.scenes // 2 * 2)]
         every = torch.cat([rows, block[who][:, what].flatten()])
-        numbers = model.network.code(model.encoded(images[every.to(device)]))
+        numbers = model.network.code(model.encode_images(images[every.to(device)]))
         loss = episode_loss(model, numbers[: len(rows)], config, draw)
         share = 1.0 if training.steady else min(1.0, max(0.0, (done / planned - 0.2) / 0.3))
         done += 1
@@ -357,17 +357,19 @@ def _state(rates: np.ndarray, chosen: tuple[str, str]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def numbers_of(model: CodeModel, folder: Path, kind: str) -> tuple[Tensor, Tensor]:
-    """(I, T, d) numbers and (I, T) hats, person by person."""
-    images, hats = read(folder, kind)[0], hats_of(folder, kind)
-    numbers = torch.cat([model.eval().numbers(part) for part in images.split(2048)])
-    return numbers.unflatten(0, hats.shape), hats
+def numbers_of(
+    model: CodeModel | None, images: Tensor, hats: Tensor, *, bits: int, draw: torch.Generator
+) -> Tensor:
+    """(I, T, b) numbers of images, person by person, whose hats are (I, T); drawn by chance without a model."""
+    if model is None:
+        return torch.randn(*hats.shape, bits, generator=draw).to(card())
+    return torch.cat([model.eval().numbers(part) for part in images.split(1024)]).unflatten(0, hats.shape)
 
 
-def hats_of(folder: Path, kind: str) -> Tensor:
-    """(I, T), person by person."""
-    _, identity, hats = read(folder, kind)
-    return hats.view(len(identity.unique()), -1)
+def shown(folder: Path, kind: str) -> tuple[Tensor, Tensor]:
+    """Images, and (I, T) hats, person by person."""
+    images, identity, hats = read(folder, kind)
+    return images, hats.view(len(identity.unique()), -1)
 
 
 def accuracy(sent: Tensor, hats: Tensor, seed: int) -> tuple[float, float]:
@@ -386,20 +388,17 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     settings, seed = dict(task.settings), task.settings["seed"]
     training = Training(**{key: settings[key] for key in asdict(Training())})
     sizes, folder = Sizes.of(given.scale), _folder(given, settings["world"])
-    if settings["name"] == RANDOM:
-        draw = torch.Generator().manual_seed(seed)
-        (numbers, hats), (others, _) = (
-            (torch.randn(*labels.shape, training.bits, generator=draw).to(card()), labels)
-            for labels in (hats_of(folder, "test"), hats_of(folder, "others"))
-        )
-    else:
-        if training.people:
-            world = settings["world"]
-            model = by_library(training, sizes, folder, world=world, seed=seed, scale=given.scale)
-        else:
-            steps = max(EPOCH * 4, int(STEPS * given.scale))
-            model = train(training, sizes, folder, seed=seed, steps=steps)
-        (numbers, hats), (others, _) = (numbers_of(model, folder, kind) for kind in ("test", "others"))
+    model, draw = None, torch.Generator().manual_seed(seed)
+    if training.people:
+        model = by_library(training, sizes, folder, world=settings["world"], seed=seed, scale=given.scale)
+    elif settings["name"] != RANDOM:
+        steps = max(EPOCH * 4, int(STEPS * given.scale))
+        model = train(training, sizes, folder, seed=seed, steps=steps)
+    test = shown(folder, "test")
+    numbers, others = (
+        numbers_of(model, *each, bits=training.bits, draw=draw) for each in (test, shown(folder, "others"))
+    )
+    hats = test[1]
     usual = (others > 0).float().mean((0, 1))
     found = {}
     for name in VIEWS:

@@ -1,6 +1,6 @@
 """Measures that are learned: SemSim as published, and semsim-perceptual, on data sets that they were not trained on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -138,6 +138,19 @@ class Seen:
         return torch.cat(made, dim=-1)
 
 
+def look(originals: Tensor, others: Iterable[Tensor], size: int) -> dict[str, Tensor]:
+    """What the network sees of originals, and of several counterparts of all of them, see Seen."""
+    network = StageDistance(size=size, kinds=KINDS, stages=STAGES, others=0).eval()
+    network.backbone = SqueezeNet.load(SQUEEZENET)
+    stages = network.stages(originals)
+    shown = [network.stages(each) for each in others]
+    return {
+        "originals": average(stages),
+        "averages": torch.stack([average(each) for each in shown]),
+        "placed": torch.stack([terms_by_pixel(stages, each) for each in shown]),
+    }
+
+
 @cache
 def seen(name: str, attack: str, records: Rows, runs: Path) -> Seen:
     """What the network sees, or what it saw before."""
@@ -145,20 +158,8 @@ def seen(name: str, attack: str, records: Rows, runs: Path) -> Seen:
     found = record["victims"]
     path = runs / name / f"{attack}-seen.safetensors"
     if not path.exists():
-        network = StageDistance(size=RELATIVE.size, kinds=KINDS, stages=STAGES, others=0).eval()
-        network.backbone = SqueezeNet.load(SQUEEZENET)
-        averages, placed = [], []
-        for victim, each in found.items():
-            originals, others = read_pairs(name, attack, victim, each["items"], runs)
-            stages, shown = network.stages(originals), network.stages(others)
-            averages.append(average(shown))
-            placed.append(terms_by_pixel(stages, shown))
-        kept = {
-            "originals": average(stages),
-            "averages": torch.stack(averages),
-            "placed": torch.stack(placed),
-        }
-        save_file(kept, path)
+        pairs = [read_pairs(name, attack, victim, each["items"], runs) for victim, each in found.items()]
+        save_file(look(pairs[0][0], (others for _, others in pairs), RELATIVE.size), path)
     kept = load_file(path)
     who = torch.tensor([each["who"] for each in found.values()])
     return Seen(
