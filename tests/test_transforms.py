@@ -71,7 +71,7 @@ def test_a_photograph_is_turned_upright_and_loses_its_metadata(tmp_path, image):
             torch.full((3, 8, 8), 1.5),
             "values from 1.5 to 1.5: floats are from 0 to 1: protect before",
         ),
-        (np.zeros((8, 8, 3), np.float32), "an array of float32: arrays are uint8"),
+        (np.zeros((8, 8, 3), np.float32), "float32: arrays are .* uint8: protect before"),
         ((np.zeros((8, 8, 3), np.uint8), 4), "a tuple: a picture is a PIL.Image"),
         (np.zeros((3, 32, 24), np.uint8), "with 1 or 3 channels"),
         (np.zeros((32, 24, 3), np.uint8), "choose stronger parameters"),  # blank: its release is itself

@@ -16,7 +16,7 @@ class Taken(NamedTuple):
 
     Attributes:
         pixels: (N, C, H, W) uint8.
-        give_back: maps pixels of any size and C to what was taken: its library, type, axes and range.
+        give_back: maps pixels of this shape to the library, type, axes and range of what was taken.
     """
 
     pixels: Pixels
@@ -35,15 +35,19 @@ def take(picture: Any) -> Taken:
         ImageError: it has another type, shape or range.
     """
     if isinstance(picture, Image.Image):
-        upright = eight_bits(ImageOps.exif_transpose(picture), None)
-        return Taken(_planes(np.asarray(upright)), lambda pixels: Image.fromarray(_levels(pixels)))
+        taken, to_array = take(np.asarray(eight_bits(ImageOps.exif_transpose(picture), None)))
+        return Taken(taken, lambda pixels: Image.fromarray(np.ascontiguousarray(to_array(pixels))))
     if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8:
-            raise ImageError(f"an array of {picture.dtype}: arrays are uint8: protect before it is scaled")
-        if picture.ndim == 4:
-            return Taken(_check(picture.transpose(0, 3, 1, 2)), lambda pixels: pixels.transpose(0, 2, 3, 1))
-        axis = picture.ndim == 3
-        return Taken(_planes(picture), lambda pixels: pixels[0].transpose(1, 2, 0) if axis else pixels[0, 0])
+        if picture.dtype != np.uint8 or not 2 <= picture.ndim <= 4:
+            raise ImageError(
+                f"an array of {picture.shape} {picture.dtype}: arrays are (H, W), (H, W, C) or (N, H, W, C) "
+                "uint8: protect before it is scaled"
+            )
+        batch = {2: picture[None, ..., None], 3: picture[None]}.get(picture.ndim, picture)
+        shape = picture.shape
+        return Taken(
+            _check(np.moveaxis(batch, -1, 1)), lambda pixels: np.moveaxis(pixels, 1, -1).reshape(shape)
+        )
     if not hasattr(picture, "as_subclass"):  # which tensors have
         raise ImageError(
             f"a {type(picture).__name__}: a picture is a PIL.Image, an array (H, W, C) of uint8, or a tensor "
@@ -71,16 +75,6 @@ def _take_tensor(picture: Any) -> Taken:
         return (made[0] if alone else made).as_subclass(kind)
 
     return Taken(_check(as_array(plain[None] if alone else plain)), give_back)
-
-
-def _planes(levels: Pixels) -> Pixels:
-    """(H, W) or (H, W, C) -> (1, C, H, W)."""
-    return _check(levels[None, None] if levels.ndim == 2 else levels.transpose(2, 0, 1)[None])
-
-
-def _levels(pixels: Pixels) -> Pixels:
-    """(1, C, H, W) -> (H, W) of a grey picture, or (H, W, C)."""
-    return pixels[0, 0] if pixels.shape[1] == 1 else np.ascontiguousarray(pixels[0].transpose(1, 2, 0))
 
 
 def _check(pixels: Pixels) -> Pixels:

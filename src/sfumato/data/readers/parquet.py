@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from sfumato import images
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, gather
+from sfumato.data.readers.table import with_labels
 from sfumato.errors import DataError, ImageError, did_you_mean, needs_extra
 
 _AT_ONCE = 64  # encoded images in memory
@@ -30,18 +31,17 @@ def parquet(
 ) -> LabelledImages:
     """Reads a Parquet file, or all below a folder, with every column of words or whole numbers as a label.
 
-    A number that Hugging Face's description of the columns names becomes that name. Files of a folder whose
-    names begin with a split, such as train-00000-of-00002.parquet, are that split; so is the value of a
-    column `split`.
+    Numbers of classes become their names, if Hugging Face's description of the columns has them. Without a
+    column `split`, files called train-00000-of-00002.parquet, test-... are those splits.
 
     Args:
         path: the file, or the folder.
         size, channels, skip_unreadable: see `folder`.
-        image: the column with the images: encoded files as bytes, or as {bytes, path}; None for the only one.
+        image: the column of image files, as bytes or as {bytes, path}; None for the only one.
         split_by: see `table`.
 
     Raises:
-        DataError: no such file, one that is no Parquet file, no column of images or labels, a missing value.
+        DataError: no such file, one that is no Parquet file, no column of images; or see `table`.
         ImageError: bytes that are not an image.
         MissingExtraError: pyarrow is not installed.
     """
@@ -55,46 +55,43 @@ def parquet(
         raise DataError(f"{path}: no .parquet file in it: name a Parquet file, or the folder of some")
     try:
         schema = reader.read_schema(files[0])
-        image = _image_column(path, schema, image)
-        names = [each.name for each in schema if each.name != image and _is_label(each.type)]
-        tables = [reader.read_table(file, columns=names) for file in files]
+        names = [each.name for each in schema if _is_label(each.type)]
+        parts = [reader.read_table(file, columns=names) for file in files]
+        values = pyarrow.concat_tables(parts).to_pydict()
     except (OSError, pyarrow.ArrowInvalid) as error:
         raise DataError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
-    lacking = [name for name in names if any(name not in table.column_names for table in tables)]
-    if lacking:
-        raise DataError(f"{path}: not every file has the column {lacking[0]!r}: write them alike")
-    known = _names_of_numbers(schema)
-    columns = {
-        name: [
-            _value(f"{file}, row {row}", name, value, known.get(name))
-            for file, table in zip(files, tables, strict=True)
-            for row, value in enumerate(table.column(name).to_pylist())
+    column = _column_of_images(path, schema, image)
+    about = json.loads((schema.metadata or {}).get(b"huggingface", "{}")).get("info", {}).get("features", {})
+    columns = {name: _texts(each, about.get(name, {}).get("names")) for name, each in values.items()}
+    begins = [file.stem.partition("-")[0] for file in files]
+    if "split" not in columns and not SPLITS.keys().isdisjoint(begins):
+        columns["split"] = [
+            begin for begin, part in zip(begins, parts, strict=True) for _ in range(len(part))
         ]
-        for name in names
-    }
-    splits = columns.pop("split", None) or _splits(path, files, [len(table) for table in tables])
-    if not columns:
-        raise DataError(f"{path}: no label column besides {image}: add one of words or whole numbers")
-    if split_by is not None:
-        if split_by not in columns:
-            raise DataError(f"{path}: no column {split_by!r} to split by: {did_you_mean(split_by, columns)}")
-        columns = {split_by: columns.pop(split_by), **columns}
-    if wrong := sorted({split for split in splits or () if split and split not in SPLITS}):
-        raise DataError(f"{path}: no split {wrong[0]!r}: {did_you_mean(wrong[0], SPLITS)}")
-    data = gather(
-        f"parquet:{path}",
-        lambda: _decode(files, image, channels=channels, size=size),
-        columns,
-        None if splits is None else [SPLITS.get(split, "") for split in splits],
-        shape=(channels, size, size),
-        stamped=files,
-        settings={"column": image},
-        skip_unreadable=skip_unreadable,
-    )
-    return data if split_by is None else replace(data, split_by=None)
+
+    def read(labels: dict[str, list[str]], splits: list[str] | None) -> LabelledImages:
+        return gather(
+            f"parquet:{path}",
+            lambda: _decode(path, files, column, channels=channels, size=size),
+            labels,
+            splits,
+            shape=(channels, size, size),
+            stamped=files,
+            settings={"column": column},
+            skip_unreadable=skip_unreadable,
+        )
+
+    return with_labels(path, columns, lambda row: f"{path}, row {row}", split_by, read)
 
 
-def _image_column(path: Path, schema: Any, wanted: str | None) -> str:
+def _is_label(kind: Any) -> bool:
+    from pyarrow import types
+
+    tests = (types.is_integer, types.is_string, types.is_large_string, types.is_boolean, types.is_dictionary)
+    return any(test(kind) for test in tests)
+
+
+def _column_of_images(path: Path, schema: Any, wanted: str | None) -> str:
     from pyarrow import types
 
     columns = [
@@ -104,73 +101,40 @@ def _image_column(path: Path, schema: Any, wanted: str | None) -> str:
         or types.is_large_binary(each.type)
         or (types.is_struct(each.type) and each.type.get_field_index("bytes") >= 0)
     ]
+    if wanted is None and len(columns) != 1:
+        cure = f"name one, as image={columns[0]}" if columns else "one has bytes, or {bytes, path}, of files"
+        raise DataError(f"{path}: {len(columns)} columns of images: {cure}")
     if wanted is not None and wanted not in columns:
         raise DataError(f"{path}: no column of images {wanted!r}: {did_you_mean(wanted, columns)}")
-    if wanted is None and len(columns) != 1:
-        cure = (
-            f"name one: image={columns[0]}" if columns else "it needs bytes, or {bytes, path}, of image files"
-        )
-        raise DataError(f"{path}: {len(columns)} columns of images: {cure}")
     return wanted or columns[0]
 
 
-def _is_label(kind: Any) -> bool:
-    from pyarrow import types
-
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    return any(
-        test(kind) for test in (types.is_integer, types.is_string, types.is_large_string, types.is_boolean)
-    )
+def _texts(values: Sequence[Any], names: Sequence[str] | None) -> list[str]:
+    """Values as words: names of classes for their numbers, and "" for none."""
+    if names:
+        values = [value if value is None or value < 0 else names[value] for value in values]
+    return ["" if value is None else str(value) for value in values]
 
 
-def _names_of_numbers(schema: Any) -> dict[str, list[str]]:
-    """For each column of class numbers, the names of the classes, as Hugging Face describes them."""
-    described = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = described.get("info", {}).get("features", {})
-    return {name: about["names"] for name, about in features.items() if "names" in about}
-
-
-def _value(row: str, name: str, value: Any, names: Sequence[str] | None) -> str:
-    if value is None or value == "":
-        if name == "split":
-            return ""
-        raise DataError(f"{row}: no value for {name!r}: fill it in or remove the row")
-    return names[value] if names and 0 <= value < len(names) else str(value)
-
-
-def _splits(path: Path, files: Sequence[Path], lengths: Sequence[int]) -> list[str] | None:
-    """The split of each row by the names of the files; None if no name begins with a split."""
-    begins = [file.stem.partition("-")[0] for file in files]
-    named = [begin in SPLITS for begin in begins]
-    if not any(named):
-        return None
-    if not all(named):
-        odd = files[named.index(False)]
-        raise DataError(f"{odd}: its name begins with no split, and others of {path} do: {', '.join(SPLITS)}")
-    return [begin for begin, length in zip(begins, lengths, strict=True) for _ in range(length)]
-
-
-def _decode(files: Sequence[Path], column: str, *, channels: int, size: int) -> Iterator[Tensor | ImageError]:
-    """The image of each row, in order, or its error; on all of torch's threads."""
+def _decode(
+    path: Path, files: Sequence[Path], column: str, *, channels: int, size: int
+) -> Iterator[Tensor | ImageError]:
+    """The image of each row of all files, in order, or its error; on all of torch's threads."""
     from pyarrow import parquet as reader
 
-    def read(row: tuple[str, Any]) -> Tensor | ImageError:
-        line, value = row
+    def read(row: int, value: Any) -> Tensor | ImageError:
         try:
             return read_encoded(value, channels=channels, size=size)
         except ImageError as error:
-            return ImageError(f"{line}: {error}", cause=error.cause)
+            return ImageError(f"{path}, row {row}: {error}", cause=error.cause)
 
+    rows = count()
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        for path in files:
-            with reader.ParquetFile(path) as file:
-                done = 0
+        for name in files:
+            with reader.ParquetFile(name) as file:
                 for batch in file.iter_batches(_AT_ONCE, columns=[column]):
                     values = batch.column(0).to_pylist()
-                    yield from pool.map(
-                        read, ((f"{path}, row {done + i}", each) for i, each in enumerate(values))
-                    )
-                    done += len(values)
+                    yield from pool.map(read, islice(rows, len(values)), values)
 
 
 def read_encoded(value: Any, *, channels: int, size: int) -> Tensor:

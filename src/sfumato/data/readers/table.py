@@ -40,26 +40,56 @@ def table(
     if path.is_dir():
         raise DataError(f"{path}: is a folder: write folder:{path}")
     header, rows = read_rows(path, columns=("file",), of="image")
-    labels = [name for name in header if name not in ("file", "split")]
-    if not labels:
-        raise DataError(f"{path}: no label column besides {', '.join(header)}: add one, such as 'class'")
-    if split_by is not None and split_by not in labels:
-        raise DataError(f"{path}: no column {split_by!r} to split by: {did_you_mean(split_by, labels)}")
-    for line, row in rows:
-        check_filled(line, row, labels)
-        if row.get("split") and row["split"] not in SPLITS:
-            raise DataError(f"{line}: no split {row['split']!r}: {did_you_mean(row['split'], SPLITS)}")
+    files = [below(path.parent, row["file"], line) for line, row in rows]
+
+    def read(labels: dict[str, list[str]], splits: list[str] | None) -> LabelledImages:
+        return assemble(
+            f"table:{path}",
+            files,
+            labels,
+            splits,
+            size=size,
+            channels=channels,
+            skip_unreadable=skip_unreadable,
+        )
+
+    columns = {name: [row[name] for _, row in rows] for name in header if name != "file"}
+    return with_labels(path, columns, lambda row: rows[row][0], split_by, read)
+
+
+def with_labels(
+    path: Path,
+    columns: dict[str, list[str]],
+    line: Callable[[int], str],
+    split_by: str | None,
+    read: Callable[[dict[str, list[str]], list[str] | None], LabelledImages],
+) -> LabelledImages:
+    """Reads images with the columns of their table as labels and splits.
+
+    Args:
+        path: of the table.
+        columns: name -> the value of each row; `split`, whose values may be empty, is no label.
+        line: row -> its place in words.
+        split_by: see `table`.
+        read: labels, and splits or None -> the images.
+
+    Raises:
+        DataError: see `table`.
+    """
+    splits = columns.pop("split", None)
+    if not columns:
+        raise DataError(f"{path}: no label column: add one, such as 'class'")
+    if split_by is not None and split_by not in columns:
+        raise DataError(f"{path}: no column {split_by!r} to split by: {did_you_mean(split_by, columns)}")
+    for name, values in columns.items():
+        if "" in values:
+            check_filled(line(values.index("")), {name: ""}, [name])
+    for row, split in enumerate(splits or ()):
+        if split and split not in SPLITS:
+            raise DataError(f"{line(row)}: no split {split!r}: {did_you_mean(split, SPLITS)}")
     if split_by is not None:
-        labels.sort(key=lambda name: name != split_by)
-    data = assemble(
-        f"table:{path}",
-        [below(path.parent, row["file"], line) for line, row in rows],
-        {name: [row[name] for _, row in rows] for name in labels},
-        [SPLITS.get(row["split"] or "", "") for _, row in rows] if "split" in header else None,
-        size=size,
-        channels=channels,
-        skip_unreadable=skip_unreadable,
-    )
+        columns = {split_by: columns[split_by], **columns}
+    data = read(columns, None if splits is None else [SPLITS.get(split, "") for split in splits])
     return data if split_by is None else replace(data, split_by=None)  # the user named these splits
 
 
