@@ -47,6 +47,7 @@ PARTS = {  # of pages that people write: page -> template -> the mark between wh
     },
     "pitfalls.md": {"pitfalls/releases.md.jinja": "<!-- made by `make results` -->"},
     "guides/codes.md": {"guides/bits.md.jinja": "<!-- made by `make results` -->"},
+    "guides/vectors.md": {"guides/vectors.md.jinja": "<!-- made by `make results` -->"},
     "../README.md": {"readme/ways.md.jinja": "<!-- made by `make results` -->"},
 }
 END = "<!-- end -->"

@@ -1,12 +1,12 @@
 """The audit of vectors: people and attributes that they give away, storage and remedies, as one report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from sfumato.audits.findings import Finding, Report, Table
-from sfumato.audits.risks import Risk
+from sfumato.audits.risks import Kind, Risk
 from sfumato.audits.vectors import forms, measure
 from sfumato.audits.vectors.measure import Halves, Inferred, Named, Twins
 from sfumato.audits.vectors.reading import Vectors
@@ -16,7 +16,6 @@ from sfumato.study.choose.estimates import Estimate, percent
 _SHOWN = 10  # pairs of near copies
 _HIDDEN = 0.05  # of people named beyond chance: a remedy that names no more hides people
 _KEPT = 0.9  # of the right guesses beyond chance: a remedy that leaves as many is useful
-_WORTHLESS = 0.5  # of the naming by the file: storage that names as often protects nobody
 
 
 @dataclass(frozen=True)
@@ -27,27 +26,34 @@ class _Tried:
     named: Mapping[int, Named]
     kept: float
 
-    def once(self) -> float:
-        """The share named from the fewest vectors."""
-        return next(iter(self.named.values())).named.value
+    @property
+    def panel(self) -> int:
+        """People among whom one is named from one vector."""
+        return self.named[1].panel
 
+    @property
+    def once(self) -> float:
+        """The share named from one vector."""
+        return self.named[1].named.value
+
+    @property
     def most(self) -> float:
         """The share named from the most vectors."""
-        return list(self.named.values())[-1].named.value
+        return self.named[max(self.named)].named.value
 
     @property
     def hides(self) -> bool:
-        """Whether few people are named beyond chance, from the fewest vectors."""
-        chance = 1 / next(iter(self.named.values())).panel
-        return self.once() - chance <= _HIDDEN * (1 - chance)
+        """Whether few people are named beyond chance, from one vector."""
+        return self.once - 1 / self.panel <= _HIDDEN * (1 - 1 / self.panel)
 
-    def bound(self, panel: int, releases: int = 1) -> float:
-        """The most that anybody can name from as many vectors; 1 if nothing is proved."""
-        if self.form.outputs is None:
-            return 1.0
-        return counting(
-            1 / panel, outputs=self.form.outputs, releases=releases, assuming="exchangeable"
-        ).chance
+    @property
+    def bound(self) -> float:
+        """The most that anybody can name from one vector; 1 if nothing is proved."""
+        return counting(1 / self.panel, outputs=self.form.outputs).chance if self.form.outputs else 1.0
+
+
+def _utility_in_words(target: str | None) -> str:
+    return "neighbours kept" if target is None else f"{target} right"
 
 
 def audit_vectors(
@@ -87,7 +93,6 @@ def audit_vectors(
         *([_find_forms(tried, target, inferred)] if tried else []),
         _find_twins(twins, vectors),
     ]
-    source = f"this audit, seed {seed}"
     return Report(
         audit="vectors",
         subject=subject,
@@ -95,7 +100,7 @@ def audit_vectors(
         findings=tuple(findings),
         changes=tuple(_changes(tried, target, inferred, twins)),
         limits=tuple(_limits(vectors, seed)),
-        risks=tuple(_risks(tried[0].named if tried else {}, inferred, source, len(halves.asked))),
+        risks=tuple(_risks(tried[0].named if tried else {}, inferred, seed)),
     )
 
 
@@ -159,61 +164,31 @@ def _sentence(named: Mapping[int, Named], inferred: Mapping[str, Inferred], twin
 
 
 def _find_named(named: Mapping[int, Named]) -> Finding:
-    leaks = [each.named.low > 1 / each.panel for each in named.values()]
+    figures = {str(size): each.figures for size, each in named.items()}
     first = next(iter(named.values()))
-    rows = [
-        (
-            str(size),
-            str(len(each.point.people)),
-            _interval(each.named),
-            percent(1 / each.panel),
-            percent(float(each.point.named.max())),
-            percent(float((each.point.named > 0.5).mean())),
-            _interval(each.linked),
-            percent(each.point.accepted),
-            percent(each.point.equal_error),
-        )
-        for size, each in named.items()
-    ]
-    often = float((first.point.named > 0.5).mean())
+    shares = ("chance", "worst", "over_half", "accepted", "equal_error")
     return Finding(
         name="named",
         title="Named, linked and verified",
-        verdict="leaks" if any(leaks) else "not shown",
-        sentence=f"From one vector {percent(often)} of people are named in over half of the tries. The best "
-        f"adversary is {first.point.chosen[0]}.",
+        verdict="leaks" if any(each["low"] > each["chance"] for each in figures.values()) else "not shown",
+        sentence=f"From one vector {percent(first.figures['over_half'])} of people are named in over half of "
+        f"the tries. The best adversary is {first.point.chosen[0]}.",
         table=Table(
             (
-                "vectors",
-                "people",
-                "named",
-                "chance",
-                "worst person",
-                "named in over half",
-                "linked",
-                "verified at 1% false alarms",
-                "equal error",
+                *("vectors", "people", "named", "linked", "chance", "worst person", "named in over half"),
+                *("verified at 1% false alarms", "equal error"),
             ),
-            tuple(rows),
+            tuple(
+                (
+                    *(str(size), str(len(each.point.people)), _interval(each.named), _interval(each.linked)),
+                    *(percent(each.figures[name]) for name in shares),
+                )
+                for size, each in named.items()
+            ),
             "Some vectors of each person are known. Named: right at the first guess. Linked: two sets of as "
             "many vectors. In brackets the 95% interval over people.",
         ),
-        figures={
-            str(size): {
-                "named": each.named.value,
-                "low": each.named.low,
-                "high": each.named.high,
-                "chance": 1 / each.panel,
-                "worst": float(each.point.named.max()),
-                "over_half": float((each.point.named > 0.5).mean()),
-                "linked": each.linked.value,
-                "accepted": each.point.accepted,
-                "equal_error": each.point.equal_error,
-                "people": len(each.point.people),
-                "adversaries": each.point.by_adversary,
-            }
-            for size, each in named.items()
-        },
+        figures=figures,
     )
 
 
@@ -238,33 +213,15 @@ def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
 
 
 def _find_forms(tried: list[_Tried], target: str | None, inferred: Mapping[str, Inferred]) -> Finding:
-    sizes = list(tried[0].named)
-    panel = tried[0].named[sizes[0]].panel
-    kept = "neighbours kept" if target is None else f"{target} right"
-    hidden = [each for each in tried if each.hides]
-    if tried[0] in hidden:
+    stored, sizes = tried[0], list(tried[0].named)
+    hidden = [each.form.name for each in tried if each.hides]
+    sentence = "None of these hides people: from one vector, each names over 5% beyond chance."
+    if stored.hides:
         sentence = "The vectors as they are name hardly more people than chance does."
     elif hidden:
-        names = "; ".join(each.form.name for each in hidden)
-        sentence = f"From one vector, these name at most 5% of people beyond chance: {names}."
-    else:
-        sentence = "None of these hides people: from one vector, each names over 5% beyond chance."
-    chances = [percent(1 / tried[0].named[size].panel) for size in sizes]
+        sentence = f"From one vector, these name at most 5% of people beyond chance: {'; '.join(hidden)}."
+    chances = [percent(1 / stored.named[size].panel) for size in sizes]
     guess = percent(0 if target is None else inferred[target].base)
-    rows = (
-        ("a guess", "0", *chances, "1.0%", guess, "-"),
-        *(
-            (
-                each.form.name,
-                f"{each.form.bytes:,}",
-                *(percent(each.named[size].named.value) for size in sizes),
-                percent(each.named[sizes[0]].point.accepted),
-                percent(each.kept),
-                percent(each.bound(panel)) if each.bound(panel) < 1 else "-",
-            )
-            for each in tried
-        ),
-    )
     return Finding(
         name="forms",
         title="Other ways to store them, and remedies",
@@ -272,21 +229,28 @@ def _find_forms(tried: list[_Tried], target: str | None, inferred: Mapping[str, 
         sentence=sentence,
         table=Table(
             (
-                "form",
-                "bytes",
-                *(f"named from {size}" for size in sizes),
-                "verified from 1",
-                kept,
-                "proved at most, from 1",
+                *("form", "bytes", *(f"named from {size}" for size in sizes), "verified from 1"),
+                *(_utility_in_words(target), "proved at most, from 1"),
             ),
-            rows,
+            (
+                ("a guess", "0", *chances, "1.0%", guess, "-"),
+                *(
+                    (
+                        *(each.form.name, f"{each.form.bytes:,}"),
+                        *(percent(each.named[size].named.value) for size in sizes),
+                        *(percent(each.named[1].point.accepted), percent(each.kept)),
+                        percent(each.bound) if each.bound < 1 else "-",
+                    )
+                    for each in tried
+                ),
+            ),
             "Each is learned from one half of the people and tried on the other, by adversaries who know it.",
         ),
         figures={
             each.form.name: {
                 "bytes": each.form.bytes,
                 "kept": each.kept,
-                "proved": each.bound(panel),
+                "proved": each.bound,
                 "named": {str(size): each.named[size].named.value for size in sizes},
             }
             for each in tried
@@ -332,104 +296,76 @@ def _find_twins(twins: Twins, vectors: Vectors) -> Finding:
 
 def _changes(
     tried: list[_Tried], target: str | None, inferred: Mapping[str, Inferred], twins: Twins
-) -> list[str]:
-    changes = []
-    panel = next(iter(tried[0].named.values())).panel if tried else 1
+) -> Iterator[str]:
     if tried and not tried[0].hides:
-        stored = tried[0]
-        base = 0.0 if target is None else inferred[target].base
-        of = "neighbours kept" if target is None else f"{target} right"
-        useful = [
-            each for each in tried if each.form.remedy and each.kept - base >= _KEPT * (stored.kept - base)
-        ]
-        best = min(
-            useful or [each for each in tried if each.form.remedy],
-            key=lambda each: (each.most(), each.once()),
-        )
+        stored, base = tried[0], 0.0 if target is None else inferred[target].base
+        remedies = [each for each in tried if each.form.remedy]
+        useful = [each for each in remedies if each.kept - base >= _KEPT * (stored.kept - base)]
+        best = min(useful or remedies, key=lambda each: (each.most, each.once))
         figures = (
-            f"a stranger names {percent(best.once())} from one vector and {percent(best.most())} from the "
-            f"most, not {percent(stored.once())} and {percent(stored.most())}; {of}: "
-            f"{percent(best.kept)}, not {percent(stored.kept)}"
+            f"a stranger names {percent(best.once)} from one vector and {percent(best.most)} from the most, "
+            f"not {percent(stored.once)} and {percent(stored.most)}; {_utility_in_words(target)}: "
+            f"{percent(best.kept)}, not {percent(stored.kept)}."
         )
-        if useful and best.most() < stored.most():
-            changes.append(f"Keep this and no vectors: {best.form.name}. Then {figures}.")
+        if useful and best.most < stored.most:
+            yield f"Keep this and no vectors: {best.form.name}. Then {figures}"
         else:
-            changes.append(
-                f"No remedy is as useful and hides people. The one that names least is {best.form.name}: "
-                f"{figures}."
+            yield f"No remedy is useful and hides people. Fewest are named with {best.form.name}: {figures}"
+        if best.bound < 1:
+            yield (
+                f"A release with {best.form.outputs} possible values names at most {percent(best.bound)} of "
+                f"{best.panel} people to anybody. This is proved, and grows with each further release."
             )
-        if best.form.outputs is not None and best.bound(panel) < 1:
-            changes.append(
-                f"A release with {best.form.outputs} possible values names at most "
-                f"{percent(best.bound(panel))} of {panel} people to anybody. This is proved, and grows with "
-                "each further release."
-            )
-        weak = [
-            each for each in tried[1:] if not each.form.remedy and each.once() > _WORTHLESS * stored.once()
-        ]
+        weak = [each for each in tried[1:] if not each.form.remedy and each.once > stored.once / 2]
         if weak:
-            said = ", ".join(f"{each.form.name} {percent(each.once())}" for each in weak)
-            changes.append(f"Smaller storage does not protect: named from one vector by {said}.")
+            said = ", ".join(f"{each.form.name} {percent(each.once)}" for each in weak)
+            yield f"Smaller storage does not protect: named from one vector by {said}."
     if len(twins.copies):
-        changes.append(
-            "Remove near copies before you share or test: one copy names the other, whatever a vector shows."
-        )
-    return changes
+        yield "Remove near copies before you share or test: one copy names the other."
 
 
-def _limits(vectors: Vectors, seed: int) -> list[str]:
-    limits = [
-        "A stronger adversary, or one with more vectors of each person, may name more.",
-        "Remedies were tried against adversaries who saw their result; a new model may undo them. Only a "
-        "proof holds against everybody.",
-    ]
+def _limits(vectors: Vectors, seed: int) -> Iterator[str]:
     if len(vectors.rows) < vectors.total:
-        limits.insert(
-            0,
-            f"{len(vectors.rows):,} of {vectors.total:,} rows were read, drawn with seed {seed}"
-            + ("." if vectors.people is None else ", person by person, up to 150 each."),
-        )
+        words = "." if vectors.people is None else ", person by person, up to 150 each."
+        yield f"{len(vectors.rows):,} of {vectors.total:,} rows were read, drawn with seed {seed}{words}"
     if vectors.people is None:
-        limits.append("Without --people nobody is named: links are counted, whether right or wrong.")
-    return limits
+        yield "Without --people nobody is named: links are counted, whether right or wrong."
+        return
+    yield "A stronger adversary, or one with more vectors of each person, may name more."
+    yield (
+        "Remedies were tried against adversaries who saw their result; a new model may undo them. Only a "
+        "proof holds against everybody."
+    )
 
 
-def _risks(
-    named: Mapping[int, Named], inferred: Mapping[str, Inferred], source: str, images: int
-) -> list[Risk]:
-    risks = []
+def _risks(named: Mapping[int, Named], inferred: Mapping[str, Inferred], seed: int) -> Iterator[Risk]:
     for size, each in named.items():
-        for kind, rate, rates in (
-            ("singling out", each.named, each.point.named),
-            ("linkability", each.linked, each.point.linked),
-        ):
-            risks.append(
-                Risk(
-                    kind="singling out" if kind == "singling out" else "linkability",
-                    secret="identity",
-                    releases=size,
-                    adversary=each.point.chosen[0],
-                    rate=rate,
-                    control=1 / each.panel,
-                    worst=float(rates.max()),
-                    named_often=float((rates > 0.5).mean()),
-                    people=len(rates),
-                    images=images,
-                    source=source,
-                )
+        kinds: dict[Kind, tuple[Estimate, np.ndarray]] = {
+            "singling out": (each.named, each.point.named),
+            "linkability": (each.linked, each.point.linked),
+        }
+        for kind, (rate, rates) in kinds.items():
+            yield Risk(
+                kind=kind,
+                secret="identity",
+                releases=size,
+                adversary=each.point.chosen[0],
+                rate=rate,
+                control=1 / each.panel,
+                worst=float(rates.max()),
+                named_often=float((rates > 0.5).mean()),
+                people=len(rates),
+                source=f"this audit, seed {seed}",
             )
     for name, attribute in inferred.items():
-        risks.append(
-            Risk(
-                kind="inference",
-                secret=name,
-                releases=1,
-                adversary="logistic regression",
-                rate=attribute.share,
-                control=attribute.base,
-                people=attribute.people,
-                images=attribute.vectors,
-                source=source,
-            )
+        yield Risk(
+            kind="inference",
+            secret=name,
+            releases=1,
+            adversary="logistic regression",
+            rate=attribute.share,
+            control=attribute.base,
+            people=attribute.people,
+            images=attribute.vectors,
+            source=f"this audit, seed {seed}",
         )
-    return risks

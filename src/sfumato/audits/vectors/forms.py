@@ -11,7 +11,6 @@ from sfumato.attack import plda, sets
 Transform = Callable[[np.ndarray], np.ndarray]  # (N, D) float32 -> (N, d) float32
 
 _CODE = 8  # bits
-_CLUSTERS, _ROUNDS = 16, 10  # of k-means
 _PROJECTED = 64  # numbers at most
 _SMALL = 1e-6  # of the largest variance; smaller ones count as 0
 
@@ -74,19 +73,12 @@ def remedies(learned: np.ndarray, people: np.ndarray, target: np.ndarray | None)
         lambda x: _signs((x - mean) @ components),
         2 ** components.shape[1],
     )
-    if target is None:
-        centres = cluster(learned, _CLUSTERS)
-        yield Form(
-            f"answer alone, one of {len(centres)} clusters", 1, lambda x: _nearest(x, centres), len(centres)
-        )
-    else:
+    if target is not None:
         known = target >= 0
         answer, classes = classify(learned[known], target[known]), int(target.max()) + 1
+        one_hot = np.eye(classes, dtype=np.float32)
         yield Form(
-            f"answer alone, one of {classes} classes",
-            1,
-            lambda x: np.eye(classes, dtype=np.float32)[answer(x).argmax(1)],
-            classes,
+            f"answer alone, one of {classes} classes", 1, lambda x: one_hot[answer(x).argmax(1)], classes
         )
 
 
@@ -118,21 +110,6 @@ def classify(values: np.ndarray, classes: np.ndarray) -> Transform:
 
     weights = sets.regress(scale(values)[None], classes, int(classes.max()) + 1)[0]
     return lambda x: sets.log_softmax(scale(x) @ weights)
-
-
-def cluster(values: np.ndarray, count: int) -> np.ndarray:
-    """Find centres by k-means (Lloyd 1982), from rows spread evenly. (N, D) -> (k, D)."""
-    centres = values[:: max(1, len(values) // count)][:count]
-    for _ in range(_ROUNDS):
-        codes = sets.by_distance(values[None, None], centres[None])[0, 0].argmax(1)
-        _, _, centres, _ = plda.group(values, codes)
-    return centres.astype(np.float32)
-
-
-def _nearest(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    codes = sets.by_distance(x[None, None], centres[None])[0, 0].argmax(1)
-    nearest: np.ndarray = np.eye(len(centres), dtype=np.float32)[codes]
-    return nearest
 
 
 def _signs(x: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The measures of vectors: naming, attributes, links without names, and neighbours that are kept."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,13 +60,30 @@ class Named:
 
     @property
     def named(self) -> Estimate:
-        """How often, with the interval of resampling people."""
+        """How often, with the interval over people."""
         return _estimate(self.point.named, self.point.tries)
 
     @property
     def linked(self) -> Estimate:
-        """The same of two sets as small as each other."""
+        """The same of two sets of as many vectors."""
         return _estimate(self.point.linked, self.point.tries)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "people": len(self.point.people),
+            "named": self.named.value,
+            "low": self.named.low,
+            "high": self.named.high,
+            "chance": 1 / self.panel,
+            "worst": float(self.point.named.max()),
+            "over_half": float((self.point.named > 0.5).mean()),
+            "linked": self.linked.value,
+            "accepted": self.point.accepted,
+            "equal_error": self.point.equal_error,
+            "adversaries": self.point.by_adversary,
+        }
 
 
 def _estimate(rates: np.ndarray, tries: np.ndarray) -> Estimate:

@@ -93,7 +93,7 @@ def read(
                 f"{path}: {name} has {len(content.columns[name]):,} entries for {total:,} vectors: give each "
                 "vector one"
             )
-    owners = None if people is None else _codes_of_people(path, people, content.columns[people])
+    owners = None if people is None else _people(path, people, content.columns[people])
     kept = _sample(owners, total, rows, np.random.default_rng(seed))
     values = _check(path, np.asarray(matrix[kept]), kept)
     classes = {name: _classes(path, name, content.columns[name][kept]) for name in labels}
@@ -195,11 +195,7 @@ def _shapes(content: _Read) -> str:
 
 def _matrix(path: Path, content: _Read, vectors: str | None, chosen: set[str]) -> tuple[np.ndarray, str]:
     """The vectors, and their origin in words."""
-    matrices = content.matrices
-    if vectors in matrices:
-        matrices = {vectors: matrices[vectors]} if vectors is not None else matrices
-    elif vectors is not None:
-        matrices = {}
+    matrices = {name: each for name, each in content.matrices.items() if vectors in (None, name)}
     if len(matrices) > 1:
         raise DataError(
             f"{path}: has several arrays of vectors ({_shapes(content)}): name one with --vectors; if each "
@@ -212,39 +208,28 @@ def _matrix(path: Path, content: _Read, vectors: str | None, chosen: set[str]) -
                 "(N, D): reshape it with array.reshape(len(array), -1)"
             )
         return matrix, f"{name or 'the array'}, {len(matrix):,} x {matrix.shape[1]:,} {matrix.dtype}"
-    names = [
-        name
-        for name in content.columns
-        if name not in chosen and name.startswith("" if vectors is None else vectors)
-    ]
+    names = [name for name in content.columns if name not in chosen and name.startswith(vectors or "")]
     if path.suffix in (".npy", ".npz") or not names:
         wanted = "" if vectors is None else f" called {vectors}"
         raise DataError(f"{path}: has no array of vectors{wanted}, (N, D); it has {_shapes(content)}")
     matrix = np.stack([_numbers(path, name, content.columns[name]) for name in names], 1)
-    for name, column in zip(names, matrix.T, strict=True):
-        if len(column) > 2 and (np.diff(column) == 1).all():
-            raise DataError(
-                f"{path}: {name} counts the rows and does not belong to a vector: remove it, or name the "
-                "beginning of the vectors' columns with --vectors"
-            )
+    counting = np.flatnonzero((np.diff(matrix, axis=0) == 1).all(0))
+    if len(counting) and len(matrix) > 2:
+        raise DataError(
+            f"{path}: {names[counting[0]]} counts the rows and does not belong to a vector: remove it, or "
+            "name the beginning of the vectors' columns with --vectors"
+        )
     return matrix, f"{len(names):,} columns, {names[0]} to {names[-1]}"
 
 
 def _numbers(path: Path, name: str, column: np.ndarray) -> np.ndarray:
     try:
         return column.astype(np.float32)
-    except (ValueError, TypeError):
-        pass
-    for row, text in enumerate(column):
-        try:
-            float(text)
-        except (ValueError, TypeError):
-            raise DataError(
-                f"{path}: {name} has {shorten(repr(str(text)), 40)} in row {row} and not a number: name "
-                "this column with --people or --labels, remove it, or name the beginning of the vectors' "
-                "columns with --vectors"
-            ) from None
-    raise DataError(f"{path}: {name} does not hold numbers ({column.dtype})")
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"{path}: {name} does not hold numbers ({shorten(str(error))}): name this column with --people "
+            "or --labels, remove it, or name the beginning of the vectors' columns with --vectors"
+        ) from error
 
 
 def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -270,52 +255,41 @@ def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> np.ndarray:
             f"{path}: row {kept[empty[0]]} is all zeros, as {len(empty):,} of {len(values):,} rows are: the "
             "model embedded nothing there: leave them out"
         )
-    spread = np.abs(numbers).max() or 1.0  # before squares, which may be too large
-    numbers = numbers / spread
-    spread = np.sqrt(numbers.var(0).mean())
     if (numbers == numbers[0]).all():
-        raise DataError(
-            f"{path}: all {len(values):,} vectors are equal: nothing can leak, and nothing can be used"
-        )
-    scaled: np.ndarray = (numbers / spread).astype(np.float32)
+        raise DataError(f"{path}: all {len(values):,} vectors are equal: no two people can be told apart")
+    numbers = numbers / np.abs(numbers).max()  # before squares, which may be too large
+    scaled: np.ndarray = (numbers / np.sqrt(numbers.var(0).mean())).astype(np.float32)
     return scaled
 
 
-def _is_unknown(values: np.ndarray) -> np.ndarray:
-    """(N,) bool, whether an entry is empty."""
-    if values.dtype.kind == "f":
-        return np.asarray(np.isnan(values))
-    if values.dtype.kind in "OUS":
-        return np.array([value is None or value != value or not str(value).strip() for value in values])
-    return np.zeros(len(values), bool)
+def _codes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different texts of a column, and (N,) the number of each entry's; -1 if it is empty."""
+    texts = ["" if value is None or value != value else str(value).strip() for value in values.tolist()]
+    classes, codes = np.unique(np.array(texts), return_inverse=True)
+    return (classes[1:], codes - 1) if classes[0] == "" else (classes, codes)
 
 
-def _codes_of_people(path: Path, name: str, values: np.ndarray) -> np.ndarray:
-    unknown = np.flatnonzero(_is_unknown(values))
+def _people(path: Path, name: str, values: np.ndarray) -> np.ndarray:
+    codes = _codes(values)[1]
+    unknown = np.flatnonzero(codes < 0)
     if len(unknown):
         raise DataError(
             f"{path}: {name} is empty in row {unknown[0]}, as in {len(unknown):,} of {len(values):,}: leave "
             "out vectors of nobody, or give each its own name"
         )
-    texts = values.astype(str) if values.dtype.kind == "O" else values
-    codes: np.ndarray = np.unique(texts, return_inverse=True)[1]
     return codes
 
 
 def _classes(path: Path, name: str, values: np.ndarray) -> np.ndarray:
-    unknown = _is_unknown(values)
     if values.dtype.kind in "if":
-        unknown |= np.nan_to_num(values) < 0
-    texts = values.astype(str) if values.dtype.kind == "O" else values
-    classes, codes = np.unique(texts[~unknown], return_inverse=True)
+        values = np.where(values < 0, np.nan, values)
+    classes, codes = _codes(values)
     if not 2 <= len(classes) <= _MOST_CLASSES:
         raise DataError(
             f"{path}: {name} has {len(classes)} different values: an attribute has 2 to {_MOST_CLASSES} "
             "classes: group its values; negative and empty ones are unknown"
         )
-    result = np.full(len(values), -1)
-    result[~unknown] = codes
-    return result
+    return codes
 
 
 def _sample(people: np.ndarray | None, total: int, most: int, draw: np.random.Generator) -> np.ndarray:
