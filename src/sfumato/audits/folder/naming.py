@@ -381,7 +381,7 @@ def _photographs(spec: str) -> str:
 
 
 def _several(sizes: dict[int, Hits | None], guessing: float, most: int) -> Finding:
-    """Report how naming grows with the number of releases of one person, of whom there are `most`."""
+    """Report how naming grows with the number of releases of one person, at most `most`."""
     measured = {size: hits for size, hits in sorted(sizes.items()) if hits is not None}
     lacking = [size for size in sizes if size not in measured]
     words = [f"From {size} of their releases {hits.share:.1%} are named." for size, hits in measured.items()]

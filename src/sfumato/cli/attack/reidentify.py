@@ -1,17 +1,14 @@
 """`sfumato attack reidentify`: name the people on released images from known photographs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sfumato.cli.attack.family import app
 from sfumato.cli.audit.family import For, Html, Pdf, Threshold, say
-from sfumato.cli.options import setting
+from sfumato.cli.options import naming_config, setting
 from sfumato.cli.show import AsJson, bars, note, settings_of, stderr
-
-if TYPE_CHECKING:
-    from sfumato.audits.folder import NamingConfig
 
 Known = Annotated[
     Path,
@@ -93,20 +90,3 @@ def reidentify(
             ),
         )
     say(report, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
-
-
-def naming_config(
-    overrides: list[str] | None, releases: str, weights: Path | None, detector: Path | None
-) -> "NamingConfig":
-    """Make the configuration of the adversaries from the options of a command."""
-    from sfumato.audits.folder import NamingConfig
-    from sfumato.base.settings import check_settings, parse_overrides
-    from sfumato.errors import ConfigError
-
-    try:
-        sizes = [int(each) for each in releases.split(",")]
-    except ValueError:
-        raise ConfigError(f"--releases {releases}: write whole numbers, as 1,10,100") from None
-    files = {"weights": weights and str(weights), "detector": detector and str(detector)}
-    settings = {"releases": sizes, **files, **parse_overrides(overrides or [])}
-    return check_settings(NamingConfig, settings, "the adversaries")
