@@ -382,6 +382,7 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
             seen = {
                 "shape": 0.0,
                 "values": 0.0,
+                "sorted": 0.0,
                 "fused": 0.0,
                 "released": 1 - static,
                 "denoised": 1 - static**2,

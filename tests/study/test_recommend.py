@@ -244,7 +244,7 @@ def test_adversaries_that_were_left_out_are_named_beside_the_recommendation():
     lines = recommend.recommend(study, records).lines
     assert (
         "Adversaries of this library that were not tried on it: "
-        "reidentify-static, reidentify-restored, reidentify-fused." in lines
+        "reidentify-static, reidentify-restored, reidentify-sorted, reidentify-fused." in lines
     )
 
 
@@ -275,6 +275,7 @@ def test_every_attack_says_in_its_words_who_looks_and_at_what():
         "restored": "that they restored",
         "shape": "the mask's shape",
         "values": "the values that travelled",
+        "sorted": "the values in order of size",
         "fused": "who combines all others",
     }
     for attack in vocabulary.ATTACKS.values():
