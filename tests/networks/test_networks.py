@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -5,6 +7,7 @@ from torch.nn import functional
 
 from sfumato.errors import DataError
 from sfumato.networks import Conv4, DnCNN, ResNet12
+from sfumato.networks.encoders.halving import Halve
 from sfumato.networks.task_classifiers import Strided, with_group_norm
 
 
@@ -172,3 +175,22 @@ def test_conv4_pools_before_its_relu_and_gives_the_outputs_and_gradients_of_the_
     wanted.backward(slope)
     for mine, theirs in zip(ours.parameters(), published.parameters(), strict=True):
         assert torch.equal(mine.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 2, 7, 5), (3, 1, 2, 2)])
+def test_halving_without_gradients_is_the_max_pool_with_them(shape, channels_last):
+    maps = torch.randn(shape, generator=torch.Generator().manual_seed(0)).round(decimals=1)
+    maps[0, 0, 0, 0] = math.nan
+    if channels_last:
+        maps = maps.contiguous(memory_format=torch.channels_last)
+    expected = functional.max_pool2d(maps, 2)
+    with torch.no_grad():
+        torch.testing.assert_close(Halve()(maps), expected, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(Halve()(maps), expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_an_exported_encoder_keeps_its_max_pools():
+    with torch.no_grad():
+        program = torch.export.export(Conv4(3, width=4).eval(), (torch.zeros(2, 3, 16, 16),))
+    assert str(program.graph).count("torch.ops.aten.max_pool2d") == 4

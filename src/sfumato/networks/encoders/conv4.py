@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.errors import DataError
+from sfumato.networks.encoders.halving import Halve
 
 
 class Conv4(nn.Module):
@@ -50,5 +51,5 @@ def _block(inputs: int, outputs: int, *, pool: bool, running: bool) -> nn.Sequen
     ]
     if pool:
         # Before the ReLU, which then has a quarter of the work; outputs and gradients are equal to the bit.
-        layers.append(nn.MaxPool2d(2))
+        layers.append(Halve())
     return nn.Sequential(*layers, nn.ReLU())

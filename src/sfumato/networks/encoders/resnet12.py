@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.networks.encoders.conv4 import check_size
+from sfumato.networks.encoders.halving import halve
 
 
 class ResNet12(nn.Module):
@@ -55,7 +56,7 @@ class _Residual(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         joined = functional.leaky_relu(self.convolutions(features) + self.shortcut(features), 0.1)
-        return functional.max_pool2d(joined, 2) if self.pool else joined
+        return halve(joined) if self.pool else joined
 
 
 def _convolution(inputs: int, outputs: int) -> tuple[nn.Module, nn.Module]:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.base.precision import float32
+from sfumato.networks.encoders.halving import halve
 
 
 class UNet(nn.Module):
@@ -32,7 +33,7 @@ class UNet(nn.Module):
         features, passed = images, []
         for level, block in enumerate(self.down):
             if level:
-                features = functional.max_pool2d(features, 2)
+                features = halve(features)
             features = block(features)
             passed.append(features)
         for block, beside in zip(self.up, passed[-2::-1], strict=True):
