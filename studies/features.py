@@ -2,16 +2,16 @@
 
     python studies/features.py faces          # about an hour on one core; stopped, it goes on
     python studies/features.py lfw            # the same on photographs, for gender
-    python studies/features.py lfw-both       # gender, smile and both, at 32 pixels: sets of real attributes (Fig. 8)
+    python studies/features.py lfw-both       # gender and smile, each alone and both: sets of real attributes (Fig. 8)
+    python studies/features.py lfw-small      # gender at 32 pixels, six seeds; log-rank privacy as a loss, too: 20 minutes
     python studies/features.py cmu            # the same of pose and sunglasses, of 20 people
     python studies/features.py celeba         # the paper's attributes, where runs/data/celeba has its files
     python studies/features.py faces --small  # settings too small to learn, to try it out: a minute
 
 For each seed an attribute network is trained once, cut at four layers, and embedded ("simple"); each of these is
 fine-tuned for privacy ("dpfe"); at one cut also by an adversary and by a bound of the information, and for larger
-sets of attributes. With sets of real attributes log-rank privacy is trained for as well, which the paper has as future
-work. How much privacy weighs (beta) is chosen on validation images, in the mean over three seeds: the largest of a list
-that costs no more than half a point of accuracy there, or the least. Test people are in no training image.
+sets of attributes. How much privacy weighs (beta) is chosen on validation images of the first seed, on small images of
+each: the largest of a list that costs no more than half a point of accuracy there, or the least. Test people are in no training image.
 Some of their photographs are known to the adversaries, who protect them as the device does; others they are to name.
 Noise of a growing share of the feature's variance gives a curve of accuracy and privacy from one model (Procedure 2).
 
@@ -24,9 +24,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from itertools import product
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -66,13 +64,11 @@ NORM, VARIANCES = (
 )  # of clipped features, and of the noise of each number, with a proof
 AMONG = (100, 10_000)  # equally likely people, of whom it is said what is proved of naming one
 BETAS = {
-    "dpfe": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+    "dpfe": (0.01, 0.03, 0.1, 0.3, 1.0),
     "log-rank": (0.1, 0.3, 1.0, 3.0, 10.0),
     "adversarial": (0.3, 1.0, 3.0, 10.0),
     "information": (0.1, 0.3, 1.0, 3.0),
 }
-TRAINED_FOR = ("dpfe", "log-rank")  # of worlds that are not in full
-WITH_ADVERSARIES = ("dpfe", "adversarial", "information")  # of those that are
 ALLOWED = 0.005  # of validation accuracy that privacy may cost
 COPIES = 3  # of the noisy features of known photographs
 DENSE = 4  # photographs of a person who is known
@@ -90,8 +86,8 @@ class World:
         faces: whether a public network recognises these people; else one is trained on other drawn ones.
         known: attribute -> the classes that count. Images of other classes are in no training and no accuracy, and
             adversaries look for those who are on them all the same.
-        in_full: whether cuts and variants are compared, images restored, costs measured and bounds proved; else there are
-            "simple", "dpfe" and "log-rank" of each set alone.
+        in_full: whether cuts and variants are compared, images restored and costs measured; else there are
+            `variants` of each set alone.
         seeds: of the trainings.
     """
 
@@ -100,6 +96,7 @@ class World:
     faces: bool
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
     in_full: bool = True
+    variants: tuple[str, ...] = ("simple", "dpfe")
     seeds: tuple[int, ...] = SEEDS
 
 
@@ -119,11 +116,19 @@ WORLDS = {
         faces=True,
     ),
     "lfw-both": World(
-        lambda: data.load("table:runs/data/lfw/attributes.csv", size=32),
+        lambda: data.load("table:runs/data/lfw/attributes.csv", size=64),
         {"G": ("gender",), "S": ("smile",), "GS": ("gender", "smile")},
         faces=True,
         known={"gender": ("female", "male"), "smile": ("no", "yes")},
         in_full=False,
+    ),
+    "lfw-small": World(
+        lambda: data.load("table:runs/data/lfw/attributes.csv", size=32),
+        {"G": ("gender",)},
+        faces=True,
+        known={"gender": ("female", "male"), "smile": ("no", "yes")},
+        in_full=False,
+        variants=("simple", "dpfe", "log-rank"),
         seeds=(0, 1, 2, 3, 4, 5),
     ),
     "cmu": World(
@@ -186,10 +191,10 @@ def parts(world: World) -> list[Part]:
     """All models of one seed."""
     first, *larger = world.sets
     if not world.in_full:
-        return [Part(name, LAST, variant) for name in world.sets for variant in ("simple", *TRAINED_FOR)]
+        return [Part(name, LAST, variant) for name in world.sets for variant in world.variants]
     return [
         *(Part(first, cut, variant) for cut in CUTS for variant in ("simple", "dpfe")),
-        *(Part(first, LAST, variant) for variant in WITH_ADVERSARIES[1:]),
+        *(Part(first, LAST, variant) for variant in ("adversarial", "information")),
         *(Part(name, LAST, variant) for name in larger for variant in ("simple", "dpfe")),
     ]
 
@@ -199,7 +204,7 @@ class Study:
 
     def __init__(self, name: str, scale: Scale, seed: int, records: Path) -> None:
         self.world = WORLDS[name]
-        self._name, self._scale, self.seed, self._records = name, scale, seed, records
+        self._name, self._scale, self._seed, self._records = name, scale, seed, records
         loaded = _loaded(name)
         self.train, self.validation, self._test = (
             loaded.split(split) for split in ("train", "validation", "test")
@@ -223,33 +228,35 @@ class Study:
             known &= torch.tensor([label.names[code] in classes for code in label.codes.tolist()])
         return known.nonzero().flatten()
 
-    def run(self, part: Part, beta: float | None) -> None:
-        """Measure a model, with this weight of privacy, unless it has a record."""
-        row = f"{self._name}-{self.seed}-{part.name}"
-        if row in self._records:
-            return
-        started = time.perf_counter()
-        model = self.model(part, beta or 0.0)
-        trained = time.perf_counter()
-        found = self.measure(model)
-        if self.world.in_full and part.attributes == next(iter(self.world.sets)):
-            found |= {"inversion": self.invert(model, part), "device": self.device_side(model, part)}
-        self._records[row] = {
-            "world": self._name,
-            "seed": self.seed,
-            "part": asdict(part),
-            "beta": beta,
-            "network": private_feature.evaluate(self.network(part.attributes), self.labelled(self._test)),
-            "seconds": {
-                "training": round(trained - started, 1),
-                "measuring": round(time.perf_counter() - trained, 1),
-            },
-            "threads": torch.get_num_threads(),
-            "config": model.card["config"],
-            "data": self.train.digest,
-            **found,
-        }
-        print(f"{row}: {time.perf_counter() - started:.0f} s", flush=True)
+    def run(self) -> None:
+        """Measure what has no record yet."""
+        betas = self.betas()
+        for part in parts(self.world):
+            row = f"{self._name}-{self._seed}-{part.name}"
+            if row in self._records:
+                continue
+            started = time.perf_counter()
+            model = self.model(part, betas.get(part.variant, 0.0))
+            trained = time.perf_counter()
+            found = self.measure(model)
+            if self.world.in_full and part.attributes == next(iter(self.world.sets)):
+                found |= {"inversion": self.invert(model, part), "device": self.device_side(model, part)}
+            self._records[row] = {
+                "world": self._name,
+                "seed": self._seed,
+                "part": asdict(part),
+                "beta": betas.get(part.variant),
+                "network": private_feature.evaluate(self.network(part.attributes), self.labelled(self._test)),
+                "seconds": {
+                    "training": round(trained - started, 1),
+                    "measuring": round(time.perf_counter() - trained, 1),
+                },
+                "threads": torch.get_num_threads(),
+                "config": model.card["config"],
+                "data": self.train.digest,
+                **found,
+            }
+            print(f"{row}: {time.perf_counter() - started:.0f} s", flush=True)
 
     # Models
 
@@ -273,14 +280,32 @@ class Study:
                 sensitive="identity",
                 validation=self.validation,
                 begin=begin(),
-                seed=self.seed,
+                seed=self._seed,
             )
         return self._models[key]
 
-    def validated(self, variant: str, beta: float) -> float:
-        """The accuracy on validation images of a model of the first attributes, cut at the last layer."""
-        model = self.model(Part(next(iter(self.world.sets)), LAST, variant), beta)
-        return mean(model.card["accuracies"].values())
+    def betas(self) -> dict[str, float]:
+        """Variant -> how much privacy weighs: chosen on validation images by the first seed, for all."""
+        own = self.world.seeds != SEEDS  # by each seed, for itself
+        row = f"{self._name}-{self._seed}-betas" if own else f"{self._name}-betas"
+        if row not in self._records:
+            first = next(iter(self.world.sets))
+            simple = _mean(self.model(Part(first, LAST, "simple"), 0.0).card["accuracies"])
+            tried, chosen = {}, {}
+            for variant, betas in BETAS.items():
+                if variant not in {each.variant for each in parts(self.world)}:
+                    continue
+                accuracies = [
+                    _mean(self.model(Part(first, LAST, variant), beta).card["accuracies"]) for beta in betas
+                ]
+                tried[variant] = dict(zip(map(str, betas), accuracies, strict=True))
+                good = [
+                    beta for beta, found in zip(betas, accuracies, strict=True) if found >= simple - ALLOWED
+                ]
+                chosen[variant] = max(good, default=min(betas))
+            record = {"seed": self._seed, "simple": simple, "tried": tried, "chosen": chosen}
+            self._records[row] = record
+        return dict(self._records[row]["chosen"])
 
     # Measures
 
@@ -293,8 +318,8 @@ class Study:
             copies = COPIES if ratio else 1  # without noise they would be the same
             released = torch.stack([self._noisy(model, features, ratio, copy) for copy in range(copies)])
             curve.append({"ratio": ratio, **self._judged(model, released)})
-        for variance in VARIANCES if self.world.in_full else ():
-            draws = seeded_noise(seed_of(self.seed, round(1000 * variance)))
+        for variance in VARIANCES if self.world.seeds == SEEDS else ():
+            draws = seeded_noise(seed_of(self._seed, round(1000 * variance)))
             released = torch.stack(
                 [clip_and_noise(features, draws, norm=NORM, variance=variance) for _ in range(COPIES)]
             )
@@ -329,7 +354,7 @@ class Study:
         adversaries = {"density": log_rank.judge_features(ours, known, theirs, asked)}
         for adversary in feature_identity.ADVERSARIES:
             guesses = feature_identity.log_posteriors(
-                ours, known, theirs, adversary=adversary, seed=self.seed
+                ours, known, theirs, adversary=adversary, seed=self._seed
             )
             adversaries[adversary] = log_rank.judge(guesses, columns)
         return {
@@ -339,13 +364,13 @@ class Study:
         }
 
     def _noisy(self, model: FeatureModel, features: Tensor, ratio: float, copy: int) -> Tensor:
-        draws = seeded_noise(seed_of(self.seed, copy, round(1000 * ratio)))
+        draws = seeded_noise(seed_of(self._seed, copy, round(1000 * ratio)))
         return noisy(features, model.covariance, draws, ratio=ratio)
 
     def invert(self, model: FeatureModel, part: Part) -> dict[str, Any]:
         """What a decoder, trained on the training people, restores of the test people's features."""
         decoder = feature_inversion.train(
-            model.features(self.train.images), self.train.images, self._scale.inversion, seed=self.seed
+            model.features(self.train.images), self.train.images, self._scale.inversion, seed=self._seed
         )
         restored = decoder.restore(model.features(self._test.images))
         self._picture(restored, part)
@@ -372,7 +397,7 @@ class Study:
 
     def device_side(self, model: FeatureModel, part: Part) -> dict[str, Any]:
         """What the device side costs beside the whole model, and whether both halves decide as PyTorch does."""
-        path = RUNS / f"{self._name}-{self.seed}" / f"{part.name}.safetensors"
+        path = RUNS / f"{self._name}-{self._seed}" / f"{part.name}.safetensors"
         model.save(path)
         pixels = self._test.images
         halves = {side: path.with_name(f"{path.stem}-{side}.onnx") for side in SIDES}
@@ -399,7 +424,7 @@ class Study:
         """Who recognises people on restored images, and what of an image he is shown."""
         if self.world.faces:
             return _public(self._name)
-        return _trained(self._name, self._scale, self.seed), lambda whole: whole
+        return _trained(self._name, self._scale, self._seed), lambda whole: whole
 
     def _picture(self, restored: Tensor, part: Part) -> None:
         """The first photograph of some people, and what was restored of it."""
@@ -407,32 +432,7 @@ class Study:
         rows = [int((codes == code).nonzero()[0]) for code in codes.unique()[:SHOWN]]
         for name, of in (("original", self._test.images), (part.name, restored)):
             strip = torch.cat(list(of[self._asked[rows]]), dim=2)
-            images.write(_strip(self._name, self.seed, name), strip)
-
-
-def choose(name: str, studies: list[Study], records: Rows) -> dict[str, float]:
-    """Variant -> how much privacy weighs: chosen on validation images, in the mean over studies of several seeds."""
-    row, world = f"{name}-betas", WORLDS[name]
-    if row not in records:
-        simple = mean(each.validated("simple", 0.0) for each in studies)
-        tried: dict[str, dict[float, float]] = {}
-        for variant in WITH_ADVERSARIES if world.in_full else TRAINED_FOR:
-            tried[variant] = {
-                beta: mean(each.validated(variant, beta) for each in studies) for beta in BETAS[variant]
-            }
-        chosen = {
-            variant: max((beta for beta, kept in of.items() if kept >= simple - ALLOWED), default=min(of))
-            for variant, of in tried.items()
-        }
-        records[row] = {
-            "seeds": [each.seed for each in studies],
-            "simple": simple,
-            "tried": {
-                variant: {str(beta): kept for beta, kept in of.items()} for variant, of in tried.items()
-            },
-            "chosen": chosen,
-        }
-    return dict(records[row]["chosen"])
+            images.write(_strip(self._name, self._seed, name), strip)
 
 
 def draw(name: str) -> None:
@@ -470,20 +470,23 @@ def _public(name: str) -> tuple[reidentify.Recogniser, Callable[[Tensor], Tensor
     return network, lambda photographs: align(photographs, finder.find(photographs).landmarks, size)
 
 
+def _mean(accuracies: dict[str, float]) -> float:
+    return sum(accuracies.values()) / len(accuracies)
+
+
 def main() -> None:
     """Measure all seeds of a world."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     asked.add_argument("world", choices=list(WORLDS))
-    asked.add_argument("--seed", type=int, help="measure this seed alone")
+    asked.add_argument(
+        "--seed", type=int, choices=range(6), help="this seed alone; of a world, seed 0 comes first"
+    )
     asked.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
     options = asked.parse_args()
     scale, records = (SMALL, Rows(RUNS / "small.jsonl")) if options.small else (FULL, RECORDS)
-    seeds = (0,) if options.small else WORLDS[options.world].seeds
-    studies = [Study(options.world, scale, seed, records) for seed in seeds]
-    betas = choose(options.world, studies[: len(SEEDS)], records)
-    for part, study in product(parts(studies[0].world), studies):
-        if options.seed in (None, study.seed):
-            study.run(part, betas.get(part.variant))
+    seeds = SEEDS[:1] if options.small else WORLDS[options.world].seeds
+    for seed in seeds if options.seed is None else (options.seed,):
+        Study(options.world, scale, seed, records).run()
     if not options.small and WORLDS[options.world].in_full:
         draw(options.world)
 

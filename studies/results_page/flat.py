@@ -173,7 +173,8 @@ def of_features(records: Iterable[Row]) -> Iterator[Row]:
     """Accuracy-privacy curves (DPFE, Definition 11) over those of the plain feature, and over those of the cut below."""
     runs = {(_world(row), *row["part"].values(), row["seed"]): row for row in records if "part" in row}
     for (world, attributes, cut, variant, seed), run in runs.items():
-        others = {"over plain": (world, attributes, cut, "simple", seed)} if variant == "dpfe" else {}
+        rival = {"dpfe": ("over plain", "simple"), "log-rank": ("over DPFE", "dpfe")}.get(variant)
+        others = {rival[0]: (world, attributes, cut, rival[1], seed)} if rival else {}
         if cut != CUTS[0]:
             others["over a lower cut"] = (world, attributes, CUTS[CUTS.index(cut) - 1], variant, seed)
         for name, other in ((name, runs[key]) for name, key in others.items() if key in runs):

@@ -68,6 +68,23 @@ def test_each_amount_of_noise_is_a_line_beside_blind_guessing(command: Command, 
     )  # ln 6! / (6 ln 6); 5/6; 7/12
 
 
+def test_with_the_attributes_of_the_feature_each_noise_has_its_accuracy(command: Command, world: Path):
+    (clear,) = json.loads(assessed(command, world, "--json", noise="0").out)["protections"]
+    assert clear["accuracies"] == {}  # nobody says who is a man
+    model = private_feature.load(world / "f.safetensors")
+    table = ["file,class,gender"]
+    for photo in sorted(world.glob("photos/*/*.png")):  # all are of the gender that the model names
+        guess = int(model.classify(images.read(photo)[None])["gender"].argmax())
+        table.append(f"{photo},{photo.parent.name},{model.classes['gender'][guess]}")
+    (world / "t.csv").write_text("\n".join(table))
+    spec = f"feature:artefact={world}/f.safetensors,noise=0,1000"
+    common = ["--label", "class", "--split", "all", "--json"]
+    said = command("assess", "log-rank", f"table:{world}/t.csv", "--with", spec, *common)
+    clear, noisy = json.loads(said.out)["protections"]
+    assert clear["accuracies"] == {"gender": 1.0}
+    assert noisy["accuracies"]["gender"] < 0.9
+
+
 def test_json_has_every_adversary_and_the_strongest_leaves_least(command: Command, world: Path):
     (clear, noisy) = json.loads(assessed(command, world, "--json").out)["protections"]
     for found in (clear, noisy):

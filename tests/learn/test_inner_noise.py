@@ -214,16 +214,24 @@ def seen(gradients=None, slopes=None, noise=None, sigma=0.0):
     return Seen(gradients, noise, slopes, sigma, expected=4.0)
 
 
+def test_meta_clip_takes_a_step_against_the_mean_derivative_and_not_below_a_thousandth_of_its_start():
+    policy = MetaClip(2.0, learning_rate=0.5)
+    policy.learn(seen(torch.ones(3, 2), torch.tensor([1.0, 2.0, math.nan])))
+    assert policy.norm == pytest.approx(2.0 - 0.5 * 3 / 4)
+    policy.learn(seen(torch.ones(1, 2), torch.tensor([1e9])))
+    assert policy.norm == 2e-3
+
+
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e3])
-def test_meta_clip_takes_a_step_in_the_logarithm_whatever_the_unit_of_gradients(unit):
-    policy = MetaClip(2.0 * unit, learning_rate=0.5)
+def test_in_the_logarithm_a_step_is_the_same_whatever_the_unit_of_gradients(unit):
+    policy = MetaClip(2.0 * unit, learning_rate=0.5, logarithm=1)
     policy.learn(seen(torch.ones(4, 2), torch.tensor([0.1, 0.2, -1e9, math.nan]) / unit))
     assert policy.norm == pytest.approx(2.0 * unit * math.exp(-0.5 * (0.2 + 0.4 - 1) / 4))
 
 
 @pytest.mark.parametrize("start", [1e-3, 1e3])
-def test_meta_clip_finds_the_norm_of_the_least_loss_from_far_off(start):
-    policy = MetaClip(start, learning_rate=0.5)
+def test_in_the_logarithm_the_norm_of_the_least_loss_is_found_from_far_off(start):
+    policy = MetaClip(start, learning_rate=0.5, logarithm=1)
     for _ in range(100):  # of the loss (ln C - ln 3)^2 / 2
         slope = math.log(policy.norm / 3) / policy.norm
         policy.learn(seen(torch.ones(4, 2), torch.full((4,), slope)))
@@ -362,6 +370,7 @@ def test_noise_too_small_for_any_finite_bound_says_so(glyphs, tmp_path):
         (lambda: InnerNoise(noise_multiplier=1.0, clipping="fixed"), ConfigError, "needs clipping_norm"),
         (lambda: InnerNoise(noise_multiplier=1.0, clipping="metaclip"), ConfigError, "mean 'meta-clip'"),
         (lambda: clipped("fixed", {"start": 1.0}), ConfigError, "has no setting 'start'"),
+        (lambda: clipped("meta-clip", {"start": 1.0, "logarithm": 2.0}), ConfigError, "1 to learn ln C"),
         (
             lambda: replace(CONFIG, private=meta.Private(epsilon=1, delta=1e-5, settings={"start": 1.0})),
             ConfigError,

@@ -5,10 +5,10 @@ becomes g / max(1, |g| / C) + N(0, σ^2 C^2 I), in training and in use. The meta
 the tasks' contributions; the meta-gradient reaches C through the factor C / |g| and through the scale of the
 noise. The policies differ only in their choice of C, so they can be compared.
 
-Where the paper is silent, we decided: C moves in its logarithm, so that the unit of gradients and the start
-matter little, at a separate rate, and no task moves it far; derivatives that are not finite count as zero;
-for Reptile, whose update has no gradient of a loss, the derivative is that of the loss of all images of the
-task after learning; the first epoch is a look at every task of the pool, at the first parameters.
+Where the paper is silent, we decided: C follows its raw derivative at a separate rate, and does not fall
+below a thousandth of its start; derivatives that are not finite count as zero; for Reptile, whose update has
+no gradient of a loss, the derivative is that of the loss of all images of the task after learning; the first
+epoch is a look at every task of the pool, at the first parameters.
 
 Nothing is proved. The queries' gradients reach the meta-update without noise, and C is a function
 of private tasks that no noise covers. `conditional` is the statement of the paper's accounting.
@@ -49,8 +49,8 @@ class InnerNoise:
         noise_multiplier: σ, the standard deviation of the noise in units of C.
         clipping: the choice of C: "fixed", "quantile", "adaclip" or "meta-clip".
         settings: of that policy. "fixed" needs clipping_norm. "quantile" and "meta-clip" take start (by
-            default the median of the first epoch's norms), learning_rate, and the first also quantile;
-            "adaclip" takes mean_decay, variance_decay, smallest and largest.
+            default the median of the first epoch's norms) and learning_rate, the first also quantile, the
+            other logarithm; "adaclip" takes mean_decay, variance_decay, smallest and largest.
         pool_tasks: the number of overlapping tasks, each of which takes part in a step independently.
         delta: of the bound of the paper's accounting.
     """
@@ -201,21 +201,31 @@ class AdaClip(InnerPolicy):
 
 
 class MetaClip(InnerPolicy):
-    """ln C ← ln C - η dL/d(ln C), by derivatives within [-1, 1] over the expected number of tasks."""
+    """C ← C - η dL/dC, by the mean derivative over the expected number of tasks.
+
+    With logarithm=1, beyond the paper, ln C ← ln C - η dL/d(ln C), by derivatives within [-1, 1]: the unit of
+    gradients and the start matter little, and no task moves C far.
+    """
 
     name = "meta-clip"
 
-    def __init__(self, start: float, learning_rate: float = 1.0) -> None:
+    def __init__(self, start: float, learning_rate: float = 0.05, logarithm: float = 0.0) -> None:
         check_above_0("start", start)
         check_above_0("learning_rate", learning_rate)
+        if logarithm not in (0, 1):
+            raise ConfigError(f"logarithm={logarithm:g}: 1 to learn ln C, or 0 to learn C")
         super().__init__(start)
-        self._learning_rate = learning_rate
+        self._smallest, self._learning_rate, self._logarithm = start / 1000, learning_rate, bool(logarithm)
 
     def learn(self, seen: Seen) -> None:
-        """Follows the derivative: a step changes C by at most a factor of exp(η · tasks / expected)."""
+        """Follows the derivative."""
         slopes = torch.where(seen.slopes.isfinite(), seen.slopes, 0.0).double()
-        slope = (self.norm * slopes).clamp(-1, 1).sum().item() / seen.expected
-        self.norm *= math.exp(-self._learning_rate * slope)
+        if self._logarithm:
+            slope = (self.norm * slopes).clamp(-1, 1).sum().item() / seen.expected
+            self.norm *= math.exp(-self._learning_rate * slope)
+            return
+        slope = slopes.sum().item() / seen.expected
+        self.norm = max(self.norm - self._learning_rate * slope, self._smallest)
 
 
 POLICIES: dict[str, type[InnerPolicy]] = {
