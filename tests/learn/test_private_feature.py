@@ -607,7 +607,7 @@ def test_a_damaged_artefact_is_refused(tmp_path):
     ("setting", "message"),
     [
         ({"widths": (4, 4)}, "seven numbers of at least 1"),
-        ({"variant": "dpef"}, "variant=dpef: choose network, simple, dpfe, adversarial"),
+        ({"variant": "dpef"}, "variant=dpef: choose network, simple, dpfe, log-rank"),
         ({"beta": -1.0}, "beta=-1: at least 0"),
         ({"beta": math.nan}, "beta=nan: at least 0"),
         ({"dimension": 0}, "dimension=0: at least 1"),
