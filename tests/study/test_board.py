@@ -193,6 +193,8 @@ def test_the_table_prints_rows_and_marks(tmp_path):
     path = packed(tmp_path / "row.jsonl", unchanged=0.25)
     said = CliRunner().invoke(app, ["study", "board", str(path)])
     assert "25.0% of the releases are the original image" in said.stdout
+    odd, other = packed(tmp_path / "\x1b[2J.jsonl"), packed(tmp_path / "other.jsonl", digest="b")
+    assert "\x1b" not in CliRunner().invoke(app, ["study", "board", str(odd), str(other)]).stdout
     rows = json.loads(CliRunner().invoke(app, ["study", "board", str(path), "--json"]).stdout)
     assert [row["protection"] for row in rows] == [SPEC, "none"]
 

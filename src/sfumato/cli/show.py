@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -150,11 +151,17 @@ def print_board(rows: "Sequence[Row]") -> None:
         shares = [*(share(row.tasks, name) for name in tasks), *(share(row.named, count) for count in counts)]
         best = "" if row.strongest is None else f"{row.strongest.top1.value:.1%}"
         cost = [f"{row.bytes:,}", f"{row.milliseconds:.2f}", "!" * len(row.marks)]
-        table.add_row(row.protection, *shares, f"{row.worst:.0%}", best, row.proof or "none", *cost)
+        spec, proof = (escape(_printable(text)) for text in (row.protection, row.proof or "none"))
+        table.add_row(spec, *shares, f"{row.worst:.0%}", best, proof, *cost)
     print_table(table)
     for row in rows:
         for mark in row.marks:
-            print(f"! {row.protection}: {mark}")
+            print(_printable(f"! {row.protection}: {mark}"))
+
+
+def _printable(text: str) -> str:
+    """Leave out what would steer a terminal: others may have written a row."""
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def run_study(

@@ -158,7 +158,8 @@ class Run:
         """Yield the reasons why no row of the run counts."""
         others = [name for name, digest in first.digests.items() if self.digests.get(name) != digest]
         if others:
-            yield f"other settings, data or version than {first.path.name}: {', '.join(others)}"
+            more = f" and {len(others) - 1} more measurements" if others[1:] else ""
+            yield f"other settings, data or version than {first.path.name}: {others[0]}{more}"
         control, same = self.control, first.control
         if control is None:
             yield "no adversary is tried on unprotected images"
@@ -176,19 +177,19 @@ class Run:
 
     def _mark(self, spec: str, checks: Checks) -> Iterator[str]:
         """Yield the reasons why the row of one protection does not count."""
-        top1 = {attack: risk.top1 for (protection, attack), risk in self.risks.items() if protection == spec}
-        learning = max(
-            (top1[name] for name in _LEARNING if name in top1), key=lambda each: each.value, default=None
-        )
+        risks = {attack: risk for (protection, attack), risk in self.risks.items() if protection == spec}
+        made = [risks[name].top1 for name in _LEARNING if name in risks]
+        learning = max(made, key=lambda each: each.value, default=None)
         if learning is None:
             yield "no adversary learned from its releases"
         for name, words in {
             "reidentify-static": "knows clean photographs only",
             "reidentify-sorted": "ignores the order of the values",
         }.items():
-            if learning is not None and name in top1 and top1[name].low > learning.high:
+            risk = risks.get(name)
+            if risk and learning and risk.top1.low > max(risk.chance, learning.high):
                 yield (
-                    f"masked: an adversary who {words} names {percent(top1[name].value)}, and those who "
+                    f"masked: an adversary who {words} names {percent(risk.top1.value)}, and those who "
                     f"learn from releases {percent(learning.value)}: its format keeps them from learning"
                 )
         if checks.unchanged:
