@@ -77,6 +77,18 @@ def lfw(packed: Path, root: Path) -> int:
         for row, person in zip(rows, table["person"], strict=True)
     ]
     write_csv(attributes, root / "attributes.csv")
+    # For the board: 20 images of each who has them, and five of each other who has those, for adversaries and classifiers.
+    board_split_of = np.where(counts >= 20, "test", np.where(counts >= 5, "train", "")).astype(object)
+    most = {"test": 20, "train": 5, "": 0}
+    before = np.array([(table["person"][:i] == person).sum() for i, person in enumerate(table["person"])])
+    write_csv(
+        [
+            {**row, "split": board_split_of[person]}
+            for row, person, number in zip(rows, table["person"], before, strict=True)
+            if number < most[board_split_of[person]] and row["gender"] != "unknown"
+        ],
+        root / "board.csv",
+    )
     return written
 
 

@@ -12,6 +12,7 @@ from jinja2 import Environment
 from results_page import (
     accelerator,
     adversaries,
+    board,
     engine,
     guarantees,
     measures,
@@ -24,6 +25,7 @@ from results_page.wording import anchor, environment, with_contents
 CHAPTERS: tuple[Any, ...] = (
     claims,
     engine,
+    board,
     three_models,
     adversaries,
     measures,
@@ -34,6 +36,7 @@ CHAPTERS: tuple[Any, ...] = (
 DOCS = ROOT / "docs"
 OVERVIEW = (
     "protections",
+    "board",
     "few-shot",
     "rebuilt",
     "proved",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _IMAGES, _TIMED = 200, 20
 _ROUNDING = 0.02  # of a number between 0 and 1: batches of networks round differently
+_FEW = 0.02  # of the numbers of a release: where a sign decides, rounding changes a few by more
 
 
 class Result(Model):
@@ -87,7 +88,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 
 def _differ(first: "Tensor", second: "Tensor") -> bool:
-    return first.shape != second.shape or (first - second).abs().max().item() > _ROUNDING
+    return first.shape != second.shape or ((first - second).abs() > _ROUNDING).double().mean().item() > _FEW
 
 
 def _share_equal(release: Any, images: "Tensor") -> float:
