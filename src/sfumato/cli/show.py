@@ -160,7 +160,7 @@ def print_board(rows: "Sequence[Row]") -> None:
 
 
 def _printable(text: str) -> str:
-    """Leave out what would steer a terminal: others may have written a row."""
+    """Leave out letters that steer a terminal: others may have written a row."""
     return "".join(letter for letter in text if letter.isprintable())
 
 

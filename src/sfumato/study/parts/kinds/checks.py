@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _IMAGES, _TIMED = 200, 20
 _ROUNDING = 0.02  # of a number between 0 and 1: batches of networks round differently
-_FEW = 0.02  # of the numbers of a release: where a sign decides, rounding changes a few by more
+_FEW = 0.5  # of the numbers of a release: where signs decide, rounding grows to some of them
 
 
 class Result(Model):
