@@ -1,6 +1,6 @@
 """What embeddings of real faces give away, by `sfumato audit vectors`: three public encoders, as stored and with remedies.
 
-    OMP_NUM_THREADS=1 python studies/vectors.py ../shared/data    # half an hour on one core, nearly all of it to embed
+    OMP_NUM_THREADS=1 python studies/vectors.py ../shared/data    # ten minutes on one core, nearly all of it to embed
 
 All 8,391 faces of LFW at 84x84: MobileFaceNet on faces that are aligned by the landmarks of the data, SqueezeNet and
 EfficientNet-Lite0 on the whole images. Gender is of the person, smiles of some photographs. Vectors are kept under runs/vectors, for

@@ -11,7 +11,7 @@ from sfumato.audits.vectors import forms, measure
 from sfumato.audits.vectors.measure import Halves, Inferred, Named, Twins
 from sfumato.audits.vectors.reading import Vectors
 from sfumato.dp.naming import counting
-from sfumato.study.choose.estimates import Estimate, percent
+from sfumato.study.choose.estimates import Estimate, classifier_in_words, percent
 
 _SHOWN = 10  # pairs of near copies
 _HIDDEN = 0.05  # of people named beyond chance: a remedy that names no more hides people
@@ -172,7 +172,7 @@ def _find_named(named: Mapping[int, Named]) -> Finding:
         title="Named, linked and verified",
         verdict="leaks" if any(each["low"] > each["chance"] for each in figures.values()) else "not shown",
         sentence=f"From one vector {percent(first.figures['over_half'])} of people are named in over half of "
-        f"the tries. The best adversary is {first.point.chosen[0]}.",
+        f"the tries. The best adversary is a {classifier_in_words(first.point.chosen[0])}.",
         table=Table(
             (
                 *("vectors", "people", "named", "linked", "chance", "worst person", "named in over half"),
@@ -349,7 +349,7 @@ def _risks(named: Mapping[int, Named], inferred: Mapping[str, Inferred], seed: i
                 kind=kind,
                 secret="identity",
                 releases=size,
-                adversary=each.point.chosen[0],
+                adversary=classifier_in_words(each.point.chosen[0]),
                 rate=rate,
                 control=1 / each.panel,
                 worst=float(rates.max()),
