@@ -168,6 +168,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/near_copies.py ../shared/data
 	$(BIN)/python studies/guard.py --data ../shared/data
 	$(BIN)/python studies/faces_networks.py ../shared/data
+	$(BIN)/python studies/second_network.py ../shared/data
 	for study in faces-expression lfw-smile; do $(BIN)/python studies/outsiders.py studies/$$study.yaml || exit 1; done
 	$(BIN)/python studies/results.py --collect
 

@@ -10,7 +10,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from sfumato.device.ledger import Ledger
-from sfumato.errors import BudgetExceededError, ConfigError, ImageError
+from sfumato.errors import ConfigError, ImageError
 from sfumato.protect import parse
 from sfumato.transforms import Protect
 
@@ -119,13 +119,6 @@ def test_workers_draw_different_noise_outside_a_ledger_and_repeat_one_release_by
     with Ledger(path) as ledger:
         assert ledger.summary().releases == 1
     assert torch.equal(pickle.loads(pickle.dumps(protect))(image), seen[0])  # as for workers that are spawned
-
-
-def test_a_sixth_release_of_an_image_passes_the_budget_of_a_new_ledger(tmp_path, image):
-    for cell in range(4, 9):
-        Protect(f"pixelize:cell={cell}", ledger=tmp_path / "ledger.db")(image)
-    with pytest.raises(BudgetExceededError):
-        Protect("pixelize:cell=9", ledger=tmp_path / "ledger.db")(image)
 
 
 def test_albumentations_runs_it_as_a_function_of_images(image, expected, monkeypatch):

@@ -162,6 +162,10 @@ def test_of_two_files_of_one_name_the_cure_is_said_and_helps(protect: Command, t
     [
         ("table.csv", "table.csv: is a table: name the folder of its images, or an image"),
         ("folder:photos", "folder:photos: is a source of data for studies: write photos"),
+        (
+            "parquet:a.parquet",
+            "`sfumato data write parquet:a.parquet DIR --size 224`, and protect DIR/images",
+        ),
         ("table:t.csv", "table:t.csv: is a source of data for studies: name the folder of its images"),
     ],
 )

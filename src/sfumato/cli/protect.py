@@ -189,7 +189,7 @@ def _check_source(source: str) -> None:
         file = path if kind == "parquet" else source
         raise DataError(
             f"{source}: is a table with images in it: write them as files with `sfumato data write "
-            f"parquet:{file} DIR`, and protect DIR/images"
+            f"parquet:{file} DIR --size 224`, and protect DIR/images"
         )
     if kind in ("folder", "table") and path and not Path(source).exists():
         what = f"write {path}" if kind == "folder" else "name the folder of its images, or an image"
