@@ -5,7 +5,6 @@
 The records lie in studies/results/audit.jsonl, one a spec; studies/results.py makes tables of them.
 """
 
-import platform
 import time
 from dataclasses import asdict
 from typing import Any
@@ -13,10 +12,10 @@ from typing import Any
 import torch
 from rows import RESULTS, Rows
 
-import sfumato
 from sfumato import protect
 from sfumato.dp.audit import AuditConfig, audit
 from sfumato.dp.mechanisms import fresh_noise
+from sfumato.study.description import versions
 
 RECORDS = Rows(RESULTS / "audit.jsonl")
 SHAPE, TRIALS, CONFIDENCE, SEED = (3, 28, 28), 200_000, 0.99, 0
@@ -66,11 +65,7 @@ def run(spec: str) -> dict[str, Any]:
         "settings": asdict(config),
         "result": asdict(result) | {"convicted": result.convicted},
         "seconds": round(time.perf_counter() - start, 1),
-        "versions": {
-            "sfumato": sfumato.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(torch.device("cpu")),
     }
 
 

@@ -7,7 +7,6 @@ records lie in studies/results/audit-training.jsonl, one an audit. The network i
 takes milliseconds: what is audited, from the draw of tasks to the noised update, is the same for all.
 """
 
-import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +19,13 @@ import torch
 from rows import RESULTS, Rows
 from torch import Tensor, nn
 
-import sfumato
 from sfumato.dp import accounting, clipping
 from sfumato.dp.audit import audit_runs
 from sfumato.dp.clipping import policies
 from sfumato.learn import meta
 from sfumato.learn.canary import canary_run
 from sfumato.learn.meta import MetaConfig, Private
+from sfumato.study.description import versions
 
 RECORDS = Rows(RESULTS / "audit-training.jsonl")
 IMAGE, PLACES, DELTA, TRIALS, CONFIDENCE, SEED = (1, 6, 6), 8, 1e-5, 2_000, 0.99, 0
@@ -133,11 +132,7 @@ def run(name: str, configured: MetaConfig, fault: str | None) -> dict[str, Any]:
         "image": list(IMAGE),
         "result": asdict(result) | {"convicted": result.convicted},
         "seconds": round(time.perf_counter() - start, 1),
-        "versions": {
-            "sfumato": sfumato.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(torch.device("cpu")),
     }
 
 

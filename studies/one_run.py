@@ -7,7 +7,6 @@ the network is one linear layer, whose canaries lie at right angles: what is aud
 the noised update, is the same for all networks.
 """
 
-import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from audit_training import DELTA, noiseless, repeated, right
 from rows import RESULTS, Rows
 from torch import Tensor, nn
 
-import sfumato
 from sfumato import protect
 from sfumato.dp import clipping
 from sfumato.dp.audit import OneReleaseConfig, OneRunAudit, audit_release
@@ -28,6 +26,7 @@ from sfumato.dp.clipping import policies
 from sfumato.dp.mechanisms import fresh_noise, seeded_noise
 from sfumato.learn import meta
 from sfumato.learn.canaries import audit_canaries
+from sfumato.study.description import versions
 
 RECORDS = Rows(RESULTS / "one-run.jsonl")
 CONFIDENCE, SEED, FEW = 0.99, 0, 4
@@ -171,11 +170,7 @@ def main() -> None:
                 "fault": fault,
                 "result": asdict(result) | {"convicted": result.convicted, "epsilon": result.epsilon(DELTA)},
                 "seconds": round(time.perf_counter() - start, 2),
-                "versions": {
-                    "sfumato": sfumato.__version__,
-                    "torch": torch.__version__,
-                    "python": platform.python_version(),
-                },
+                "versions": versions(torch.device("cpu")),
             }
             RECORDS[name] = record
         found = RECORDS[name]["result"]

@@ -53,7 +53,7 @@ SQUARE = 4  # whose means are looked at as well
 LEARNED = 20_000  # releases of training people at most
 DIMENSIONS = (10, 30, 80)  # of what a discriminant analysis keeps
 
-Rows = NDArray[np.float64]
+Values = NDArray[np.float64]
 
 
 def classifiers(seed: int) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def classifiers(seed: int) -> dict[str, Any]:
 
 
 def named(
-    known: Rows, names: Rows, asked: Rows, learned: Rows, others: Rows, seed: int
-) -> Iterator[tuple[str, Rows]]:
+    known: Values, names: Values, asked: Values, learned: Values, others: Values, seed: int
+) -> Iterator[tuple[str, Values]]:
     """What each classifier is called, and whom it names.
 
     Args:
@@ -128,7 +128,7 @@ def compared(lab: Lab, cell: Cell) -> dict[str, Any]:
     codes, other_codes = (data.label(adversaries.sensitive).codes for data in (people, others))
     taught = lab.shuffle(len(others), cell.seed)[: LEARNED // copies]
 
-    def seen(data: Any, chosen: Tensor, stream: int, count: int) -> dict[str, Rows]:
+    def seen(data: Any, chosen: Tensor, stream: int, count: int) -> dict[str, Values]:
         each = [readings(lab.release(cell, data.images[chosen], stream, number)) for number in range(count)]
         return {way: torch.cat([one[way] for one in each]).double().numpy() for way in each[0]}
 
