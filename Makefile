@@ -150,6 +150,8 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/stand_ins.py fer lfw-hair
 	$(BIN)/python studies/masks.py studies/masks/*.yaml studies/mask-tables/*.yaml studies/masks-against/*.yaml
 	$(BIN)/sfumato study run studies/lfw-smile-strengths.yaml
+	$(BIN)/sfumato study run studies/fer-mask-keep.yaml
+	$(BIN)/python studies/mask_codebook.py
 	for world in faces lfw lfw-both cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
 	OMP_NUM_THREADS=1 $(BIN)/python studies/cuts.py
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10

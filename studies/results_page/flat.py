@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from results_page.reading import CURE, RESULTS
 from sfumato import protect
 from sfumato.assess.log_rank import normal_anonymity, superior
@@ -118,6 +120,7 @@ def of_spec(spec: str, channels: int, cell: int | None) -> Row:
         "obfuscation": kind,
         "parameter": float(parameter) if parameter else None,
     }
+    made["settings"] = dict(each.split("=", 1) for each in settings.split(",") if "=" in each)
     made["sees"] = "every pixel" if cell == 1 or "cell=" not in settings else "one value a cell"
     if kind == "dp-pix":
         parsed: Any = protect.parse(spec)
@@ -155,18 +158,46 @@ def of_masks(records: Iterable[Row]) -> Iterator[Row]:
         for setting, found in row.get("settings", {}).items():
             kind, _, keep = setting.partition(" ")
             clear, kept = row["settings"]["none"], keep.replace(".", "").isdigit()
-            classifier = found.get("classifier-protected", found["classifier-clean"])
+            classifier = found.get("classifier-protected") or found["classifier-clean"]
             clean, accuracy = clear["classifier-clean"]["accuracy"], classifier["accuracy"]
             named = {name: each["top1"] for name, each in found.items() if name.startswith("reidentify")}
             yield {
                 **found, **{key: row.get(key) for key in ("world", "target", "seed", "released", "record")},
                 "setting": setting, "mask": kind if kept else None, "keep": float(keep) if kept else None,
                 "classical": not (kept or setting.startswith(("none", "shape"))), "accuracy": accuracy,
-                "chance": classifier["chance"], "clean": clean, "kept": accuracy / clean, "images": row["images"],
+                "chance": classifier["chance"], "clean": clean, "kept": accuracy / clean, "images": row.get("images"),
                 "similarity": found.get("face-similarity"), "strangers": clear.get("face-similarity_of_two"),
                 "named": named, "strongest": max(named.values(), default=None),
-                **found.get("world", {}).get(row["target"], {}),
+                **found.get("world", {}).get(row.get("target"), {}),
             }  # fmt: skip
+
+
+def of_equal_accuracy(records: Iterable[Row]) -> Iterator[Row]:
+    """Masks with the adversarial step, each beside the plain mask of the same seed that is as accurate.
+
+    Between the shares of the pixels that were measured, the similarity of plain masks is a line over their accuracy.
+    """
+    points: dict[tuple[str, int], dict[float, Row]] = {}
+    for row in of_study(records):
+        if step := row["settings"].get("adversarial"):
+            point = points.setdefault((step, row["seed"]), {}).setdefault(row["parameter"], {"record": ""})
+            point |= {**row["result"], "record": point["record"] + row["record"]}
+    for (step, seed), of in points.items():
+        for keep, point in of.items() if step == "yes" else ():
+            plain = sorted(
+                (each["accuracy"], each["face-similarity"]) for each in points["no", seed].values()
+            )
+            about = {"keep": keep, "seed": seed, "accuracy": point["accuracy"], "least": plain[0][0]}
+            about |= {
+                "strangers": point["face-similarity_of_two"],
+                "at_its_share": points["no", seed][keep]["face-similarity"],
+            }
+            alike = {
+                "with": point["face-similarity"],
+                "without": float(np.interp(point["accuracy"], *zip(*plain, strict=True))),
+            }
+            for name, similarity in alike.items():
+                yield {**about, "step": name, "similarity": similarity, "record": point["record"]}
 
 
 def of_features(records: Iterable[Row]) -> Iterator[Row]:
@@ -339,6 +370,7 @@ ROWS: dict[str, Callable[[Iterable[Row]], Iterator[Row]]] = {
     "photographs": of_photographs,
     "characters": of_characters,
     "masks": of_masks,
+    "equal accuracy": of_equal_accuracy,
     "features": of_features,
     "points": of_points,
     "ranks": of_ranks,
