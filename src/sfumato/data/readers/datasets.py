@@ -57,7 +57,7 @@ def from_dataset(
     pixels: list[Tensor] = []
     columns: dict[str, list[str]] = {key: [] for key in labels}
     for number in range(len(dataset)):
-        row = dataset[number]
+        row = dataset[number] if number else first
         try:
             pixels.append(_pixels(row[image], channels=channels, size=size))
             for key, part in labels.items():
