@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
     from sfumato.study.lab.lab import Lab
 
-_VERSION = 1  # raised when the same adversaries would find more or less
+_VERSION = 2  # raised when the same adversaries would find more or less
 _AT_LEAST = 10  # releases to look at, for any number of a recommendation
 _LEARNED = 4_000  # releases of other people at most to learn from
 
