@@ -11,9 +11,10 @@ from torch import Tensor
 
 from sfumato import data, images, protect
 from sfumato.audits.folder import NamingConfig, audit_folder
-from sfumato.audits.folder.findings import compare_originals
+from sfumato.audits.folder.findings import compare_originals, watch
 from sfumato.audits.folder.kinds import blur_of, look
 from sfumato.audits.folder.metadata import metadata_of, name_clues
+from sfumato.audits.folder.pictures import list_files
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError
 
@@ -121,6 +122,29 @@ def test_a_folder_is_reported_on_one_page_with_what_to_change(portraits, tmp_pat
     assert notes[0].startswith("left out: 1 files, such as ")
     assert {"faces", "metadata", "twins", "restored"} <= set(found)
     assert report.limits
+
+
+def test_a_video_is_looked_at_and_its_metadata_are_named(portraits, tmp_path: Path):
+    av = pytest.importorskip("av")
+    with av.open(str(tmp_path / "a.mp4"), "w") as opened:
+        opened.metadata["creation_time"] = "2024-05-01T10:00:00"
+        stream = opened.add_stream("mpeg4", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 96, 96, "yuv420p"
+        for image in protected(portraits[:11], "pixelize:cell=16"):
+            frame = av.VideoFrame.from_ndarray(image.permute(1, 2, 0).numpy().copy(), format="rgb24")
+            opened.mux(stream.encode(frame))
+        opened.mux(stream.encode())
+    seen: list[int] = []
+
+    def faces(picture: Tensor) -> list:
+        seen.append(1)
+        return [(0, 9, 0, 9)] if len(seen) == 2 else []
+
+    finding = watch(list_files(tmp_path, suffixes=[".mp4"]), faces)
+    assert finding.table is not None
+    assert finding.table.rows == (
+        ("a.mp4", "like a mosaic", "1 of 3, 1 at a gap", "the time of the recording"),
+    )
 
 
 def test_a_folder_without_a_readable_file_is_refused(tmp_path: Path):

@@ -161,7 +161,7 @@ def metadata(seen: Sequence[Seen], clues: Mapping[str, int]) -> Finding:
     named = "; ".join(f"{words}, in {count:,}" for words, count in counted.most_common())
     return Finding(
         name="metadata",
-        title="Metadata: words besides the pixels",
+        title="Metadata",
         verdict="leaks" if counted else "not shown",
         sentence=f"In {len(seen):,} files: {named}."
         if counted

@@ -331,7 +331,7 @@ def report_names(
             f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
             f"named most often is named in {max(_shares(stated.hits)):.0%} "
             "of their releases."
-            + (f" {unknown:,} releases show nobody who is known, and do not count." if unknown else "")
+            + (f" {unknown:,} others have no true name among these, and do not count." if unknown else "")
         ),
         table=Table(
             ("adversary", "named", "95% interval"),
