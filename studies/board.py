@@ -4,7 +4,7 @@
 
 `sfumato study board studies/results/board.jsonl studies/results/board-weak.jsonl` prints the table. A planted submission,
 board-weak, has adversaries with too few photographs to learn from; board-undone has one more adversary, who reads frequencies in
-whatever order they are.
+whatever order they are; board-lfw has photographs of LFW, if they are unpacked.
 """
 
 import sys
@@ -36,13 +36,12 @@ ROWS = (
     "feature:dimension=16,noise=0.3",
     "mask:keep=0.1",
 )
-RUNS = {  # name -> what it changes, and its protections
-    "board": ((), ROWS),
-    "board-weak": (("data.images_per_identity=4", "data.further=0"), ("blur:radius=2",)),
-    "board-undone": (
-        ("attacks=[reidentify-static, reidentify-adaptive, reidentify-values, reidentify-sorted, gram]",),
-        ("dct:way=shuffle",),
-    ),
+UNDONE = ("attacks=[reidentify-static, reidentify-adaptive, reidentify-values, reidentify-sorted, gram]",)
+RUNS = {  # name -> the study file, what is changed in it, and further protections
+    "board": ("board", (), ROWS),
+    "board-weak": ("board", ("data.images_per_identity=4", "data.further=0"), ("blur:radius=2",)),
+    "board-undone": ("board", UNDONE, ("dct:way=shuffle",)),
+    "board-lfw": (STUDIES / "board-lfw.yaml", (), ("deface",)),
 }
 
 
@@ -59,9 +58,13 @@ def register_rivals() -> None:
 def main() -> None:
     """Run all, and pack them."""
     register_rivals()
-    for name, (changes, protections) in RUNS.items():
+    for name, (file, changes, protections) in RUNS.items():
         directory = STUDIES.parent / "runs" / name
-        config = board.compare(grid.load("board", changes), protections)
+        config = board.compare(grid.load(file, changes), protections)
+        table = Path(config.data["source"].partition(":")[2])
+        if not table.exists():
+            print(f"{name}: no {table}: python studies/unpack.py lfw ../shared/data runs/data/lfw")
+            continue
         run.run(config, directory, progress=run.Progress.printed())
         records.pack(directory, STUDIES / "results" / f"{name}.jsonl")
 

@@ -6,7 +6,7 @@ from typing import Any
 from results_page.reading import RESULTS, ROOT
 from sfumato.study import board
 
-FILES = ("board", "board-weak", "board-undone")
+FILES = ("board", "board-weak", "board-undone", "board-lfw")
 SHUFFLED = "dct:way=shuffle"
 TASKS = ("expression", "glasses", "hair_color", "headwear")
 
@@ -45,6 +45,7 @@ def values() -> dict[str, Any]:
                 and row.tasks["expression"].high >= answer.tasks["expression"].low
                 and row.named[10].low <= answer.named[10].high
             ],
+            "lfw": {row.protection: row for row in runs["board-lfw"].rows(runs["board-lfw"])},
             "shuffled": fixed[SHUFFLED],
             "gram": max(gram["scores"], key=lambda score: score["top1"]),
             "marked": [row for row in rows if row.marks and row.protection != board.CONTROL],

@@ -18,6 +18,7 @@ from torch.nn import functional
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.worlds.faces import faces
 from sfumato.dp.mechanisms import Noise
+from sfumato.errors import SpecError
 from sfumato.images import Images, as_array, as_tensor, to_float
 from sfumato.networks.encoders.drawn import SHIPPED, DrawnEncoder
 from sfumato.networks.faces.center_face import CenterFace
@@ -81,6 +82,10 @@ class Dct(_OfPixels):
         return self.way != "whole"
 
     def _change(self, images: Tensor, noise: Noise) -> Tensor:
+        if images.shape[2] % 8 or images.shape[3] % 8:
+            raise SpecError(
+                f"dct: images of {images.shape[2]}x{images.shape[3]}: give sides of whole blocks of 8"
+            )
         found = _frequencies(images)
         found[..., 0] = 0
         if self.draws_noise:
