@@ -12,7 +12,7 @@ from torch import Tensor
 from sfumato import data, images, protect
 from sfumato.audits.folder import NamingConfig, audit_folder
 from sfumato.audits.folder.findings import compare_originals, watch
-from sfumato.audits.folder.kinds import blur_of, look
+from sfumato.audits.folder.kinds import blur_of, compare, look
 from sfumato.audits.folder.metadata import metadata_of, name_clues
 from sfumato.audits.folder.pictures import list_files
 from sfumato.dp.mechanisms import seeded_noise
@@ -70,6 +70,16 @@ def test_a_mosaic_on_a_part_and_a_black_box_are_found_where_they_are(portraits):
     scene[:, 40:136, 60:156] = 0
     assert look(scene).parts == ((40, 136, 60, 156),)
     assert look(scene).kind == "one colour"
+
+
+def test_a_part_that_only_the_original_gives_away_is_found_by_it(portraits):
+    hidden = portraits[0].clone()
+    hidden[:, 20:60, 30:70] = protected(portraits[:1], "blur:radius=8")[0][:, 20:60, 30:70]
+    found = compare(look(hidden), portraits[0], hidden)
+    assert found.kind == "changed"
+    assert all(
+        top >= 15 and bottom <= 65 and left >= 25 and right <= 75 for top, bottom, left, right in found.parts
+    )
 
 
 def test_metadata_and_a_thumbnail_of_another_picture_are_named(portraits):

@@ -108,11 +108,13 @@ def audit_folder(
     files = list_files(released, people, suffixes=VIDEOS)
     videos = [file for file in files if file.path.suffix.lower() in VIDEOS]
     pictures = [file for file in files if file not in videos]
+    pairs = [] if originals is None else _pairs(pictures, root, originals)
+    raw = {name: original for name, original, _ in pairs}
     seen, skipped = [], []
     for done, file in enumerate(pictures):
         progress("files", done, len(pictures))
         try:
-            seen.append(see(file, root, detect))
+            seen.append(see(file, root, detect, raw.get(file.name)))
         except ImageError as error:
             skipped.append(str(error))
     if skipped:
@@ -128,7 +130,7 @@ def audit_folder(
         found = [protection(seen), faces(seen), metadata(seen, clues), twins(seen, prints)]
     if videos:
         found.append(watch(videos, detect))
-    if originals is not None and (pairs := _pairs(pictures, root, originals)):
+    if pairs:
         found.append(compare_originals(pairs, detect))
     if known is not None and seen:
         spec, boxes = _guess(seen), {each.file: [*each.look.parts, *(each.faces or ())] for each in seen}
@@ -146,7 +148,7 @@ def audit_folder(
             found.append(_show_restored(asked, named.restored, spec))
     return Report(
         audit="folder",
-        subject=f"{len(seen):,} images and {len(videos):,} videos",
+        subject=f"{len(seen):,} images" + (f" and {len(videos):,} videos" if videos else ""),
         sentence=_sentence(found),
         findings=tuple(found),
         changes=tuple(

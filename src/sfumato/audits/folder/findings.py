@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sfumato.assess.similarity import ssim
 from sfumato.audits.findings import Finding, Picture, Table
-from sfumato.audits.folder.kinds import Look, look
+from sfumato.audits.folder.kinds import Look, compare, look
 from sfumato.audits.folder.metadata import metadata_of, read_content, video_metadata
 from sfumato.audits.folder.pictures import RELEASES, Listed, cut, read_picture
 from sfumato.device.jobs.footage import footage
@@ -57,8 +57,8 @@ class Seen:
     side: int
 
 
-def see(file: Listed, root: Path, detect: Detect | None) -> Seen:
-    """Look at one image. Raises ImageError as read_picture does."""
+def see(file: Listed, root: Path, detect: Detect | None, original: Tensor | None = None) -> Seen:
+    """Look at one image, and at its original if there is one. Raises ImageError as read_picture does."""
     picture = read_picture(file, root)
     of_file = file.path.suffix.lower() not in RELEASES
     kinds, thumbnail, quality = metadata_of(read_content(file.path), picture) if of_file else ([], None, None)
@@ -66,7 +66,8 @@ def see(file: Listed, root: Path, detect: Detect | None) -> Seen:
     crops = [cut(picture, box) for box in (faces or [])[:_SHOWN]]
     printed = fingerprints(picture[None])[0]
     side = min(picture.shape[1:])
-    return Seen(file.name, look(picture), faces, kinds, thumbnail, quality, crops, printed, side)
+    found = look(picture) if original is None else compare(look(picture), original, picture)
+    return Seen(file.name, found, faces, kinds, thumbnail, quality, crops, printed, side)
 
 
 def protection(seen: Sequence[Seen]) -> Finding:
@@ -82,7 +83,7 @@ def protection(seen: Sequence[Seen]) -> Finding:
     return Finding(
         name="protection",
         title="The protection that it looks like",
-        verdict="leaks" if most[0].look.kind in ("none", "soft") else None,
+        verdict="leaks" if most[0].look.kind in ("none", "soft") and 2 * len(most) > len(seen) else None,
         sentence=(
             f"{len(most):,} of {len(seen):,} files look {words}"
             f"{_strength(most[0].look.kind, strengths)}.{jpeg}"
@@ -106,6 +107,7 @@ _KINDS = {
     "blur": ("blurred as a whole", "blurred"),
     "soft": ("slightly blurred, or out of focus", "slightly blurred"),
     "noise": ("noisy", "noisy"),
+    "changed": ("different", "like their originals apart from some parts, which show no known protection"),
     "one colour": ("like one colour", "covered or strongly blurred in boxes or ellipses"),
     "none": ("unprotected, or protected in a way that pixels do not show", "unprotected"),
 }
@@ -142,8 +144,8 @@ def faces(seen: Sequence[Seen]) -> Finding:
         title=title,
         verdict="leaks" if boxes else "not shown",
         sentence=(
-            f"A detector still finds {len(boxes):,} faces on {len(having):,} of {len(seen):,} files; "
-            f"{plain:,} of them overlap no part that looks hidden."
+            f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {len(seen):,} files. "
+            f"Apart from parts that look hidden: {plain:,}."
             if boxes
             else f"A detector finds no face on any of {len(seen):,} files. It may miss some: look at them."
         ),

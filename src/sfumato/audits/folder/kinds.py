@@ -18,6 +18,7 @@ _MOST = 128  # pixels of a cell of a whole picture
 _GRID, _EDGE = 4.0, 1.5  # times the differences off a grid, and grey levels on it, at least
 _NOISE, _SOFT, _BLUR = 12.0, 0.8, 1.5  # grey levels; pixels
 _LEAST, _FILLED = 12, 0.85  # the side of a part of one colour, and its share of its box
+_CHANGED = 8  # grey levels, between a picture and its original
 _WHOLE = 0.5  # of a picture: then it is protected as a whole
 
 Grey = NDArray[np.float64]
@@ -28,7 +29,7 @@ class Look:
     """The protection that a picture looks like.
 
     Attributes:
-        kind: "mosaic", "blur", "soft", "noise", "one colour" or "none".
+        kind: "mosaic", "blur", "soft", "noise", "one colour", "changed" or "none".
         strength: the side of a cell or the deviation of a blur in pixels, that of noise in grey levels.
         parts: of the picture that are protected, if it is not the whole.
     """
@@ -71,6 +72,23 @@ def look(picture: Tensor) -> Look:
     )
 
 
+def compare(found: Look, original: Tensor, picture: Tensor) -> Look:
+    """Name the parts that differ from the original, if nothing else is seen in them."""
+    from scipy import ndimage  # type: ignore[import-untyped]
+
+    if found.parts or found.kind not in ("none", "soft") or original.shape != picture.shape:
+        return found
+    differs = (original.float() - picture.float()).abs().amax(0).numpy() > _CHANGED
+    labels, _ = ndimage.label(ndimage.binary_closing(differs, iterations=4))
+    slices = [
+        each
+        for each in ndimage.find_objects(labels)
+        if min(part.stop - part.start for part in each) >= _LEAST
+    ]
+    boxes = disjoint((rows.start, rows.stop, columns.start, columns.stop) for rows, columns in slices)
+    return Look("changed", 0.0, tuple(boxes)) if boxes else found
+
+
 def _whole_grid(grey: Grey) -> int:
     """Find the cell of a mosaic over a whole picture, whose grid begins in its corner; 0 if none."""
     profiles = [np.abs(np.diff(grey, axis=axis)).mean(1 - axis) for axis in (0, 1)]
@@ -88,7 +106,7 @@ def _whole_grid(grey: Grey) -> int:
 
 def _grids(grey: Grey) -> list[tuple[Box, int]]:
     """Find mosaics on parts: windows of 3 x 3 cells whose differences lie on lines a cell apart."""
-    from scipy import ndimage  # type: ignore[import-untyped]
+    from scipy import ndimage
 
     found = []
     for cell in _CELLS:

@@ -340,7 +340,7 @@ def report_names(
             f"of the {len(stated.hits.hits)} people, the adversary that names most of the other half: "
             f"{' and '.join(dict.fromkeys(stated.chosen))}.",
         ),
-        pictures=_matches(guesses[stated.chosen[0]], known, released, rows, truth),
+        pictures=_matches(guesses[stated.chosen[0]], known, released, rows, truth) if low > guessing else (),
         figures={
             "named": share,
             "interval": [low, high],
