@@ -12,6 +12,9 @@ from sfumato.audits.folder.naming import of_several, state
 from sfumato.audits.folder.pictures import cut, list_files, read_pictures
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError
+from sfumato.learn import code
+from sfumato.learn.code import CodeConfig
+from sfumato.wire import encode
 
 TINY = NamingConfig(size=32, steps=4, adaptive_steps=2, restoration_steps=2, releases=(1, 3, 50))
 
@@ -23,8 +26,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = data.load("faces", size=48, identities=6, images_per_identity=8)
     label = world.label("identity")
     counted = dict.fromkeys(label.names, 0)
-    for image, code in zip(world.images, label.codes.tolist(), strict=True):
-        name = label.names[code]
+    for image, who in zip(world.images, label.codes.tolist(), strict=True):
+        name = label.names[who]
         number = counted[name] = counted[name] + 1
         if number > 3:
             images.write(root / "known" / name / f"{number}.png", image)
@@ -102,6 +105,27 @@ def test_without_true_names_each_file_gets_its_likeliest_people_and_no_rate(fold
     (finding,) = audit_names(tmp_path, folders / "known", config=TINY).findings
     assert "nothing says how many guesses" in finding.sentence
     assert sorted(line[0] for line in finding.figures["files"]) == [f"{n}.png" for n in range(4)]
+
+
+def test_codes_are_compared_with_codes_of_known_photographs(folders, tmp_path):
+    world = data.load("faces", size=16, identities=4, images_per_identity=4, headwear=4)
+    settings = {"target": "headwear", "sensitive": (), "validation": None, "seed": 0}
+    code.make_untrained(world, CodeConfig(numbers=6), **settings).save(tmp_path / "code.safetensors")
+    spec = f"code:numbers=6,artefact={tmp_path / 'code.safetensors'}"
+    label = world.label("identity")
+    for row, (image, who) in enumerate(zip(world.images, label.codes.tolist(), strict=True)):
+        folder = tmp_path / ("known" if row % 2 else "out") / label.names[who]
+        folder.mkdir(parents=True, exist_ok=True)
+        if row % 2:
+            images.write(folder / f"{row}.png", image)
+        else:
+            sent = protect.parse(spec, takes=("numbers",)).release(image[None], seeded_noise(0))
+            (folder / f"{row}.release").write_bytes(encode(sent))
+    report = audit_names(tmp_path / "out", tmp_path / "known", spec=spec, config=TINY)
+    assert report.findings[0].figures["releases"] == 8
+    assert str(tmp_path) not in str(report)
+    with pytest.raises(DataError, match="codes and features are read from"):
+        audit_names(folders / "cell4", tmp_path / "known", spec=spec, config=TINY)
 
 
 def test_a_table_of_true_names_counts_as_sub_folders_do(folders):

@@ -25,7 +25,15 @@ from sfumato.audits.folder.findings import (
 )
 from sfumato.audits.folder.metadata import name_clues
 from sfumato.audits.folder.naming import NamingConfig, name_people, report_names
-from sfumato.audits.folder.pictures import Listed, Pictures, Release, list_files, read_picture, read_pictures
+from sfumato.audits.folder.pictures import (
+    Listed,
+    Pictures,
+    Release,
+    list_files,
+    read_picture,
+    read_pictures,
+    read_vectors,
+)
 from sfumato.audits.risks import Risk
 from sfumato.device.jobs.video import SUFFIXES as VIDEOS
 from sfumato.device.ledger.fingerprints import fingerprints
@@ -34,7 +42,7 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError, ImageError
 from sfumato.networks.faces.center_face import WEIGHTS
 from sfumato.protect.region import Box, Region, disjoint
-from sfumato.protect.release import KINDS
+from sfumato.protect.release import IMAGES, KINDS, kind_of
 
 _COPIES = 4  # of each known photograph, if a protection draws noise
 
@@ -64,7 +72,14 @@ def audit_names(
         SpecError: see protect.parse.
     """
     config = config or NamingConfig()
-    asked = read_pictures(list_files(released, people), _root(released), size=config.size)
+    protection = protect.parse(spec, takes=KINDS)
+    if (shape := getattr(protection, "shape", None)) is not None:  # of the network that was trained
+        config = replace(config, size=shape[1])
+    files = list_files(released, people)
+    if kind_of(protection) in IMAGES:
+        asked = read_pictures(files, _root(released), size=config.size)
+    else:
+        asked = read_vectors(files, _root(released), size=config.size)
     photographs = read_pictures(list_files(known), _root(known), size=config.size, release=_release(spec))
     for pictures in (asked, photographs):
         if pictures.skipped:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sfumato import protect
 from sfumato.assess.recognition import chance
+from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import AdversaryConfig, Guesses
 from sfumato.attack.restore import RestorationConfig
@@ -213,6 +214,7 @@ def _lab(
         attacks=[],
         adversary=network,
         restoration=RestorationConfig(steps=config.restoration_steps),
+        inversion=InversionConfig(steps=config.restoration_steps),
     )
     return Lab(study, data, folder, Progress(), made=release)
 

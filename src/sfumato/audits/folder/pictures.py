@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +164,28 @@ def read_pictures(
         raise DataError(f"{root}: none of its {len(files)} files can be used, such as {skipped[0]}")
     every = torch.from_numpy(np.stack(squares, 1))  # (1 + R, N, 3, S, S)
     return Pictures(every[0], tuple(kept), tuple(skipped), every[1:] if release else None)
+
+
+def read_vectors(files: Sequence[Listed], root: str | os.PathLike[str], *, size: int) -> Pictures:
+    """Read codes or features, one a .release file; their pictures are black.
+
+    Raises:
+        DataError: a file is something else, or of another protection than the first.
+    """
+    made = []
+    for file in files:
+        if file.path.suffix.lower() not in RELEASES or leads_out(file.path, root):
+            raise DataError(
+                f"{file.path}: codes and features are read from .release files of this folder alone"
+            )
+        made.append(_decode(file.path))
+        if (type(made[-1]), made[-1].spec) != (type(made[0]), made[0].spec):
+            raise DataError(
+                f"{file.path}: holds {made[-1].spec}, and the first file {made[0].spec}: split them"
+            )
+    joined = replace(made[0], array=np.concatenate([each.array for each in made]))
+    black = torch.zeros(len(files), 3, size, size, dtype=torch.uint8)
+    return Pictures(black, tuple(files), release=joined)
 
 
 def cut(picture: Tensor, box: Box) -> Tensor:
