@@ -15,56 +15,42 @@ def pages() -> dict[str, str]:
 
     root = typer.main.get_command(app)
     context = typer.Context(root, info_name="sfumato")
-    made = {f"cli/{path.replace(' ', '-')}.md": text for path, text in _pages(root, context)}
+    made = {f"cli/{name}.md": text for name, text in _pages(root, context)}
     panels: dict[str, list[str]] = {}
     for name, command in root.commands.items():
         if not command.hidden:
             panels.setdefault(command.rich_help_panel, []).append(_row(name, command))
     rows = "".join(f"\n## {panel}\n\n{''.join(rows)}" for panel, rows in panels.items())
     names = "".join(f"cli/{name}\n" for name, command in root.commands.items() if not command.hidden)
-    text = (
-        f"# Command line\n\nWhat `sfumato COMMAND --help` says, a page per command.\n{rows}\n{_tree(names)}"
-    )
+    tree = f"```{{toctree}}\n:hidden:\n\n{names}```\n"
+    text = f"# Command line\n\nWhat `sfumato COMMAND --help` says, a page per command.\n{rows}\n{tree}"
     return {"cli.md": f"{text}\n## Options of all commands\n\n{_options(root, context)}", **made}
 
 
-def _pages(group: Any, context: Any) -> Iterator[tuple[str, str]]:
-    """Path of a command without `sfumato`, and the text of its page; of a family, a list of its commands."""
-    for name, command in group.commands.items():
-        if command.hidden:
-            continue
-        path = f"{context.command_path} {name}"
-        inner = typer.Context(command, info_name=name, parent=context)
-        below = {} if not hasattr(command, "commands") else command.commands
-        yield path.removeprefix("sfumato "), _command(command, inner, path) + _list(path, below)
-        if below:
-            yield from _pages(command, inner)
+def _pages(root: Any, context: Any) -> Iterator[tuple[str, str]]:
+    """Name of a command, and the text of its page; those of a family are sections of it."""
+    for name, command in root.commands.items():
+        if not command.hidden:
+            inner = typer.Context(command, info_name=name, parent=context)
+            text = _command(command, inner, f"sfumato {name}", "#")
+            for sub, below in getattr(command, "commands", {}).items():
+                of_sub = typer.Context(below, info_name=sub, parent=inner)
+                text += "\n" + _command(below, of_sub, f"sfumato {name} {sub}", "##")
+            yield name, text
 
 
-def _command(command: Any, context: Any, path: str) -> str:
+def _command(command: Any, context: Any, path: str, heading: str) -> str:
     words, _, example = (command.help or command.short_help or "").partition(_EXAMPLE)
     usage = re.sub("[{}]", "", " ".join(command.collect_usage_pieces(context))).replace("......", "...")
-    text = f"# {path}\n\n```console\n$ {path} {usage}\n```\n\n{_plain(words.strip())}\n\n"
+    text = f"{heading} {path}\n\n```console\n$ {path} {usage}\n```\n\n{_plain(words.strip())}\n\n"
     if example:
         text += f"For example:\n\n```console\n$ {' '.join(example.split())}\n```\n\n"
     return text + _options(command, context)
 
 
-def _list(path: str, commands: dict[str, Any]) -> str:
-    stem = path.removeprefix("sfumato ")
-    if not commands:
-        return ""
-    rows = "".join(_row(name, command, f"{stem}-{name}") for name, command in commands.items())
-    return f"{rows}\n" + _tree("".join(f"{stem}-{name}\n" for name in commands))
-
-
-def _row(name: str, command: Any, page: str = "") -> str:
+def _row(name: str, command: Any) -> str:
     first = _plain((command.help or "").partition("\n\n")[0])
-    return f"- [{name}]({page or f'cli/{name}'}.md): {first}\n"
-
-
-def _tree(pages: str) -> str:
-    return f"```{{toctree}}\n:hidden:\n\n{pages}```\n"
+    return f"- [{name}](cli/{name}.md): {first}\n"
 
 
 def _options(command: Any, context: Any) -> str:
