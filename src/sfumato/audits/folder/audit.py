@@ -126,7 +126,7 @@ def audit_folder(
     pairs = [] if originals is None else _pairs(pictures, root, originals)
     raw = {name: original for name, original, _ in pairs}
     seen, skipped = [], []
-    for done, file in enumerate(pictures):
+    for done, file in enumerate(pictures, 1):
         progress("files", done, len(pictures))
         try:
             seen.append(see(file, root, detect, raw.get(file.name)))

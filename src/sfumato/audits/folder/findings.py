@@ -79,7 +79,7 @@ def protection(seen: Sequence[Seen]) -> Finding:
     words, most = ranked[0]
     strengths = sorted(each.look.strength for each in most)
     qualities = sorted(each.quality for each in seen if each.quality)
-    jpeg = f" JPEG quality is {qualities[0]} to {qualities[-1]}." if qualities else ""
+    jpeg = f" The quality of JPEG is at least {qualities[0]}, at most {qualities[-1]}." if qualities else ""
     return Finding(
         name="protection",
         title="The protection that it looks like",

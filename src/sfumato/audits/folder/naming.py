@@ -131,7 +131,7 @@ def name_people(
         released: as they were released; who is on them is not looked at.
         spec: the protection, if it is known; "none" for an adversary who does not know it.
         config: see NamingConfig.
-        progress: called with the words of an adversary, and the numbers of them done and in all.
+        progress: called with the words of an adversary before they begin, their number, and that of all.
 
     Raises:
         DataError: fewer than two people are known.
@@ -146,7 +146,7 @@ def name_people(
     plans = list(_plans(spec, config))
     guesses: dict[str, Guesses] = {}
     with TemporaryDirectory() as folder:
-        for done, (name, network) in enumerate(plans):
+        for done, (name, network) in enumerate(plans, 1):
             progress(ATTACKS[name].words, done, len(plans))
             lab = _lab(known, released, spec, config, network, Path(folder))
             cell = Cell("attack", spec, config.seed, (("attack", name),))
