@@ -116,7 +116,7 @@ def test_json_has_the_answers_and_every_setting():
 
 def test_without_a_browser_it_is_said_how_to_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(printing.shutil, "which", lambda name: None)
-    with pytest.raises(ConfigError, match=r"none is installed: install one, or print report\.html"):
+    with pytest.raises(ConfigError, match=r"none is installed: install one, or print the page"):
         report.write_pdf("<p>page</p>", tmp_path / "page.pdf")
     assert not (tmp_path / "page.pdf").exists()
 

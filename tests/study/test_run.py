@@ -803,6 +803,7 @@ def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_ot
         "reidentify-fused",
         "reidentify-restored",
         "reidentify-restored-adaptive",
+        "reidentify-sorted",
     ]
     for spec in ("blur:radius=1", "dp-pix:cell=4,epsilon=3"):
         mine = [one for one in added if one["cell"]["protection"] == spec]
@@ -811,8 +812,8 @@ def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_ot
         (pictures,) = [one["result"] for one in mine if one["kind"] == "pictures"]
         assert len(pictures["restored"]) == len(pictures["released"]) == 3
         assert pictures["restored"] != pictures["released"]
-        assert len(mine) == 6
-    assert len(added) == 12
+        assert len(mine) == 7
+    assert len(added) == 14
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.networks.encoders.conv4 import check_size
+from sfumato.networks.encoders.halving import halve
 
 
 def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
@@ -57,8 +58,8 @@ class _Tracer(fx.Tracer):
     """Looks into all modules but one, so that its output is a node to cut at."""
 
     def __init__(self, at: str) -> None:
-        # The encoders' check of the size of images needs numbers, which do not exist yet.
-        super().__init__(autowrap_functions=(check_size,))
+        # Both look at images, which do not exist yet.
+        super().__init__(autowrap_functions=(check_size, halve))
         self._at = at
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
