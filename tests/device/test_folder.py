@@ -1293,12 +1293,16 @@ def test_a_killed_run_goes_on_and_nothing_is_lost_or_spent_twice(place: Place):
         place.picture(f"{i % 3}/{i}.png", i, size=(20, 17 + i % 4))
     for i in range(4):
         place.tar(f"{i}.tar", {f"{j}.png": encoded("x.png", 1000 + 20 * i + j) for j in range(10)})
-    with subprocess.Popen(
-        [sys.executable, "-c", IN_SMALL_TASKS, place.source, place.target, SPEC, place.ledger],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    errors = place.target.with_name("errors.txt")
+    with (
+        errors.open("wb") as file,
+        subprocess.Popen(
+            [sys.executable, "-c", IN_SMALL_TASKS, place.source, place.target, SPEC, place.ledger],
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+        ) as process,
+    ):
         until = time.monotonic() + SECONDS
         while len(list(place.target.rglob("*.png"))) < 5 and time.monotonic() < until:
             time.sleep(0.002)
@@ -1313,7 +1317,7 @@ def test_a_killed_run_goes_on_and_nothing_is_lost_or_spent_twice(place: Place):
     first = {
         name: content for name, content in place.outputs().items() if not Path(name).name.startswith(".")
     }
-    assert 5 <= len(first) < 124
+    assert 5 <= len(first) < 124, errors.read_text()
     charged = len(place.kept())
 
     outcome = place.run()
