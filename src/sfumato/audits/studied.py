@@ -15,7 +15,7 @@ from sfumato.study.choose import estimates
 from sfumato.study.choose.estimates import Estimate, Study, belonging, percent
 from sfumato.study.choose.frontier import not_tried_on
 from sfumato.study.choose.recommend import as_protection, describe_proof, recommend
-from sfumato.study.hits import Hits
+from sfumato.study.hits import Hits, over_half
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.report.answers import what_leaves
@@ -186,7 +186,7 @@ def _of_many(
                 rate=_widest(map(_with_interval, hits)),
                 control=point.chance,
                 worst=max(flat),
-                named_often=sum(rate > 1 / 2 for rate in flat) / len(flat),
+                named_often=over_half(flat),
                 proved=bound,
                 people=people,
                 source=_source(mine, "many"),
@@ -213,7 +213,7 @@ def _of_one(
             continue
         infers = isinstance(risk, estimates.Inference)
         kind, hits = "inference" if infers else "attack", risk.named.get(risk.classifier)
-        rates = [r / n for r, n in zip(hits.hits, hits.probes, strict=True)] if hits and hits.apart else []
+        rates = hits.rates if hits and hits.apart else ()
         people = len(rates) or (None if infers else risk.identities)
         yield Risk(
             kind="inference" if infers else "singling out",
@@ -225,7 +225,7 @@ def _of_one(
             ),
             control=risk.chance,
             worst=max(rates, default=None),
-            named_often=sum(rate > 1 / 2 for rate in rates) / len(rates) if rates else None,
+            named_often=over_half(rates) if rates else None,
             proved=None if infers else _bound(proof, risk.chance, 1),
             people=people,
             source=_source(mine, kind, name),

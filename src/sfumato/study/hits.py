@@ -39,6 +39,11 @@ class Hits:
         """The share of all probes."""
         return sum(self.hits) / sum(self.probes)
 
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """(P,) the share of each person's probes."""
+        return tuple(hits / probes for hits, probes in zip(self.hits, self.probes, strict=True))
+
     def half(self, number: int) -> "Hits":
         """Every second person, from the first (0) or from the second (1); all if people are not apart."""
         if not self.apart:
@@ -89,6 +94,11 @@ class Hits:
         trials = self.trials
         hits = self.share * trials
         return 1.0 if hits >= trials else float(betaincinv(hits + 1, trials - hits, 1 - error))
+
+
+def over_half(rates: Sequence[float]) -> float:
+    """The share of people who are named in over half of their probes."""
+    return sum(rate > 1 / 2 for rate in rates) / len(rates)
 
 
 def fewest(keeps: Callable[[int], bool], *, most: int) -> int | None:

@@ -31,9 +31,9 @@ from sfumato.images import as_array, digest
 from sfumato.protect.release import KINDS, Release
 from sfumato.protect.spec import portable
 from sfumato.study.cells import Cell
-from sfumato.study.choose.estimates import Estimate, classifier_in_words
+from sfumato.study.choose.estimates import classifier_in_words, estimate_of
 from sfumato.study.grid import StudyConfig, Task
-from sfumato.study.hits import Hits
+from sfumato.study.hits import Hits, over_half
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
 from sfumato.study.lab.streams import PROBES
@@ -107,7 +107,6 @@ class Named:
     Attributes:
         people: names of the known people, in the order of columns.
         guesses: of each adversary and classifier, under its name in words; (m, I) similarities each.
-        known_by: adversary -> "clear" or "protected" known photographs.
         restored: (m, 3, S, S) uint8, as well as they undid the protection; None if they could not.
     """
 
@@ -311,10 +310,10 @@ def report_names(
             secret="identity",
             releases=size,
             adversary=stated.chosen[0],
-            rate=Estimate(hits.share, *hits.interval, seeds=1),
+            rate=estimate_of(hits),
             control=guessing,
-            worst=max(_shares(hits)),
-            named_often=sum(share > 0.5 for share in _shares(hits)) / len(hits.hits),
+            worst=max(hits.rates),
+            named_often=over_half(hits.rates),
             people=len(hits.hits),
             images=len(rows),
             source="this audit",
@@ -331,7 +330,7 @@ def report_names(
         sentence=(
             f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
             f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
-            f"named most often is named in {max(_shares(stated.hits)):.0%} "
+            f"named most often is named in {max(stated.hits.rates):.0%} "
             "of their releases."
             + (f" {unknown:,} others have no true name among these, and do not count." if unknown else "")
         ),
@@ -355,10 +354,6 @@ def report_names(
         },
     )
     return (naming, _several(sizes, guessing, most)), risks
-
-
-def _shares(hits: Hits) -> list[float]:
-    return [named / probes for named, probes in zip(hits.hits, hits.probes, strict=True)]
 
 
 def _in_words(hits: Hits) -> tuple[str, str]:

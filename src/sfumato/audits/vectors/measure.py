@@ -8,8 +8,7 @@ import numpy as np
 from sfumato.attack import sets
 from sfumato.audits.vectors.forms import classify
 from sfumato.errors import DataError
-from sfumato.study.choose.estimates import Estimate
-from sfumato.study.hits import Hits
+from sfumato.study.choose.estimates import Estimate, estimate_of, hits_of_rates
 
 SIZES = (1, 10, 100)  # vectors of one person
 _FEWEST = 8  # people with two vectors: four who teach, and four to name
@@ -87,8 +86,7 @@ class Named:
 
 
 def _estimate(rates: np.ndarray, tries: np.ndarray) -> Estimate:
-    hits = Hits(tuple((rates * tries).tolist()), tuple(tries.astype(float).tolist()), seeds=1)
-    return Estimate(hits.share, *hits.interval, seeds=1)
+    return estimate_of(hits_of_rates(rates.tolist(), tries.tolist()))
 
 
 def name_people(values: np.ndarray, people: np.ndarray, halves: Halves, seed: int) -> dict[int, Named]:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from sfumato.base.proportions import wilson
-from sfumato.study.hits import Hits, hits_of, sum_over_seeds
+from sfumato.study.hits import Hits, hits_of, over_half, sum_over_seeds
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS, IDENTIFIERS, INFERRERS, LEARNERS, classifiers, release_kind
@@ -72,7 +72,7 @@ class Risk:
         halves = {name: hits.half(number) for name, hits in self.named.items()}
         strongest = max(halves, key=lambda name: halves[name].share)
         hits = halves[strongest]
-        top1 = Estimate(hits.share, *hits.interval, seeds=1)
+        top1 = estimate_of(hits)
         return replace(self, classifier=strongest, top1=top1, named=halves)
 
 
@@ -152,7 +152,7 @@ def _strongest_of(
     named = hits_of(seeds, folds=in_folds(study))
     if in_folds(study) and named:
         classifier = max(named, key=lambda name: named[name].share)
-        top1 = Estimate(named[classifier].share, *named[classifier].interval, seeds=1)
+        top1 = estimate_of(named[classifier])
         probes = [result.probes for result in seeds]
         chance = statistics.fmean((result.chance for result in seeds), weights=probes)
         return attack, classifier, top1, chance, identities, named
@@ -253,10 +253,15 @@ def _together(study: Study, points: Sequence[Any], chance: float) -> Together:
         hits=_merge(study, named),
         chance=chance,
         worst=max(rates),
-        over_half=sum(rate > 1 / 2 for rate in rates) / len(rates),
+        over_half=over_half(rates),
         accepted=statistics.fmean(point.accepted for point in points),
         linked=_over(study, linked),
     )
+
+
+def estimate_of(hits: Hits) -> Estimate:
+    """Their share, with the interval over people."""
+    return Estimate(hits.share, *hits.interval, seeds=1)
 
 
 def hits_of_rates(rates: Sequence[float], tries: Sequence[int]) -> Hits:
@@ -276,7 +281,7 @@ def _merge(study: Study, of_seeds: Sequence[Hits]) -> Hits:
 def _over(study: Study, of_seeds: Sequence[Hits]) -> Estimate:
     if in_folds(study):
         merged = _merge(study, of_seeds)
-        return Estimate(merged.share, *merged.interval, seeds=1)
+        return estimate_of(merged)
     return over_seeds([(hits.share, *hits.interval) for hits in of_seeds])
 
 
