@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sfumato import data, images, protect
 from sfumato.audits.folder import NamingConfig, audit_folder
-from sfumato.audits.folder.findings import compare_originals, watch
+from sfumato.audits.folder.findings import compare_with, report_originals, watch
 from sfumato.audits.folder.kinds import blur_of, compare, look
 from sfumato.audits.folder.metadata import metadata_of, name_clues
 from sfumato.audits.folder.pictures import list_files
@@ -109,7 +109,9 @@ def test_names_of_files_are_searched_for_dates_cameras_and_people():
 def test_a_face_that_is_shown_as_on_the_original_is_missed(portraits):
     blurred = protected(portraits[:1], "blur:radius=6")[0]
     pairs = [("a", portraits[0], portraits[0]), ("b", portraits[0], blurred)]
-    finding = compare_originals(pairs, lambda picture: [(20, 70, 20, 70)])
+    finding = report_originals(
+        [compare_with(*pair, lambda picture: [(20, 70, 20, 70)]) for pair in pairs], detected=True
+    )
     assert (finding.figures["faces"], finding.figures["missed"], finding.verdict) == (2, 1, "leaks")
     assert finding.figures["ssim"][0] == pytest.approx(1)
 

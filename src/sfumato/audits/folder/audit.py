@@ -15,10 +15,11 @@ from sfumato.audits.findings import Finding, Picture, Report
 from sfumato.audits.folder.findings import (
     Detect,
     Seen,
-    compare_originals,
+    compare_with,
     faces,
     metadata,
     protection,
+    report_originals,
     see,
     twins,
     watch,
@@ -123,15 +124,19 @@ def audit_folder(
     files = list_files(released, people, suffixes=VIDEOS)
     videos = [file for file in files if file.path.suffix.lower() in VIDEOS]
     pictures = [file for file in files if file not in videos]
-    pairs = [] if originals is None else _pairs(pictures, root, originals)
-    raw = {name: original for name, original, _ in pairs}
-    seen, skipped = [], []
+    raw = {} if originals is None else {_stem(file): file for file in list_files(originals)}
+    seen, skipped, compared = [], [], []
     for done, file in enumerate(pictures, 1):
         progress("files", done, len(pictures))
         try:
-            seen.append(see(file, root, detect, raw.get(file.name)))
+            picture = read_picture(file, root)
+            original = _read_original(raw.get(_stem(file)), originals, picture)
+            seen.append(see(file, picture, detect, original))
         except ImageError as error:
             skipped.append(str(error))
+            continue
+        if original is not None:
+            compared.append(compare_with(file.name, original, picture, detect))
     if skipped:
         note(f"left out: {len(skipped)} files, such as {skipped[0]}")
     if not seen and not videos:
@@ -145,8 +150,8 @@ def audit_folder(
         found = [protection(seen), faces(seen), metadata(seen, clues), twins(seen, prints)]
     if videos:
         found.append(watch(videos, detect))
-    if pairs:
-        found.append(compare_originals(pairs, detect))
+    if compared:
+        found.append(report_originals(compared, detected=detect is not None))
     if known is not None and seen:
         spec, boxes = _guess(seen), {each.file: [*each.look.parts, *(each.faces or ())] for each in seen}
         asked = _cut_out(pictures, root, boxes, config.size) if _are_scenes(seen) else None
@@ -277,20 +282,22 @@ def _prints(files: Sequence[Listed], root: Path) -> dict[str, Fingerprint]:
     return made
 
 
-def _pairs(
-    files: Sequence[Listed], root: Path, originals: Path
-) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Read files and originals of the same name and size."""
-    by_stem = {PurePosixPath(file.name).with_suffix(""): file for file in list_files(originals)}
-    pairs = []
-    for file in files:
-        original = by_stem.get(PurePosixPath(file.name).with_suffix(""))
-        with suppress(ImageError):
-            if original is not None:
-                both = read_picture(original, originals), read_picture(file, root)
-                if both[0].shape == both[1].shape:
-                    pairs.append((file.name, *both))
-    return pairs
+def _stem(file: Listed) -> PurePosixPath:
+    """The name of a file, whatever its suffix."""
+    return PurePosixPath(file.name).with_suffix("")
+
+
+def _read_original(
+    original: Listed | None, folder: Path | None, picture: torch.Tensor
+) -> torch.Tensor | None:
+    """Read the original of a picture; None if there is none of its size that can be read."""
+    if original is None or folder is None:
+        return None
+    with suppress(ImageError):
+        pixels = read_picture(original, folder)
+        if pixels.shape == picture.shape:
+            return pixels
+    return None
 
 
 def _show_restored(asked: Pictures, restored: torch.Tensor, spec: str) -> Finding:

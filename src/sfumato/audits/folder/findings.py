@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from sfumato.assess.similarity import ssim
 from sfumato.audits.findings import Finding, Picture, Table
 from sfumato.audits.folder.kinds import Look, compare, look
 from sfumato.audits.folder.metadata import metadata_of, read_content, video_metadata
-from sfumato.audits.folder.pictures import RELEASES, Listed, cut, read_picture
+from sfumato.audits.folder.pictures import RELEASES, Listed, cut
 from sfumato.device.jobs.footage import footage
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
@@ -57,9 +56,8 @@ class Seen:
     side: int
 
 
-def see(file: Listed, root: Path, detect: Detect | None, original: Tensor | None = None) -> Seen:
-    """Look at one image, and at its original if there is one. Raises ImageError as read_picture does."""
-    picture = read_picture(file, root)
+def see(file: Listed, picture: Tensor, detect: Detect | None, original: Tensor | None = None) -> Seen:
+    """Look at the picture of one file, and at its original if there is one. Raises ImageError."""
     of_file = file.path.suffix.lower() not in RELEASES
     kinds, thumbnail, quality = metadata_of(read_content(file.path), picture) if of_file else ([], None, None)
     faces = None if detect is None else detect(picture)
@@ -214,37 +212,61 @@ def twins(seen: Sequence[Seen], known: Mapping[str, Fingerprint]) -> Finding:
     )
 
 
-def compare_originals(pairs: Sequence[tuple[str, Tensor, Tensor]], detect: Detect | None) -> Finding:
-    """Compare files with their originals: name, original and released picture of one size."""
-    alike = [
-        ssim(to_float(original[None]), to_float(released[None])).item() for _, original, released in pairs
-    ]
-    changed, missed, total, shown = [], 0, 0, []
-    for name, original, released in pairs:
-        difference = (original.float() - released.float()).square().mean(0)
-        changed.append((difference > 4).double().mean().item())
-        for box in detect(original) if detect else ():
-            total += 1
-            if difference[box[0] : box[1], box[2] : box[3]].mean().sqrt() < _UNCHANGED:
-                missed += 1
-                shown.append(Picture(cut(released, box), f"shown as it was: {name}"))
+@dataclass(frozen=True)
+class Compared:
+    """One file beside its original.
+
+    Attributes:
+        ssim: of the two.
+        changed: the share of pixels that differ.
+        faces: on the original.
+        missed: those that are shown as they were.
+    """
+
+    ssim: float
+    changed: float
+    faces: int
+    missed: tuple[Picture, ...]
+
+
+def compare_with(name: str, original: Tensor, released: Tensor, detect: Detect | None) -> Compared:
+    """Compare a released picture with its original of the same size."""
+    difference = (original.float() - released.float()).square().mean(0)
+    boxes = detect(original) if detect else []
+    missed = [box for box in boxes if difference[box[0] : box[1], box[2] : box[3]].mean().sqrt() < _UNCHANGED]
+    return Compared(
+        ssim(to_float(original[None]), to_float(released[None])).item(),
+        (difference > 4).double().mean().item(),
+        len(boxes),
+        tuple(Picture(cut(released, box), f"shown as it was: {name}") for box in missed),
+    )
+
+
+def report_originals(compared: Sequence[Compared], *, detected: bool) -> Finding:
+    """Sum up the files that have an original; `detected`: whether faces were looked for."""
+    missed = [face for each in compared for face in each.missed]
+    total, count = sum(each.faces for each in compared), len(compared)
     words = (
-        f"{missed:,} of {total:,} faces on the originals are shown as they were."
-        if detect
+        f"{len(missed):,} of {total:,} faces on the originals are shown as they were."
+        if detected
         else "Nobody looked for faces on them."
     )
-    count = len(pairs)
     return Finding(
         name="originals",
         title="Compared with the originals",
         verdict="leaks" if missed else None,
         sentence=(
             f"{count:,} files have an original of their name and size. {words} On average "
-            f"{sum(changed) / count:.0%} of the pixels of a file differ, and SSIM is "
-            f"{sum(alike) / count:.2f} (1 for equal pictures)."
+            f"{sum(each.changed for each in compared) / count:.0%} of the pixels of a file differ, and SSIM "
+            f"is {sum(each.ssim for each in compared) / count:.2f} (1 for equal pictures)."
         ),
-        pictures=(tuple(shown[:_SHOWN]),) if shown else (),
-        figures={"ssim": alike, "changed": changed, "faces": total, "missed": missed},
+        pictures=(tuple(missed[:_SHOWN]),) if missed else (),
+        figures={
+            "ssim": [each.ssim for each in compared],
+            "changed": [each.changed for each in compared],
+            "faces": total,
+            "missed": len(missed),
+        },
     )
 
 
