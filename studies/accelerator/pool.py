@@ -76,11 +76,15 @@ def made_by() -> dict[str, str]:
     }
 
 
+def lines(piece: str, given: Options) -> list[dict[str, Any]]:
+    """Those of finished tasks."""
+    path = _path(piece, given)
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def undone(piece: str, tasks: Sequence[Task], given: Options) -> list[Task]:
     """Those that have no line yet."""
-    path = _path(piece, given)
-    lines = path.read_text().splitlines() if path.exists() else []
-    done = {json.loads(line)["task"] for line in lines}
+    done = {line["task"] for line in lines(piece, given)}
     return [task for task in tasks if task.name not in done]
 
 

@@ -10,6 +10,7 @@ import torch
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "accelerator"))
 
 import hats
+import named
 import pool
 import releases
 
@@ -92,6 +93,12 @@ def test_finished_tasks_are_lines_which_are_not_done_again(given: pool.Options):
 
 
 def test_names_of_tasks_are_unlike():
-    for piece in (releases, hats):
+    for piece in (releases, hats, named):
         names = [task.name for task in piece.tasks()]
         assert len(set(names)) == len(names)
+
+
+def test_dp_pix_is_measured_at_every_seed_before_other_obfuscations():
+    first = [task.settings for task in named.tasks()[:15]]
+    assert {each["seed"] for each in first} == {0, 1, 2}
+    assert all(each["protection"].startswith("dp-pix:") for each in first)
