@@ -152,7 +152,8 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/lfw-smile-strengths.yaml
 	$(BIN)/sfumato study run studies/fer-mask-keep.yaml
 	$(BIN)/python studies/mask_codebook.py
-	for world in faces lfw lfw-both cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
+	for world in faces lfw lfw-both lfw-small cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
+	$(BIN)/sfumato study run studies/lfw-acc-priv.yaml
 	OMP_NUM_THREADS=1 $(BIN)/python studies/cuts.py
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
 	$(BIN)/python studies/inversion.py

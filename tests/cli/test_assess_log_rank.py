@@ -9,9 +9,9 @@ from cloud import encoder
 from commands import Command, check_mistake
 
 from sfumato import images, protect
-from sfumato.audits.ranks import RankConfig, rank_privacy
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig
+from sfumato.study.lab.ranks import RankConfig, rank_privacy
 
 PEOPLE = 6
 

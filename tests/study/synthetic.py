@@ -132,6 +132,7 @@ def study(
         recommend=grid.Bounds(inference_at_most=(made["recommend"] or {}).get("inference_at_most", {})),
         transfer=transfer,
         stored=stored,
+        log_rank=stored,
         reconstructions=list(reconstructions),
         meta=MetaConfig(way=5, shot=5),  # those of grid.Task
         **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
@@ -409,6 +410,9 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
         case "stored":
             value = round(CHANCE + 0.6 * (1 - adaptive), 4)
             return stored(protection, cell["learner"], value, seed=seed)
+        case "log-rank":
+            is_code = protection.startswith("code")
+            return log_rank(protection, adaptive, None if is_code else 1 - task, seed=seed)
         case "reconstruction":
             return reconstruction(protection, cell["attack"], seed=seed)
         case _:
@@ -449,6 +453,13 @@ def proved(protection: str, *, seed: int = 0, **more: Any) -> dict[str, Any]:
         ],
     }
     return _record("proved", {"protection": protection, "seed": seed}, {**result, **more})
+
+
+def log_rank(protection: str, lrp: float, accuracy: float | None, *, seed: int = 0) -> dict[str, Any]:
+    """A record of log-rank privacy among nine people; a code has no accuracy."""
+    result = {"lrp": lrp, "low": lrp - 0.1, "high": lrp + 0.1, "guessing": 0.8, "strongest": "density"}
+    result |= {"features": 90, "identities": 9, "images": 100, "chance": 0.5, "accuracy": accuracy}
+    return _record("log-rank", {"protection": protection, "seed": seed}, result)
 
 
 def stored(protection: str, learner: str, value: float, *, seed: int = 0) -> dict[str, Any]:

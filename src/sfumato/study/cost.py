@@ -41,6 +41,7 @@ SECONDS: Mapping[str, float] = {
     "fused": 0.0,  # too little to measure
     "many": 0.0008,
     "tells": 0.00013,
+    "ranks": 0.0043,
     "similarity": 0.00077,
     "cell": 0.12,
 }
@@ -89,8 +90,8 @@ def units(config: "StudyConfig", sizes: Sizes) -> Iterator[tuple[Cell, dict[str,
 
     The unit is an image of 64x64 that a network is trained on once ("classifier", "few-shot", "denoised",
     "meta", "code", "mask", "feature", "recogniser", "restorer", "inverter") or that is released and looked at
-    ("shown", "restored", "values", "many", "tells", "similarity"); a fusion; the rest of a cell; and an image
-    through a frozen encoder ("encoder").
+    ("shown", "restored", "values", "many", "tells", "ranks", "similarity"); a fusion; the rest of a cell;
+    and an image through a frozen encoder ("encoder").
     """
     made: set[tuple[object, ...]] = set()
     for cell in kinds.cells(config):
@@ -124,6 +125,8 @@ def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
             yield (), _classifier(config, sizes) if seen else {"tells": everything}
         case "tells":
             yield (), {"tells": sizes.labels * everything}
+        case "log-rank":
+            yield (), {"ranks": sizes.compared * config.adversary.copies}
         case "similarity":
             yield (), {"similarity": sizes.test * sizes.pixels}
         case "transfer":

@@ -179,6 +179,8 @@ class StudyConfig:
             of the run.
         tells: whether to measure how well releases tell every label of the data set.
         stored: whether to measure the risk of stolen embeddings.
+        log_rank: whether to measure the log-rank privacy of numbers and bits; and, with several noises, the
+            curve of accuracy and privacy of a feature.
         reconstructions: the methods that rebuild images, of "invert-feature".
         recommend: see Bounds.
         seeds: each repeats the whole study; of a study with folds they are the numbers of these.
@@ -211,6 +213,7 @@ class StudyConfig:
     artefacts: str | None = None
     tells: bool = True
     stored: bool = False
+    log_rank: bool = False
     reconstructions: list[str] = field(default_factory=list)
     recommend: Bounds = field(default_factory=Bounds)
     seeds: list[int] = field(default_factory=lambda: [0])
@@ -253,6 +256,11 @@ class StudyConfig:
             raise ConfigError(
                 "measures: face-similarity needs task.sensitive, the label that says who is on an image, "
                 "or a public face network: adversary: {recogniser: mobile-face-net, weights: ..., steps: 0}"
+            )
+        if self.log_rank and (self.task.sensitive is None or self.adversary.gallery < 2):
+            raise ConfigError(
+                f"log_rank: sensitive={self.task.sensitive}, gallery={self.adversary.gallery}: name the "
+                "label that says who is on an image, and give adversaries at least 2 photographs of each"
             )
         for label in self.task.attributes:
             if label not in self.recommend.inference_at_most:

@@ -12,10 +12,7 @@ from sfumato.cli.show import AsJson, bars, print_json, print_table, stderr
 from sfumato.cli.sources import SplitBy, Strict, of_split
 
 if TYPE_CHECKING:
-    from sfumato.audits.ranks import Ranked
-    from sfumato.data import LabelledImages
-    from sfumato.protect.code import Code
-    from sfumato.protect.feature import Feature
+    from sfumato.study.lab.ranks import Ranked
 
 
 @app.command("log-rank")
@@ -59,9 +56,9 @@ def log_rank(
     Example: sfumato assess log-rank folder:photos --with feature:artefact=f.safetensors
     """
     from sfumato import artefacts
-    from sfumato.audits.ranks import RankConfig, rank_privacy
     from sfumato.errors import require
     from sfumato.protect import expand
+    from sfumato.study.lab.ranks import RankConfig, attribute_accuracies, rank_privacy
 
     require("trained adversaries", "study", "sklearn")
     config = RankConfig(known=known, asked=asked, least=least, releases=releases, seed=seed)
@@ -75,26 +72,11 @@ def log_rank(
     with bars(stderr()) as progress:
         for protection in progress.track(protections, description="protections"):
             found.append(rank_privacy(protection, images.images, people, config))
-            kept.append(_accuracies(protection, images, seed))
+            kept.append(attribute_accuracies(protection, images, seed))
     if as_json:
         print_json({"data": data, "protections": list(map(_in_numbers, found, kept))})
     else:
         _print(found, kept, releases)
-
-
-def _accuracies(protection: "Feature | Code", images: "LabelledImages", seed: int) -> dict[str, float]:
-    """The accuracy of each attribute that a private feature keeps and the images have, one release each."""
-    from sfumato.dp.mechanisms import seeded_noise
-    from sfumato.learn import private_feature
-    from sfumato.protect.feature import Feature
-
-    if not isinstance(protection, Feature):
-        return {}
-    model = private_feature.load(protection.artefact)
-    if not set(model.classes) <= set(images.labels):
-        return {}
-    released = protection.release(images.images, seeded_noise(seed, 0)).vectors()
-    return private_feature.evaluate(model, images, released)
 
 
 def _in_numbers(ranked: "Ranked", accuracies: dict[str, float]) -> dict[str, Any]:
@@ -116,8 +98,8 @@ def _print(found: "list[Ranked]", kept: list[dict[str, float]], releases: int) -
     from rich.markup import escape
     from rich.table import Table
 
-    from sfumato.audits.ranks import DENSITY
     from sfumato.dp.naming import ASSUMED
+    from sfumato.study.lab.ranks import DENSITY
 
     table = Table()
     for column in (

@@ -104,7 +104,7 @@ def _in_order(study: Study, records: Sequence[Record], kind: str) -> list[Record
 
 
 def _sources(study: Study) -> list[_Source]:
-    others = [_STORED, _SIMILARITY, _RECONSTRUCTION, _TELLS, _PROVED]
+    others = [_LOG_RANK, _STORED, _SIMILARITY, _RECONSTRUCTION, _TELLS, _PROVED]
     return [_accuracy(study), _PRIVACY, _ATTACKS, _MANY, *others]
 
 
@@ -207,6 +207,14 @@ _MANY = _Source(
     (),
     ("releases", "adversary", "named", "guessing", "people", "chosen"),
     _of_many,
+)
+_LOG_RANK = _Source(
+    "log-rank",
+    "Log-rank privacy against the strongest of three adversaries; low and high bound its 95% interval",
+    "log-rank",
+    (),
+    ("lrp", "low", "high", "guessing", "strongest", "features", "identities", "accuracy", "images", "chance"),
+    lambda result: [_dump(result)],
 )
 _STORED = _Source(
     "stored",

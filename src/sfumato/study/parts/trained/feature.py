@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sfumato.errors import SpecError
+from sfumato.errors import SpecError, did_you_mean
 from sfumato.learn import private_feature
 from sfumato.protect.feature import Feature
 from sfumato.protect.parameters import canonical
@@ -22,12 +22,13 @@ class FeatureRecipe:
     """A private feature; see protect.feature.Feature. One artefact serves all noise.
 
     Attributes:
-        dimension: of the feature; None for that of the study's settings.
+        dimension, variant: of the feature; None for those of the study's settings.
     """
 
     noise: float
     dimension: int | None = None
     norm: float | None = None
+    variant: str | None = None
 
     name: ClassVar[str] = "feature"
     kind: ClassVar[str] = "numbers"
@@ -36,6 +37,8 @@ class FeatureRecipe:
         Feature(NO_FILE, noise=self.noise, norm=self.norm)  # checks them
         if self.dimension is not None and self.dimension < 1:
             raise SpecError(f"feature: dimension={self.dimension}: at least 1 number")
+        if self.variant is not None and self.variant not in (known := private_feature.VARIANTS[1:]):
+            raise SpecError(f"feature: variant={self.variant}: {did_you_mean(self.variant, known)}")
 
     @property
     def spec(self) -> str:
@@ -85,5 +88,6 @@ class FeatureRecipe:
         return task.sensitive
 
     def _config(self, config: "StudyConfig") -> private_feature.FeatureConfig:
-        dimension = config.features.dimension if self.dimension is None else self.dimension
-        return replace(config.features, dimension=dimension)
+        features = config.features
+        dimension = features.dimension if self.dimension is None else self.dimension
+        return replace(features, dimension=dimension, variant=self.variant or features.variant)

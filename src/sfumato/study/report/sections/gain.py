@@ -7,6 +7,12 @@ from sfumato.study.records import Record
 from sfumato.study.report import charts
 from sfumato.study.report.sections.section import Section, legend
 
+_WORDS = (
+    "The gain is (accuracy with denoiser − accuracy without) ÷ accuracy without, in percent. It is drawn "
+    "against how much the denoised image resembles the original: far left, little of the picture came back; "
+    "above zero, the denoiser helped all the same."
+)
+
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
     """Its gain against how much of the picture it brings back; None without such records."""
@@ -19,5 +25,11 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         for family in charts.families(study)
         if gained.keys() & set(family.specs)
     ]
-    values = {"chart": chart, "gain_legend": legend("gain", families)}
-    return Section("gain", "What the denoiser adds", "The denoiser", values)
+    values = {
+        "paragraphs": [_WORDS],
+        "tables": [],
+        "chart": chart,
+        "chart_legend": legend("gain", families),
+        "chart_words": "Labels give the parameter. Bars combine the intervals of both accuracies.",
+    }
+    return Section("gain", "What the denoiser adds", "The denoiser", values, "records")

@@ -15,9 +15,11 @@ from sfumato.assess import log_rank
 from sfumato.assess.log_rank import LogRank
 from sfumato.attack import feature_identity
 from sfumato.attack.reidentify import split_gallery
+from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import BY_STRENGTH, MOST_OUTPUTS, Assumption
 from sfumato.errors import ConfigError, DataError
+from sfumato.learn import private_feature
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.naming import chances_by_class
@@ -143,3 +145,17 @@ def rank_privacy(
         proved_of_many={each: proved(releases=config.releases, assuming=each) for each in BY_STRENGTH},
         named=named,
     )
+
+
+def attribute_accuracies(protection: Feature | Code, images: LabelledImages, seed: int) -> dict[str, float]:
+    """The accuracy of each attribute that a private feature keeps and the images have, one release each.
+
+    Its own classifier names them: one model serves all noise, as in Procedure 2. A code has no classifier.
+    """
+    if not isinstance(protection, Feature):
+        return {}
+    model = private_feature.load(protection.artefact)
+    if not set(model.classes) <= set(images.labels):
+        return {}
+    released = protection.release(images.images, seeded_noise(seed, 0)).vectors()
+    return private_feature.evaluate(model, images, released)

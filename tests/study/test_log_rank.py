@@ -1,0 +1,106 @@
+"""Log-rank privacy as a cell of studies: a feature's curve of accuracy and privacy along its noise."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+from tests.study.test_release_kinds import ALONE, KNOWN, results_of
+from tests.study.test_report import page_of
+from tests.study.test_run import cartoons
+
+from sfumato import protect
+from sfumato.errors import ConfigError, SpecError
+from sfumato.study import cost, grid, run
+from sfumato.study.lab.ranks import RankConfig, attribute_accuracies, rank_privacy
+from sfumato.study.parts import kinds
+from sfumato.study.report.tables import tables
+
+SPECS = ["mask:keep=0.1", "feature:variant=simple,noise=0,30", "code:bits=3"]
+
+
+def study(**changes: Any) -> grid.StudyConfig:
+    settings = {**KNOWN, **ALONE, "protections": SPECS, "learners": [], "measures": [], "log_rank": True}
+    settings["features"] = {**KNOWN["features"], "dimension": 4}
+    return grid.parse({**settings, "adversary": {**KNOWN["adversary"], "gallery": 3, "probes": 3}, **changes})
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    settings = {"protections": SPECS[1:], "learners": ["classifier-clean"], "pictures": 0}
+    return run.run(study(**settings), tmp_path_factory.mktemp("ranked"))
+
+
+def test_a_point_is_what_the_command_finds_of_the_same_feature(directory: Path):
+    results = results_of(directory)
+    (path,) = (directory / "models").glob("feature-*.safetensors")
+    test = cartoons().split("test")
+    known = RankConfig(known=3, asked=3, least=3, copies=study().adversary.copies)
+    for noise in ("0", "30"):
+        protection = protect.parse(f"feature:artefact={path},noise={noise}", takes=("numbers",))
+        ranked = rank_privacy(protection, test.images, test.label("identity").codes, known)
+        result = results["log-rank", f"feature:noise={noise},variant=simple"]
+        assert (result.strongest, result.lrp) == (ranked.strongest, ranked.adversaries[ranked.strongest].lrp)
+        assert result.accuracy == attribute_accuracies(protection, test, 0)["expression"]
+        assert (result.images, result.identities) == (len(test), len(test.classes("identity")))
+
+
+def test_a_code_has_a_rank_and_no_accuracy_of_its_own_and_a_mask_is_left_out(directory: Path):
+    code = results_of(directory)["log-rank", "code:bits=3"]
+    assert 0 <= code.low <= code.lrp <= code.high <= 1
+    assert code.accuracy is None
+    assert [text for text in kinds.list_omissions(study()) if "rank" in text] == [
+        "Log-rank privacy takes numbers and bits, and is left out where others are released: "
+        "for mask:keep=0.1."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": {"target": "expression"}}, "log_rank: sensitive=None, gallery=3: name the label"),
+        ({"adversary": {"gallery": 1}}, "log_rank: sensitive=identity, gallery=1: .* at least 2 photographs"),
+    ],
+)
+def test_ranks_need_people_with_photographs(changes: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        study(**changes)
+
+
+def test_a_misspelt_variant_of_a_feature_is_named_when_the_study_is_read():
+    with pytest.raises(SpecError, match="feature: variant=dfpe: did you mean 'dpfe'"):
+        study(protections=["feature:variant=dfpe,noise=0"])
+
+
+def test_ranks_take_their_part_of_the_forecast():
+    sizes = cost.Sizes(side=64, train=100, validation=20, test=50, compared=40, further=50, labels=2)
+    ranks = [work["ranks"] for cell, work in cost.units(study(), sizes) if cell.kind == "log-rank"]
+    assert ranks == [40 * study().adversary.copies] * 3
+
+
+def test_each_feature_is_a_curve_along_its_noise_over_the_seeds():
+    measured = {  # of two seeds
+        "feature:noise=0,variant=simple": [(0.2, 0.9), (0.4, 0.8)],
+        "feature:noise=1,variant=simple": [(0.6, 0.7), (0.6, 0.7)],
+        "feature:noise=0,variant=dpfe": [(0.5, 0.8), (0.5, 0.8)],
+        "code:bits=8": [(0.7, None), (0.7, None)],
+    }
+    records = [
+        synthetic.log_rank(spec, *of_seed, seed=seed)
+        for spec, seeds in measured.items()
+        for seed, of_seed in enumerate(seeds)
+    ]
+    cells = [{key: record[key] for key in ("digest", "kind", "cell")} for record in records]
+    of = {**synthetic.study(protections=["none", *measured], seeds=[0, 1]), "cells": cells}
+    page = page_of(of, records)
+    assert page.words[page.words.index("Accuracy and privacy as noise grows") + 1].split("; ") == [
+        "Private feature (variant = simple), noise 0: accuracy 85.0%, log-rank privacy 0.300",
+        "Private feature (variant = simple), noise 1: accuracy 70.0%, log-rank privacy 0.600",
+        "Private feature (variant = dpfe), noise 0: accuracy 80.0%, log-rank privacy 0.500",
+        "guessing: accuracy 50.0%, log-rank privacy 0.800",
+    ]
+    rows = page.table("Table of log-rank privacy")[1:]
+    assert rows[0] == ["feature: noise=0, variant=simple", "0.300 0.200–0.400", "density", "85.0% 80.0–90.0"]
+    assert rows[-1] == ["code: bits=8", "0.700 0.700–0.700", "density", "–"]
+    (table,) = [each for each in tables(of, synthetic.typed(records)) if each.name == "log-rank"]
+    assert (len(table.rows), table.columns[2:4]) == (8, ("lrp", "low"))
