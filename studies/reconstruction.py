@@ -39,7 +39,7 @@ PICTURES = Path(__file__).parents[1] / "docs" / "images"
 def learn(names: Sequence[str], records: Rows, runs: Path) -> None:
     """Both learned measures, for each data set and seed."""
     for name, seed in itertools.product(names, learned.SEEDS):
-        known = partial(learned.judgements, [other for other in names if other != name], runs)
+        known = partial(learned.judgements, [other for other in names if other != name], records, runs)
         semsim, stages = (f"{kind}-{name}-{seed}" for kind in ("semsim", "stages"))
         for row in (semsim, stages):
             if row in records and not learned.complete(records[row], name, records):
@@ -60,7 +60,7 @@ def learn(names: Sequence[str], records: Rows, runs: Path) -> None:
 
 def vary(names: Sequence[str], records: Rows, runs: Path) -> None:
     """SemSim as published with one thing changed at a time, one seed, tested on one data set."""
-    known = learned.judgements([name for name in names if name != TEST_SET], runs)
+    known = learned.judgements([name for name in names if name != TEST_SET], records, runs)
     for variant, (some, config) in learned.variants(known).items():
         make(
             records,

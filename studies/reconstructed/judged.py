@@ -175,7 +175,6 @@ def _annotate(
     with Store(path) as store:
         proxies.fill(store, panel)
         found = results.results(store)
-        results.export(store, "semsim", runs / name / f"{attack}.csv")
         alpha = results.agreement(store)
         asked, answers = store.items(), list(store.answers().values())
     by_judge = {victim: [0] * len(answers) for victim in victims}

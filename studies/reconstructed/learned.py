@@ -1,6 +1,6 @@
 """Measures that are learned: SemSim as published, and semsim-perceptual, on data sets that they were not trained on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from reconstructed.judged import PROXY, read_pairs
 from reconstructed.sources import SIZE, SQUEEZENET
-from reconstructed.victims import ATTACKS, READ
+from reconstructed.victims import ATTACKS, READ, attacked
+from sfumato import images
 from sfumato.assess import agreement
 from sfumato.assess.semsim import SemSim
 from sfumato.learn import semsim
@@ -42,12 +43,12 @@ FEW_EPOCHS, FEW_ORIGINALS = 20, 12  # of each backbone beside the others
 Scores = dict[str, dict[str, list[float]]]  # attack -> victim -> of each image
 
 
-def record_of(name: str, attack: str, records: Rows) -> dict[str, Any]:
+def record_of(name: str, attack: str, records: Mapping[str, Any]) -> dict[str, Any]:
     """The record of an attack on a data set."""
     return records[f"{name}-{attack}"]
 
 
-def present(names: Sequence[str], records: Rows) -> tuple[str, ...]:
+def present(names: Sequence[str], records: Mapping[str, Any]) -> tuple[str, ...]:
     """The attacks that all of these data sets have a record of."""
     return tuple(attack for attack in ATTACKS if all(f"{name}-{attack}" in records for name in names))
 
@@ -71,10 +72,38 @@ def tau(distances: Sequence[float], shares: Sequence[float]) -> float:
 # SemSim as published
 
 
-def judgements(names: Sequence[str], runs: Path) -> semsim.Judgements:
+def judgements(names: Sequence[str], records: Mapping[str, Any], runs: Path) -> semsim.Judgements:
     """What judges recognised of data sets, by the first attack."""
-    sets = [each for name in names for each in semsim.read(runs / name / f"{READ}.csv", size=SIZE).values()]
+    sets = []
+    for name in names:
+        judged = record_of(name, READ, records)["victims"]
+        victims = {each.name: judged[each.name] for each in attacked(name, READ)}  # in the order of the draws
+        pairs = [read_pairs(name, READ, victim, each["items"], runs) for victim, each in victims.items()]
+        originals = images.to_uint8(pairs[0][0])
+        sets.append(
+            semsim.Judgements(
+                originals,
+                images.to_uint8(torch.cat([others for _, others in pairs])),
+                torch.arange(len(originals)).repeat(len(pairs)),
+                torch.tensor([each["who"] for each in victims.values()]).flatten(),
+                f"{name} ({PROXY})",
+            )
+        )
     return semsim.combine(sets, size=SIZE)
+
+
+def scores_of(
+    model: SemSim, name: str, records: Mapping[str, Any], runs: Path, device: torch.device
+) -> Scores:
+    """The distance of each image of the victims of a data set."""
+    scores: Scores = {}
+    for attack in present([name], records):
+        victims = record_of(name, attack, records)["victims"]
+        pairs = [read_pairs(name, attack, victim, each["items"], runs) for victim, each in victims.items()]
+        originals, others = (torch.cat(side).to(device) for side in zip(*pairs, strict=True))
+        apart = model.distance(originals, others).split([len(each) for each, _ in pairs])
+        scores[attack] = dict(zip(victims, map(_rounded, apart), strict=True))
+    return scores
 
 
 def published(
@@ -83,13 +112,7 @@ def published(
     """Train SemSim on judgements, and measure the victims of a data set that is not among them."""
     trained = semsim.train(known, config, seed=seed)
     model = SemSim(trained.embedding, card=trained.card)
-    scores: Scores = {}
-    for attack in present([name], records):
-        found = record_of(name, attack, records)["victims"]
-        scores[attack] = {
-            victim: _rounded(model.distance(*read_pairs(name, attack, victim, each["items"], runs)))
-            for victim, each in found.items()
-        }
+    scores = scores_of(model, name, records, runs, torch.device("cpu"))
     return {
         "annotators": PROXY,
         "data": name,

@@ -294,6 +294,20 @@ def test_a_table_that_is_none_is_named(tmp_path: Path):
 # Training
 
 
+def test_an_observer_sees_the_loss_and_the_embedding_of_each_epoch_and_changes_nothing():
+    seen: list[tuple[int, float]] = []
+
+    def observe(epoch: int, loss: float, embedding: Embedding) -> None:
+        embedding.eval()
+        seen.append((epoch, loss))
+
+    observed, alone = train(world(), TINY, observe=observe), train(world(), TINY)
+    assert [epoch for epoch, _ in seen] == [1, 2]
+    assert 0 < seen[1][1] < seen[0][1] < 2 + TINY.margin
+    for name, value in alone.embedding.state_dict().items():
+        assert value.equal(observed.embedding.state_dict()[name])
+
+
 def test_an_epoch_shows_each_reconstruction_once_in_equal_parts(monkeypatch: pytest.MonkeyPatch):
     shown = []
 

@@ -20,7 +20,7 @@ def test_images_of_any_size_and_colour_have_vectors_of_one_length(name: str, dim
 
 
 def test_every_network_of_the_paper_is_there():
-    assert set(NETWORKS) == {"resnet50", "resnet18", "lenet"}
+    assert set(NETWORKS) == {"resnet50", "resnet18", "resnet152", "lenet"}
 
 
 def test_normalised_vectors_are_the_others_scaled():

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import hats
 import named
 import pool
 import releases
+import semsim
 
 from sfumato.data.worlds.glyphs import glyphs
 from sfumato.learn import meta
@@ -99,8 +101,8 @@ def test_finished_tasks_are_lines_which_are_not_done_again(given: pool.Options):
 
 
 def test_names_of_tasks_are_unlike():
-    for piece in (releases, hats, named):
-        names = [task.name for task in piece.tasks()]
+    for tasks in (*(piece.tasks() for piece in (releases, hats, named)), [*chain(*semsim.tasks())]):
+        names = [task.name for task in tasks]
         assert len(set(names)) == len(names)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sfumato import artefacts
+from sfumato.base.placement import to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
@@ -32,7 +33,7 @@ class SemSimConfig:
     """The settings of training SemSim. The defaults are those of the paper, as far as it gives them.
 
     Attributes:
-        network: "resnet50", "resnet18" or "lenet".
+        network: "resnet50", "resnet18", "resnet152" or "lenet".
         loss: "triplet" or "contrastive".
         margin: how much farther an unrecognised reconstruction must be; in the contrastive loss, how far.
         normalised: whether embeddings have length 1, and distances are at most 2.
@@ -100,6 +101,8 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    observe: Callable[[int, float, Embedding], None] | None = None,
+    device: torch.device | None = None,
 ) -> SemSimModel:
     """Trains an embedding on the judgements of people.
 
@@ -108,6 +111,9 @@ def train(
         config: see SemSimConfig.
         seed: decides weights, order and partners. The same seed, machine and thread count repeat a run.
         checkpoint, progress: see fit.fit.
+        observe: called after each epoch with the number of epochs done, the mean loss of this one, and the
+            embedding, which it may put into evaluation mode.
+        device: trains the embedding, and keeps it; None for the processor, which makes all draws.
 
     Raises:
         DataError: no reconstruction was recognised, or all were.
@@ -115,7 +121,7 @@ def train(
         ArtefactError: the checkpoint belongs to another run.
     """
     triplets(judgements, torch.Generator().manual_seed(seed))  # fails now if there are none
-    precision = resolve(config.precision)
+    precision = resolve(config.precision, device)
     with initial_weights(seed):
         embedding = Embedding(config.network, size=config.size, normalised=config.normalised)
     card = {
@@ -130,9 +136,9 @@ def train(
         momentum=config.momentum,
         nesterov=config.momentum > 0,
     )
-    run = Run(embedding, descent, kind=_CHECKPOINT, identity=card)
+    run = Run(embedding, descent, kind=_CHECKPOINT, identity=card, device=device)
     judgements = resize(judgements, config.size)
-    pool = torch.cat([judgements.originals, judgements.reconstructions])
+    pool = torch.cat([judgements.originals, judgements.reconstructions]).to(run.device)
     steps = -(-len(judgements.of) // config.batch)  # of an epoch
 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -145,8 +151,8 @@ def train(
     def step(batch: tuple[Tensor, Tensor]) -> Tensor:
         groups, recognised = batch
         with autocast(precision, pool.device):
-            embeddings = embedding(to_float(pool[groups.flatten()]))
-        loss = _loss(embeddings.unflatten(0, groups.shape), recognised, config)
+            embeddings = embedding(to_float(pool[to_device(groups.flatten(), run.device)]))
+        loss = _loss(embeddings.unflatten(0, groups.shape), to_device(recognised, run.device), config)
         if not loss.isfinite():
             raise ConfigError(
                 f"training diverges in epoch {run.epoch + 1}: lower learning_rate="
@@ -154,7 +160,24 @@ def train(
             )
         return run.minimise(loss)
 
-    fit(run, batches, step, epochs=config.epochs, steps=steps, checkpoint=checkpoint, progress=progress)
+    losses: list[Tensor] = []  # of an epoch
+
+    def look() -> None:
+        if observe is not None:
+            observe(run.epoch + 1, torch.stack(losses).mean().item(), embedding)
+        losses.clear()
+
+    fit(
+        run,
+        batches,
+        step,
+        epochs=config.epochs,
+        steps=steps,
+        judge=look,
+        checkpoint=checkpoint,
+        progress=progress,
+        losses=losses.append,
+    )
     return SemSimModel(embedding, card)
 
 

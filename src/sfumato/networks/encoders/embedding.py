@@ -12,6 +12,7 @@ from sfumato.networks.encoders.resnet import ResNet
 NETWORKS: dict[str, Callable[[tuple[int, int, int]], nn.Module]] = {
     "resnet50": lambda shape: ResNet(shape, None, depth=50),
     "resnet18": lambda shape: ResNet(shape, None, depth=18),
+    "resnet152": lambda shape: ResNet(shape, None, depth=152),
     "lenet": lambda shape: LeNet(shape, None),
 }
 
