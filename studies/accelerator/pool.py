@@ -93,16 +93,22 @@ def _path(piece: str, given: Options) -> Path:
 
 
 def run(
-    piece: str, tasks: Sequence[Task], work: Callable[[Task, Options], dict[str, Any]], given: Options
+    piece: str,
+    tasks: Sequence[Task],
+    work: Callable[[Task, Options], dict[str, Any]],
+    given: Options,
+    *,
+    least: float = 0.0,
 ) -> int:
     """Do tasks until none is left, or none that would end in time. -> how many failed.
 
-    A task is begun when as much time is left as the longest so far took. What runs at the end is stopped.
+    A task is begun when as much time is left as the longest so far took, and `least` seconds. What runs at the end is
+    stopped.
     """
     path, began = _path(piece, given), time.monotonic()
     waiting = deque(undone(piece, tasks, given))
     running: dict[Future[dict[str, Any]], Task] = {}
-    failed, longest = 0, 0.0
+    failed, longest = 0, least
 
     def left() -> float:
         return given.seconds - (time.monotonic() - began)

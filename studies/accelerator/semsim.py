@@ -142,10 +142,10 @@ def main() -> int:
     failed = 0
     for (
         part
-    ) in tasks():  # a part each, since no task of a part begins when less time is left than the longest took
+    ) in tasks():  # by itself, since no task begins when less time is left than the longest of its part took
         todo = [task for task in part if able or task.settings["network"] == "lenet"]
         left = replace(given, seconds=ends - time.time())
-        failed += run("semsim", todo, partial(work, ends - SPARE), left)
+        failed += run("semsim", todo, partial(work, ends - SPARE), left, least=2 * SPARE)
     return failed
 
 
