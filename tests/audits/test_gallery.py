@@ -93,16 +93,23 @@ def test_more_shots_hide_each_of_them_better():
     assert one > eight
 
 
-def test_noise_on_prototypes_identifies_no_more_than_it_proves():
+def bits(images: Tensor) -> Tensor:
+    """A code: which pixels are bright."""
+    return (images.flatten(1) > 127).float() * 2 - 1
+
+
+@pytest.mark.parametrize("embed", [pixels, bits])
+def test_noise_on_prototypes_identifies_no_more_than_it_proves_and_no_more_by_their_table(embed):
     public, _ = photographs(people=30)
-    report = audit_gallery(pixels, *photographs(), public=255 - public, config=QUICK)
+    report = audit_gallery(embed, *photographs(), public=255 - public, table=embed is bits, config=QUICK)
     noise = finding(report, "noise").figures["epsilons"]
     assert list(noise) == ["64", "16", "4"]
     for each in noise.values():
         trials = finding(report, "photograph").figures["stored"]["members"]
         slack = 3 * (each["proved"] * (1 - each["proved"]) / trials) ** 0.5 + 0.01
-        assert each["stored"] <= each["proved"] + slack
-        assert each["full"] <= each["proved"] + slack
+        views = {"stored", "full", *(["table"] if embed is bits else [])}
+        assert views < set(each)
+        assert all(each[view] <= each["proved"] + slack for view in views)
     assert noise["4"]["proved"] < noise["16"]["proved"] < noise["64"]["proved"]
 
 

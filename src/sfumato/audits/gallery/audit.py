@@ -78,7 +78,7 @@ def audit_gallery(
         _identify(question, judgements, plain, len(embedded.asked), config) for question in _QUESTIONS
     ]
     if public is not None:
-        findings.append(_noise(embedded, _embed_all(embed, public), plain, config, report, parts))
+        findings.append(_noise(embedded, _embed_all(embed, public), plain, table, config, report, parts))
     return Report(
         audit="gallery",
         subject=f"{subject}, {len(embedded.asked)} classes of {config.shot} shots",
@@ -254,21 +254,23 @@ def _noise(
     embedded: Embedded,
     public: Tensor,
     plain: Measured,
+    table: bool,
     config: GalleryAuditConfig,
     report: Callable[[int, int], None],
     parts: int,
 ) -> Finding:
-    """Report the bound, effect and cost of noise on prototypes."""
-    middle = public.mean(0)
+    """Report the bound, effect and cost of noise on prototypes, and on a table that is made of them."""
+    middle = torch.zeros_like(public[0]) if table else public.mean(0)  # a table has the codes as they are
     norm = (public - middle).norm(dim=1).median().item()
     centred = Embedded(embedded.asked - middle, embedded.enrolled - middle)
     rows, figures = [], {}
     for number, epsilon in enumerate(sorted(config.epsilons, reverse=True)):
         sigma = sigma_for(config.shot, clipping_norm=norm, epsilon=epsilon, delta=config.delta)
-        noisy = measure(centred, config, noise=(norm, sigma))
+        noisy = measure(centred, config, noise=(norm, sigma), table=table)
         shares = {
-            view: judge(*noisy.found["photograph", view], at=(_FEW,)).rates[_FEW][0]
-            for view in ("stored", "full")
+            view: judge(*found, at=(_FEW,)).rates[_FEW][0]
+            for (question, view), found in noisy.found.items()
+            if question == "photograph"
         }
         mu = mean_guarantee(config.shot, clipping_norm=norm, sigma=sigma).value
         proved = _NORMAL.cdf(_NORMAL.inv_cdf(_FEW) + mu)  # Dong, Roth & Su 2022, Eq. (6)
@@ -276,8 +278,7 @@ def _noise(
             (
                 f"{epsilon:g}",
                 f"{proved:.1%}",
-                f"{shares['stored']:.1%}",
-                f"{shares['full']:.1%}",
+                *(f"{share:.1%}" for share in shares.values()),
                 f"{noisy.accuracy:.1%}",
             )
         )
@@ -298,11 +299,18 @@ def _noise(
             f"without it {plain.accuracy:.1%} of other photographs are named correctly."
         ),
         table=Table(
-            ("epsilon", f"proved, at {_FEW:.0%}", "from the store", "from answers", "accuracy"),
+            (
+                "epsilon",
+                f"proved, at {_FEW:.0%}",
+                "from the store",
+                "from answers",
+                *(["from the table"] if table else []),
+                "accuracy",
+            ),
             tuple(rows),
             f"Noise for one replaced shot at δ = {config.delta:g}; embeddings are clipped to {norm:.3g}, the "
-            "median norm of the public ones about their mean. The column “proved” has the most that anybody "
-            "can identify.",
+            f"median norm of the public ones{'' if table else ' about their mean'}. The column “proved” has "
+            "the most that anybody can identify.",
         ),
         figures={"clipping_norm": norm, "delta": config.delta, "epsilons": figures},
     )

@@ -114,12 +114,12 @@ def measure(
         embedded: the photographs.
         config: see GalleryAuditConfig; `people` and `photographs` are those of `embedded` here.
         noise: the clipping norm and the standard deviation of noise on prototypes. With it the views are
-            "stored" and "full", the targets of noise.
+            "stored" and "full", the targets of noise, and a table that is made of them.
         estimate: for codes; None: the prototypes are means.
         table: whether devices get the answers to all codes.
     """
     people, photographs = embedded.asked.shape[:2]
-    views = (*VIEWS, *([TABLE] if table else [])) if noise is None else ("stored", "full")
+    views = (*(VIEWS if noise is None else ("stored", "full")), *([TABLE] if table else []))
     draw = torch.Generator().manual_seed(config.seed)
     drawn = draw_galleries(
         people=people, photographs=photographs, shot=config.shot, galleries=config.galleries, draw=draw

@@ -139,6 +139,7 @@ def _set_up(
     from sfumato import protect
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.errors import ConfigError
+    from sfumato.protect.release import KINDS
     from sfumato.protect.spec import portable
     from sfumato.serve.answer_tables import has_answers
     from sfumato.serve.models import load
@@ -152,7 +153,7 @@ def _set_up(
         assert demand.protection is not None
         protection = demand.protection
     else:
-        protection = protect.parse(spec)
+        protection = protect.parse(spec, takes=KINDS)
         if demand.protection is not None:
             trained = {each.protection.spec: each for each in served.demands if each.protection is not None}
             if protection.spec not in trained:
