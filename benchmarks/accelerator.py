@@ -9,11 +9,15 @@ operation of a step can take less than its arithmetic, its bytes, or what it bri
 their sum is the bound of the step, and the last column the share of the step's time that it is. Hidden
 synchronisations are those that `torch.cuda.set_sync_debug_mode` warns of.
 
-Where there is no accelerator the processor's column is printed, and that there is none.
+Where there is no accelerator the processor's column is printed, and that there is none. Each job prints a
+line to read and a line of JSON. A job that fails prints its error, and the others go on.
 """
 
 import argparse
+import json
+import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -360,24 +364,34 @@ def main(given: Iterable[str] | None = None) -> None:
     card = None
     if accelerator is not None:
         card = measure(accelerator, size=8192, seconds=1.0)
-        print(f"{accelerator.type}: precision {resolve('auto', accelerator)}")
+        name = torch.cuda.get_device_name() if accelerator.type == "cuda" else accelerator.type
+        print(f"{name}: precision {resolve('auto', accelerator)}")
         print("TFLOP/s of products and of convolutions:")
         for kind, flops in card.products.items():
             print(f"  {kind:10s} {short(flops / 1e12):>7s} {short(card.convolutions[kind] / 1e12):>7s}")
         print(f"GB/s read and written {short(card.copies / 1e9)}, brought {short(card.brought / 1e9)}")
-    found = []
+        print(json.dumps({"card": name, **asdict(card)}), flush=True)
+    jobs, failed = [], []
     for name in options.only:
-        ours = Rate(rate(name, torch.device("cpu"), options.seconds))
-        theirs = None
-        if accelerator is not None and card is not None:
-            theirs = on_card(name, accelerator, card, options.seconds)
-        print(told(name, ours, theirs), flush=True)
-        found.append({"name": name, "processor": asdict(ours), "card": theirs and asdict(theirs)})
+        try:
+            ours = Rate(rate(name, torch.device("cpu"), options.seconds))
+            theirs = None
+            if accelerator is not None and card is not None:
+                theirs = on_card(name, accelerator, card, options.seconds)
+        except Exception:  # a lent card is there once: the other jobs are to be timed
+            traceback.print_exc()
+            failed.append(name)
+            continue
+        print(told(name, ours, theirs))
+        jobs.append({"name": name, "processor": asdict(ours), "card": theirs and asdict(theirs)})
+        print(json.dumps(jobs[-1]), flush=True)
     if accelerator is None:
         print("no accelerator: only the processor was timed")
-    content = {"measured": card and asdict(card), "jobs": found}
+    content = {"measured": card and asdict(card), "jobs": jobs}
     write(options.out, record(content, seconds=time.perf_counter() - began))
     print(f"kept as {options.out}")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
