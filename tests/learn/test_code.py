@@ -84,6 +84,20 @@ def test_a_stopped_training_ends_with_the_same_encoder(
         assert again.state_dict()[name].equal(weights), name
 
 
+def test_codes_that_share_their_pretraining_are_those_that_pretrain_alone(
+    people: data.LabelledImages, tmp_path: Path
+):
+    shared, settings = tmp_path / "pretraining", QUICK | {"epochs": 2, "pretraining_epochs": 1}
+    train = people.split("train")
+    code.pretrain(train, CodeConfig(**settings, numbers=2), target="headwear", checkpoint=shared)
+    for size in ({"bits": 4}, {"bits": 8, "flip": 0.1}):
+        alone = trained(people, CodeConfig(**settings, **size))
+        sharing = trained(people, CodeConfig(**settings, **size), pretraining=shared)
+        assert all(weights.equal(alone.state_dict()[k]) for k, weights in sharing.state_dict().items())
+    with pytest.raises(ArtefactError, match="the checkpoint of another run"):
+        trained(people, CodeConfig(**settings, bits=4), pretraining=shared, seed=1)
+
+
 def test_the_checkpoint_of_another_code_is_refused(people: data.LabelledImages, tmp_path: Path):
     trained(people, CodeConfig(**QUICK, bits=4), checkpoint=tmp_path / "checkpoint")
     with pytest.raises(ArtefactError, match="the checkpoint of another run"):

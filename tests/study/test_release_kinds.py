@@ -60,7 +60,15 @@ QUICK = {
         "pairs": 4,
         "batch": 32,
     },
-    "codes": {"way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2, "validation_way": 2},
+    "codes": {
+        "way": 3,
+        "shot": 2,
+        "queries": 2,
+        "pretraining_epochs": 1,
+        "epochs": 2,
+        "episodes_per_epoch": 2,
+        "validation_way": 2,
+    },
     "inversion": {"steps": 2, "width": 2},
     "restoration": {"steps": 2, "batch": 4},
 }
@@ -198,6 +206,7 @@ def test_one_artefact_serves_all_settings_that_differ_in_the_release_alone(episo
     assert artefacts.count("feature") == 1
     assert artefacts.count("answer") == 1
     assert artefacts.count("code") == 3  # it is trained through its noise
+    assert artefacts.count("pretraining") == 1  # all codes begin from it
 
 
 def test_an_artefact_of_a_study_is_one_that_protect_reads(known: Path):

@@ -84,12 +84,16 @@ class Engine(Protocol):
 
 
 @contextmanager
-def engine(config: EngineConfig, *, preload: Sequence[str] = ()) -> Iterator[Engine]:
+def engine(
+    config: EngineConfig, *, preload: Sequence[str] = (), begin: Callable[[], object] | None = None
+) -> Iterator[Engine]:
     """Yields an engine for the block; tasks that have not begun at its end never do.
 
     Args:
         config: which.
         preload: modules that every process of this machine needs.
+        begin: called in each process that starts on this machine. A cluster does not call it, so that tasks
+            must do without.
 
     Raises:
         MissingExtraError: the engine is not installed.
@@ -101,7 +105,7 @@ def engine(config: EngineConfig, *, preload: Sequence[str] = ()) -> Iterator[Eng
     elif config.workers == 1:
         yield _Here()
     else:
-        with _processes(config, preload) as found:
+        with _processes(config, preload, begin) as found:
             yield found
 
 
@@ -150,12 +154,15 @@ class _Processes:
 
 
 @contextmanager
-def _processes(config: EngineConfig, preload: Sequence[str]) -> Iterator[_Processes]:
+def _processes(
+    config: EngineConfig, preload: Sequence[str], begin: Callable[[], object] | None
+) -> Iterator[_Processes]:
     # Not fork: the threads of torch would not survive it. The server does all imports once.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     workers = config.workers or os.cpu_count() or 1
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=_surroundings(config))
+    given = (begin, *_surroundings(config))
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=given)
     try:
         yield _Processes(pool, workers)
     except BaseException:
@@ -180,10 +187,12 @@ def _settle(folder: Path, threads: int, added: Sequence[registry.Added]) -> None
     registry.adopt(added)
 
 
-def _begin(*surroundings: Any) -> None:
+def _begin(begin: Callable[[], object] | None, *surroundings: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _settle(*surroundings)
+    if begin is not None:
+        begin()
 
 
 def _end_with_parent() -> None:

@@ -29,7 +29,8 @@ def of_groups(share: float, variance: float, *, groups: int, trials: int) -> tup
         groups: how many, 2 or more.
         trials: the most that all groups count for.
     """
-    effective = min(share * (1 - share) / variance, trials) if variance > 0 else trials
+    varies = variance > 0 and 0 < share < 1  # at 0 and 1 a variance says nothing
+    effective = min(share * (1 - share) / variance, trials) if varies else trials
     effective *= (1.959964 / _t_quantile(groups - 1)) ** 2
     return wilson(share * effective, effective)
 

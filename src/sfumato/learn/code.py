@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ from sfumato.networks.weights import initial_weights
 from sfumato.protect.code import KIND, Code, CodeCard, check_noise, signs
 from sfumato.protect.vectors import MOST_BITS
 
-_CHECKPOINT = "code checkpoint"
+_CHECKPOINT, _PRETRAINING = "code checkpoint", "code pretraining"
 _HIDDEN = 128  # units of an adversary
 _BATCH = 256
 
@@ -61,7 +62,7 @@ class CodeConfig:
         side: images are shrunk to this height and width first, or None.
         way, shot, queries: N, K and Q of a training episode.
         pretraining_epochs: the first epochs, which train the encoder to classify the training classes, in
-            batches of as many images as an episode has.
+            batches of as many images as an episode has; see pretrain.
         epochs: at most; `episodes_per_epoch` episodes each.
         patience: epochs without a better validation accuracy before training stops.
         validation_way, validation_shot, validation_queries, validation_episodes: of its measurement.
@@ -220,6 +221,60 @@ class _Card(CodeCard):
     target: artefacts.Name
 
 
+def of_any_length(config: CodeConfig) -> CodeConfig:
+    """The settings of `pretrain`, which codes of every length and noise share."""
+    return replace(config, bits=1, numbers=None, flip=None, norm=None, noise=None)
+
+
+def pretrain(
+    data: LabelledImages,
+    config: CodeConfig,
+    *,
+    target: str,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    device: torch.device | None = None,
+) -> Run:
+    """Trains the encoder of codes to classify the training classes, by a linear layer of its own.
+
+    Args: as `train` has them. The file `checkpoint` stays: `train` begins from it at once.
+
+    Raises:
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    config = of_any_length(config)
+    model = make_untrained(data, config, target=target, sensitive=(), validation=None, seed=seed)
+    encoder = model.network.encoder
+    model.card["start"] = begin(encoder, config.start)
+    classes, class_of = data.label(target).codes.unique(return_inverse=True)
+    _fit_encoder(model, data, class_of, flips=config.flips)
+    with torch.no_grad():
+        size = model.eval().encode_images(data.images[:1]).shape[1]
+    beside = nn.ParameterDict({"classifier": torch.zeros(len(classes), size)})
+    model.to(device)
+    rate = adam(config.learning_rate)
+    run = Run(encoder, rate, kind=_PRETRAINING, identity=model.card, beside=beside, device=device)
+    draw = torch.Generator()
+
+    def batches(epoch: int) -> Iterator[Tensor]:
+        """(B,) rows."""
+        draw.manual_seed(seed_of(seed, epoch))
+        run.set_rate(config.learning_rate * 0.5 ** (epoch // config.halve_every))
+        for _ in range(config.episodes_per_epoch):
+            yield torch.randint(len(data), (config.way * (config.shot + config.queries),), generator=draw)
+
+    def step(rows: Tensor) -> Tensor:
+        images = augment(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
+        guesses = model.encode_images(images) @ beside["classifier"].T
+        wanted = to_device(class_of[rows], run.device)
+        return run.minimise(functional.cross_entropy(guesses, wanted, label_smoothing=0.1))
+
+    epochs, steps = config.pretraining_epochs, config.episodes_per_epoch
+    fit(run, batches, step, epochs=epochs, steps=steps, checkpoint=checkpoint, progress=progress)
+    return run
+
+
 def train(
     data: LabelledImages,
     config: CodeConfig,
@@ -229,11 +284,12 @@ def train(
     validation: LabelledImages | None = None,
     same_scenes: Sets | None = None,
     seed: int = 0,
+    pretraining: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     device: torch.device | None = None,
 ) -> CodeModel:
-    """Trains an encoder and returns it as of the best epoch.
+    """Trains an encoder and returns it as of the best epoch after pretraining.
 
     Args:
         data: clean images to train on.
@@ -246,6 +302,8 @@ def train(
         same_scenes: chooses images of people in the same scenes, see data.worlds.same_scenes, if
             `config.same_scenes` is above 0.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
+        pretraining: the checkpoint of `pretrain` on the same data and settings, which codes of other lengths
+            begin from, too; None to pretrain for this one alone.
         checkpoint: a file written after each epoch. Training resumes from an existing one, exactly as
             if it had not stopped; the caller removes it when it is no longer needed.
         progress: called after each episode with the numbers done and planned.
@@ -272,31 +330,19 @@ def train(
     sampler = Sampler(label, config.episode)
     model = make_untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
     model.card["start"] = begin(model.network.encoder, config.start)
-    classes, class_of = label.codes.unique(return_inverse=True)
+    class_of = label.codes.unique(return_inverse=True)[1]
     frozen = _fit_encoder(model, data, class_of, flips=config.flips)
-    pretraining = _pretraining_head(model, data, len(classes), config)
-    run = Run(
-        model,
-        adam(config.learning_rate),
-        kind=_CHECKPOINT,
-        identity=model.card,
-        beside=pretraining,
-        device=device,
-    )
+    run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
     judge = None if validation is None else _Judge(validation, config, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
     draw = torch.Generator()
 
     def batches(epoch: int) -> Iterator[Tensor]:
-        """(N, K + Q) rows of an episode; in pretraining (B,) rows of a batch."""
+        """(N, K + Q) rows of an episode."""
         draw.manual_seed(seed_of(seed, epoch))
         run.set_rate(config.learning_rate * 0.5 ** (epoch // config.halve_every))
-        size = config.way * (config.shot + config.queries)
         for _ in range(config.episodes_per_epoch):
-            if epoch < config.pretraining_epochs:
-                yield torch.randint(len(data), (size,), generator=draw)
-            else:
-                yield sampler.draw(1, draw)[0]
+            yield sampler.draw(1, draw)[0]
 
     def encode(rows: Tensor) -> Tensor:
         if frozen is not None:
@@ -311,13 +357,9 @@ def train(
 
     def step(rows: Tensor) -> Tensor:
         outputs, of_set = encode(rows.flatten()), None
-        if same_scenes is not None and rows.ndim > 1 and height():
+        if same_scenes is not None and height():
             of_set = same_scenes(draw)  # (P, S, C, H, W)
             outputs = torch.cat([outputs, model.encode_images(of_set.flatten(0, 1))])
-        if rows.ndim == 1:
-            guesses = outputs @ pretraining["classifier"].T
-            wanted = to_device(class_of[rows], run.device)
-            return run.minimise(functional.cross_entropy(guesses, wanted, label_smoothing=0.1))
         numbers = model.network.code(outputs)
         numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
@@ -336,6 +378,23 @@ def train(
         whole = judge is not None and height() == config.same_scenes
         return judge.accuracy(model) if judge is not None and whole else None
 
+    if config.pretraining_epochs and not (checkpoint and Path(checkpoint).exists()):
+        run.epoch = config.pretraining_epochs
+        if frozen is None:
+            own = Path(f"{checkpoint}.pretraining") if checkpoint and not pretraining else None
+            of_classes = pretrain(
+                data,
+                config,
+                target=target,
+                seed=seed,
+                checkpoint=pretraining or own,
+                progress=progress,
+                device=device,
+            )
+            run.begin_from(of_classes, model.network.encoder)
+            if checkpoint and own:
+                run.save(checkpoint)
+                own.unlink()
     fit(
         run,
         batches,
@@ -397,17 +456,6 @@ def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: to
     if config.balance and config.bits is not None:
         loss = loss + config.balance * imbalance(numbers)
     return loss
-
-
-def _pretraining_head(
-    model: CodeModel, data: LabelledImages, classes: int, config: CodeConfig
-) -> nn.ParameterDict:
-    """The layer of pretraining, which starts at 0; empty without pretraining."""
-    if not config.pretraining_epochs:
-        return nn.ParameterDict()
-    with torch.no_grad():
-        size = model.eval().encode_images(data.images[:1]).shape[1]
-    return nn.ParameterDict({"classifier": torch.zeros(classes, size)})
 
 
 def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor, *, flips: bool) -> Tensor | None:

@@ -104,6 +104,13 @@ class Run:
         for group in self._optimiser.param_groups:
             group["lr"] = rate * group.get("share", 1.0)
 
+    def begin_from(self, other: "Run", part: nn.Module) -> None:
+        """Gives a part of the model the weights and the momenta of an equal one that another run trained."""
+        part.load_state_dict(other.model.state_dict())
+        parameters = list(part.parameters())
+        state = optimiser_state(other._optimiser, list(other.model.parameters()))
+        set_optimiser_state(self._optimiser, parameters, state)
+
     def minimise(self, loss: Tensor) -> Tensor:
         """Follows the gradient of a loss, which it returns."""
         loss.backward()

@@ -5,12 +5,13 @@ the same, neither workers of one run nor those of another in the same directory.
 """
 
 import os
+import pickle
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sfumato.base import engines, memory, telemetry
 from sfumato.base.engines import Engine, EngineConfig, explain_lost_workers
 from sfumato.base.files import claim
 from sfumato.data.labelled import LabelledImages
+from sfumato.data.readers.stored import Stored
 from sfumato.data.splitting import in_turns, split_for_task
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BusyError, DataError
@@ -38,6 +40,7 @@ from sfumato.study.vocabulary import FEW_SHOT, GREY_IMAGES, LEARNERS
 __all__ = ["Prepared", "Progress", "prepare", "run"]
 
 _AGAIN = 2.0  # seconds until a cell that waits for a network of another is tried again
+_SENT = 256 << 20  # bytes of images at most that a process gets from the first; it reads larger data itself
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ def run(
     if waiting and engine.name == "local" and engine.workers == 1:
         _one_after_the_other(labs, directory, waiting, len(cells), progress)
     elif waiting:
-        with engines.engine(engine, preload=["sfumato.study.run"]) as found:
+        begin = _bring(config, prepared.data)
+        with engines.engine(engine, preload=["sfumato.study.run"], begin=begin) as found:
             _at_once(found, config, directory, waiting, len(cells), progress)
     progress.cell("done", len(cells), len(cells))
     return directory
@@ -245,14 +249,35 @@ def _at_once(
             held_up.clear()
 
 
+_brought: tuple[StudyConfig, bytes] | None = None
 _kept: tuple[StudyConfig, Path, list[Lab]] | None = None
+
+
+def _bring(config: StudyConfig, data: Sequence[LabelledImages]) -> Callable[[], None] | None:
+    """Gives the data to other processes, which need not draw or decode it again; None if it is too large."""
+    images = {id(part.images): part.images for part in data}.values()
+    if any(isinstance(each, Stored) for each in images) or sum(each.nbytes for each in images) > _SENT:
+        return None
+    return partial(
+        _take, config, pickle.dumps(data)
+    )  # by value: torch would share memory, if /dev/shm has room
+
+
+def _take(config: StudyConfig, data: bytes) -> None:
+    global _brought
+    _brought = config, data
 
 
 def _measure_there(config: StudyConfig, directory: Path, cell: Cell, entry: dict[str, Any]) -> bool:
     """`_measure` in a process that keeps the labs for later cells."""
-    global _kept
+    global _brought, _kept
     if _kept is None or _kept[:2] != (config, directory):
-        _kept = config, directory, [Lab(config, part, directory, Progress()) for part in prepare(config).data]
+        if _brought is not None and _brought[0] == config:
+            data = pickle.loads(_brought[1])
+        else:
+            data = prepare(config).data
+        _brought = None
+        _kept = config, directory, [Lab(config, part, directory, Progress()) for part in data]
     return _measure(_lab_of(_kept[2], cell), directory, cell, entry)
 
 

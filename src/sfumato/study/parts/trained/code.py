@@ -76,20 +76,47 @@ class CodeRecipe:
         scenes = None
         if config.codes.same_scenes:
             scenes = same_scenes.draw_sets(training, seed=config.data.get("seed", 0))
+        codes = _fitting(training, validation, config.task.target, self._with_noise(config.codes))
         with_checkpoint(
             lambda checkpoint: code.train(
                 training,
-                _fitting(training, validation, config.task.target, self._with_noise(config.codes)),
+                codes,
                 target=config.task.target,
                 sensitive=self._sensitive(config),
                 validation=validation,
                 same_scenes=scenes,
                 seed=seed,
+                pretraining=self._pretraining(lab, training, codes, seed),
                 checkpoint=checkpoint,
                 progress=lab.progress.within,
                 device=lab.device,
             )
         )(path)
+
+    def _pretraining(
+        self, lab: "Lab", data: LabelledImages, codes: code.CodeConfig, seed: int
+    ) -> Path | None:
+        """The file of an encoder that learned to classify, from which all codes of a study begin."""
+        if not codes.pretraining_epochs:
+            return None
+        settings = {
+            **task_settings(lab.config),
+            "codes": non_defaults(code.of_any_length(codes)),
+            "images": data.digest,
+            "seed": seed,
+        }
+        make = with_checkpoint(
+            lambda checkpoint: code.pretrain(
+                data,
+                codes,
+                target=lab.config.task.target,
+                seed=seed,
+                checkpoint=checkpoint,
+                progress=lab.progress.within,
+                device=lab.device,
+            )
+        )
+        return lab.models.artefact("pretraining", settings, make)
 
     def with_artefact(self, path: str) -> str:
         """See Recipe."""
