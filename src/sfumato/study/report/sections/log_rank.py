@@ -60,7 +60,10 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     )
     look = looks(study)["feature"] if curves else CHANCE_LOOK
     drawn = {
-        family("feature", [*curve]).title: (replace(look, line=line, fill=fill), [*curve.values()])
+        family("feature", [*curve]).title: (
+            replace(look, line=line, fill=fill),
+            sorted(curve.values(), key=_noise),
+        )
         for curve, (line, fill) in zip(curves.values(), cycle(_LINES), strict=False)
     }
     names = [*((name, look) for name, (look, _) in drawn.items()), ("guessing", CHANCE_LOOK)]
@@ -69,10 +72,14 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         "tables": [table],
         "chart": _chart(drawn, one) if drawn else None,
         "chart_legend": legend("log-rank", names),
-        "chart_words": "Labels give the noise, in shares of the feature’s own variance. "
-        f"Bars are the {interval_in_words(study)}.",
+        "chart_words": "Labels give the noise: in shares of the feature’s own variance, or its variance if a "
+        f"norm clips the feature. Bars are the {interval_in_words(study)}.",
     }
     return Section("log-rank", "How late the right person is guessed", "Log-rank privacy", values, "records")
+
+
+def _noise(point: _Point) -> float:
+    return float(point[0])
 
 
 def _chart(drawn: Mapping[str, tuple[Look, Sequence[_Point]]], one: Any) -> Chart:
