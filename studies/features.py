@@ -89,6 +89,7 @@ class World:
         in_full: whether cuts and variants are compared, images restored and costs measured; else there are
             `variants` of each set alone.
         seeds: of the trainings.
+        own_betas: whether each seed chooses beta for itself, for each set; else the first does for all.
     """
 
     load: Callable[[], LabelledImages]
@@ -98,6 +99,7 @@ class World:
     in_full: bool = True
     variants: tuple[str, ...] = ("simple", "dpfe")
     seeds: tuple[int, ...] = SEEDS
+    own_betas: bool = False
 
 
 WORLDS = {
@@ -130,6 +132,7 @@ WORLDS = {
         in_full=False,
         variants=("simple", "dpfe", "log-rank"),
         seeds=(0, 1, 2, 3, 4, 5),
+        own_betas=True,
     ),
     "cmu": World(
         lambda: data.load("table:runs/data/cmu/table.csv", size=32),
@@ -137,6 +140,7 @@ WORLDS = {
         faces=True,
         in_full=False,
         seeds=(0, 1, 2, 3, 4, 5),
+        own_betas=True,
     ),
     # The paper's, for whoever has the files under runs/data/celeba.
     "celeba": World(
@@ -287,7 +291,7 @@ class Study:
 
     def betas(self, attributes: str) -> dict[str, float]:
         """Variant -> how much privacy weighs: chosen on validation images by the first seed, for all."""
-        own = self.world.seeds != SEEDS  # by each seed and for each set
+        own = self.world.own_betas
         row = f"{self._name}-{self._seed}-{attributes}-betas" if own else f"{self._name}-betas"
         if row not in self._records:
             first = attributes if own else next(iter(self.world.sets))
