@@ -7,7 +7,7 @@ studies/reconstruction.py` leaves in runs/reconstruction; an attack of which ima
 again. LeNet, ResNet-18 and ResNet-50, later ResNet-152, are trained for as many epochs of as many images, with the settings of
 the published code, and ResNet-50 with those of the paper, too. For Fig. 7A a LeNet sees a share of the originals with all their
 reconstructions, for as many steps. At each tenth of the epochs the record has the loss and the agreement; at the end, the
-distance of each pair. A training that the time limit cuts is recorded with the epochs that it reached. Without an accelerator,
+mean distance of each victim. A training that the time limit cuts is recorded with the epochs that it reached. Without an accelerator,
 LeNets alone are trained.
 """
 
@@ -102,12 +102,16 @@ def work(ends: float, task: Task, given: Options) -> dict[str, Any]:
     last: dict[str, Any] = {}
 
     def measure(embedding: Embedding) -> dict[str, Any]:
-        last["images"] = scores_of(SemSim(embedding, card={}), name, records(), RUNS, device)
+        scores = scores_of(SemSim(embedding, card={}), name, records(), RUNS, device)
+        last["victims"] = {
+            attack: {victim: round(mean(each), 4) for victim, each in victims.items()}
+            for attack, victims in scores.items()
+        }
         return {
             attack: round(
-                tau(list(map(mean, victims.values())), shares_of(record_of(name, attack, records()))), 4
+                tau([*map(mean, victims.values())], shares_of(record_of(name, attack, records()))), 4
             )
-            for attack, victims in last["images"].items()
+            for attack, victims in scores.items()
         }
 
     def observe(epoch: int, loss: float, embedding: Embedding) -> None:
@@ -128,9 +132,8 @@ def work(ends: float, task: Task, given: Options) -> dict[str, Any]:
         "seed": seed,
         "config": {**vars(config), "epochs": curve[-1]["epoch"]},
         "known": seen.card(),
-        "attacks": list(last["images"]),
         "curve": curve,
-        "images": last["images"],
+        **last,
     }
 
 

@@ -290,9 +290,14 @@ def of_inner(records: Iterable[Row]) -> Iterator[Row]:
 def of_agreement(records: Iterable[Row]) -> Iterator[Row]:
     """Kendall's correlation of measures with judges, by table and data set, in the mean over seeds.
 
-    Judges are `reliable` in a data set if their agreement with themselves is above 0 with its interval.
+    Judges are `reliable` in a data set if their agreement with themselves is above 0 with its interval. Of trainings on
+    an accelerator, which have no rows with names, there is one after each tenth of their epochs.
     """
-    known = {row["row"]: row for row in records}
+    rows = list(records)
+    known = {row.get("row"): row for row in rows}
+    if "agreement" not in known:
+        yield from _of_trainings(rows)
+        return
     agreement = known["agreement"]
     for name, table in agreement["tables"].items():
         for data, measures in table["rows"].items():
@@ -305,6 +310,21 @@ def of_agreement(records: Iterable[Row]) -> Iterator[Row]:
                         "annotators": agreement["annotators"], "record": agreement["record"],
                         "network": network if measure == "semsim" else None,
                     }  # fmt: skip
+
+
+def _of_trainings(records: Sequence[Row]) -> Iterator[Row]:
+    for group in grouped(records, [f"settings.{each}" for each in ("network", "share", "data")]).values():
+        settings, result = group[0]["settings"], group[0]["result"]
+        tenths = [{point["epoch"]: point for point in line["result"]["curve"]} for line in group]
+        for epoch in (each for each in tenths[0] if each % 10 == 0 and all(each in of for of in tenths)):
+            for table in tenths[0][epoch]["kendall"]:
+                yield {
+                    **settings, "table": table, "measure": f"semsim, {settings['network']}", "epochs": epoch,
+                    "kendall": statistics.mean(of[epoch]["kendall"][table] for of in tenths),
+                    "loss": statistics.mean(of[epoch]["loss"] for of in tenths),
+                    "originals": result["known"]["originals"], "annotators": result["annotators"], "seeds": len(group),
+                    "record": "".join(line["record"] for line in group),
+                }  # fmt: skip
 
 
 def of_victims(records: Iterable[Row]) -> Iterator[Row]:

@@ -251,7 +251,7 @@ def test_a_test_that_is_named_must_be_there():
         ("fs-pic-5-best-cell", 2, {}, "ε of DP-Pix's noise 1 in place of 3"),
         ("mask-2-adversarial", 0, {}, "no room to fall"),
         ("dpfe-1-superior", 0, {"where": {"compared": "over plain", "world": "faces"}}, "neither chosen"),
-        ("semsim-1-agrees", 0, {}, "network lenet in place of resnet50"),
+        ("semsim-1-agrees", 1, {}, "network lenet in place of resnet50"),
         ("fs-pic-2-denoiser", 1, {"seeds": 3}, "1 of 3 seeds"),
         ("meta-clip-1-adaptive", 1, {}, "of the stated 2, 2.05 in place of 1"),
     ],
