@@ -119,10 +119,7 @@ def run(
     for lab in labs:
         check(lab)
     cells = kinds.cells(config)
-    listed = [
-        {"digest": kinds.digest(_lab_of(labs, cell), cell), "kind": cell.kind, "cell": cell.coordinates}
-        for cell in cells
-    ]
+    listed = [entry(_lab_of(labs, cell), cell) for cell in cells]
     write_json(directory / "study.json", description(labs[0], listed))
     waiting = deque(
         (cell, entry)
@@ -138,6 +135,11 @@ def run(
             _at_once(found, config, directory, waiting, len(cells), progress)
     progress.cell("done", len(cells), len(cells))
     return directory
+
+
+def entry(lab: Lab, cell: Cell) -> dict[str, Any]:
+    """What study.json lists of a cell."""
+    return {"digest": kinds.digest(lab, cell), "kind": cell.kind, "cell": cell.coordinates}
 
 
 def check(lab: Lab) -> None:
