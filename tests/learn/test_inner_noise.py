@@ -11,7 +11,7 @@ from sfumato.dp import accounting
 from sfumato.dp.accounting import Stretch
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import meta
-from sfumato.learn.adaptation import Learner, adapt, contributions, inner_gradients
+from sfumato.learn.adaptation import WAYS, Learner, adapt, contributions, inner_gradients
 from sfumato.learn.meta import InnerNoise, MetaConfig
 from sfumato.learn.meta.inner_noise import AdaClip, MetaClip, Quantile, Seen
 from sfumato.learn.tasks import Frame, Inner, Tasks
@@ -105,12 +105,10 @@ def after_the_papers_loop(learner, start, tasks, inner, noise, norm, number):
 @pytest.mark.parametrize(
     ("algorithm", "way"),
     [
-        ("maml", "loop"),
-        ("maml", "vectorised"),
-        ("reptile", "loop"),
-        ("reptile", "vectorised"),
-        ("meta-sgd", "loop"),
-        ("meta-sgd", "vectorised"),
+        (algorithm, way)
+        for algorithm in ("maml", "reptile", "meta-sgd")
+        for way in WAYS
+        if (algorithm, way) != ("meta-sgd", "factored")
     ],
 )
 @pytest.mark.parametrize("norm", [0.05, 100.0], ids=["clipped", "not clipped"])
@@ -155,12 +153,16 @@ def test_learning_a_task_is_the_papers_loop(learner, start, tasks):
     )
 
 
-def test_a_frame_of_zeros_and_ones_changes_nothing(learner, start, tasks):
+def test_all_ways_agree_and_a_frame_of_zeros_and_ones_changes_nothing(learner, start, tasks):
     inner = Inner(steps=1, rate=0.1, clipping_norm=0.5, noise_multiplier=0.2)
     noise = normal(learner, tasks, 1)
     plain = Frame(torch.zeros_like(start), torch.ones_like(start))
     given = (learner, start, in_double(tasks), inner)
-    assert torch.equal(contributions(*given, noise=noise), contributions(*given, noise=noise, frame=plain))
+    framed = contributions(*given, noise=noise, frame=plain)
+    for way in WAYS:
+        assert torch.allclose(contributions(*given, noise=noise, way=way), framed, atol=1e-12)
+    with pytest.raises(ConfigError, match=r"way='factored' is for .*, without a frame"):
+        contributions(*given, noise=noise, frame=plain, way="factored")
 
 
 def test_noise_in_a_frame_has_the_scale_of_each_coordinate(learner, start, tasks):

@@ -129,7 +129,7 @@ def _channels_last(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(*tensor.shape[:1], *tensor.shape[2:], 1).permute(0, 3, 1, 2)
 
 
-def fastest(learner: Learner, inner: Inner, device: torch.device) -> str:
+def fastest(learner: Learner, inner: Inner, device: torch.device, frame: Frame | None = None) -> str:
     """The fastest way to compute contributions, as measured (benchmarks/meta.py): one of WAYS.
 
     A processor has no fast convolution with different weights for each image: tasks are computed one by one
@@ -137,7 +137,7 @@ def fastest(learner: Learner, inner: Inner, device: torch.device) -> str:
     Fully connected networks need no different weights. Mixed precision has only the loop:
     PyTorch's vmap cannot take a norm of bfloat16 maps with float32 weights.
     """
-    if factored.applies(learner.layers, inner):
+    if frame is None and factored.applies(learner.layers, inner):
         return "factored"
     slow = learner.mixed or (learner.convolutional and learner.size > _SMALL and device.type == "cpu")
     return "loop" if slow else "vectorised"
@@ -165,7 +165,7 @@ def contributions(
         tasks: see Tasks.
         inner: the settings of learning a task.
         way: "vectorised", one call for all tasks; "loop", a task a core; or "factored", one call that shares
-            the weights, for fully connected networks without inner noise and any algorithm but Meta-SGD.
+            the weights, for fully connected networks without a frame and any algorithm but Meta-SGD.
             Mixed precision has only the loop. None for the fastest.
         noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`. The derivative
             by the norm goes through the scale of the noise as well.
@@ -174,7 +174,7 @@ def contributions(
     Raises:
         ConfigError: the way does not suit the network or the algorithm, or noise is missing or misshapen.
     """
-    way = way or fastest(learner, inner, start.device)
+    way = way or fastest(learner, inner, start.device, frame)
     wanted = (len(tasks), inner.steps, learner.size)
     if inner.noise_multiplier and (noise is None or noise.shape != wanted):
         raise ConfigError(f"noise_multiplier={inner.noise_multiplier:g}: give noise of the shape {wanted}")
@@ -185,12 +185,12 @@ def contributions(
     if not len(tasks):
         return vector.new_zeros(0, len(vector))
     if way == "factored":
-        if learner.layers is None or not factored.applies(learner.layers, inner):
+        if learner.layers is None or frame is not None or not factored.applies(learner.layers, inner):
             raise ConfigError(
-                "way='factored' is for fully connected networks in float32 without inner noise, "
+                "way='factored' is for fully connected networks in float32, without a frame, "
                 "and not for meta-sgd"
             )
-        return factored.contributions(learner.layers, vector, tasks, inner)
+        return factored.contributions(learner.layers, vector, tasks, inner, noise)
     if way == "vectorised" and learner.mixed:
         raise ConfigError("way='vectorised' is for float32: take way='loop' for mixed precision")
     one = _contribution(learner, inner, frame, _trace if way == "vectorised" else _plain)

@@ -5,10 +5,11 @@ A step of gradient descent on a task takes rate * d'x from the weight W of a lin
 
     h (W - rate d'x)' = h W' - rate (h x') d,
 
-so that all tasks share one product by W, and a task's learning costs products of n by n. Derivatives
-with respect to W that differ by task, which clipping needs, are sums of such outer products as well: they are
-noted while autograd goes back, and multiplied out once. Exact up to rounding; several times as fast as a
-weight matrix for every task (benchmarks/meta.py).
+so that all tasks share one product by W, and a task's learning costs products of n by n. Noise N on its
+steps is one more product, h N', and has no part in derivatives with respect to W. Those, which
+differ by task, and which clipping needs, are sums of such outer products as well: they are noted while
+autograd goes back, and multiplied out once. Exact up to rounding; several times as fast as a weight matrix
+for every task (benchmarks/meta.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -33,12 +34,13 @@ def applies(layers: Sequence[nn.Module] | None, inner: "Inner") -> bool:
     return (
         layers is not None
         and inner.algorithm != "meta-sgd"  # with a rate for each weight, learning has no two factors
-        and not inner.noise_multiplier  # nor has noise
         and all(isinstance(layer, known) and getattr(layer, "affine", True) for layer in layers)
     )
 
 
-def contributions(layers: Sequence[nn.Module], vector: Tensor, tasks: "Tasks", inner: "Inner") -> Tensor:
+def contributions(
+    layers: Sequence[nn.Module], vector: Tensor, tasks: "Tasks", inner: "Inner", noise: Tensor
+) -> Tensor:
     """See `adaptation.contributions`. -> (T, D).
 
     Args:
@@ -46,8 +48,9 @@ def contributions(layers: Sequence[nn.Module], vector: Tensor, tasks: "Tasks", i
         vector: (P,) parameters, and the clipping norm, if any.
         tasks: see Tasks.
         inner: the settings of learning a task.
+        noise: (T, steps, P), read if `inner` has any.
     """
-    run = _Learning(layers, vector, len(tasks), inner)
+    run = _Learning(layers, vector, len(tasks), inner, noise)
     support, queries = _flat(tasks.support), _flat(tasks.queries)
     labels, asked = tasks.support_labels.T, tasks.query_labels.T
     if inner.algorithm != "reptile":
@@ -92,18 +95,23 @@ class _Learned:
         steps: inputs (n, T, in) and directions (n, T, out) whose outer products were subtracted from the
             weight of a linear layer.
         own: (T, size) of each of the other parameters.
+        noise: (T, P), the sum of the noise of the steps, not subtracted from weights yet; None without.
     """
 
     steps: dict[int, list[tuple[Tensor, Tensor]]]
     own: dict[_Key, Tensor]
+    noise: Tensor | None = None
 
 
 class _Learning:
     """T tasks that learn from the same start. State: the derivatives noted so far."""
 
-    def __init__(self, layers: Sequence[nn.Module], vector: Tensor, count: int, inner: "Inner") -> None:
+    def __init__(
+        self, layers: Sequence[nn.Module], vector: Tensor, count: int, inner: "Inner", noise: Tensor
+    ) -> None:
         self._layers = layers
         self._inner = inner
+        self._noise = noise
         self._vector = vector
         self._slices: dict[_Key, slice] = {}
         self._weights: dict[int, Tensor] = {}
@@ -122,6 +130,9 @@ class _Learning:
         self._norm = (
             None if inner.clipping_norm is None else vector[-1].expand(count).clone().requires_grad_()
         )
+        self._factor: Tensor | None = None  # (T, 1) by which noise is subtracted, the same in every step
+        if self._norm is not None and inner.noise_multiplier:
+            self._factor = inner.rate * inner.noise_multiplier * self._norm[:, None]
         self._count = count
         self._noted: dict[int, list[tuple[Tensor, Tensor]]] | None = None  # None: not now
 
@@ -130,7 +141,7 @@ class _Learning:
         inner = self._inner
         traced = inner.algorithm == "maml" if traced is None else traced
         learned = _Learned({place: [] for place in self._weights}, self._own)
-        for seen, names in inner.parts(images, labels):
+        for (seen, names), drawn in zip(inner.parts(images, labels), self._noise.unbind(1), strict=True):
             loss, passed = self._loss(learned, seen, names)
             wanted = [*(outputs for _, _, outputs in passed), *learned.own.values()]
             found = torch.autograd.grad(loss, wanted, create_graph=traced)
@@ -145,7 +156,10 @@ class _Learning:
                 for (place, inputs, _), each in zip(passed, ahead, strict=True)
             }
             own = {key: value - rate[:, None] * rest[key] for key, value in learned.own.items()}
-            learned = _Learned(steps, own)
+            if self._factor is not None:
+                own = {key: value - self._factor * drawn[:, self._slices[key]] for key, value in own.items()}
+                drawn = drawn if learned.noise is None else learned.noise + drawn
+            learned = _Learned(steps, own, None if self._factor is None else drawn)
         return learned
 
     def derivative(self, learned: _Learned, images: Tensor, labels: Tensor) -> Tensor:
@@ -169,6 +183,9 @@ class _Learning:
         whole = self._vector.new_zeros(self._count, len(self._vector))
         for place, pairs in learned.steps.items():
             whole[:, self._slices[place, "weight"]] = _outer([(ahead, inputs) for inputs, ahead in pairs])
+            if learned.noise is not None and self._factor is not None:
+                noise = learned.noise[:, self._slices[place, "weight"]]
+                whole[:, self._slices[place, "weight"]] += self._factor.detach() * noise
         for key, value in learned.own.items():
             whole[:, self._slices[key]] = (self._own[key] - value).detach()
         return whole
@@ -185,6 +202,12 @@ class _Learning:
                     outputs = _multiply(here, self._weights[place], self._note(place))
                     for inputs, ahead in learned.steps[place]:
                         outputs = outputs - _product(here, inputs, ahead)
+                    if learned.noise is not None and self._factor is not None:
+                        noise = learned.noise[:, self._slices[place, "weight"]].unflatten(
+                            1, layer.weight.shape
+                        )
+                        by_noise = torch.bmm(here.transpose(0, 1), noise.mT).transpose(0, 1)
+                        outputs = outputs - self._factor * by_noise
                     if layer.bias is not None:
                         outputs = outputs + own["bias"]
                     passed.append((place, here, outputs))
