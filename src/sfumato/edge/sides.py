@@ -12,9 +12,9 @@ from sfumato.edge import graphs
 from sfumato.edge.graphs import NUMBERS, SCORES
 from sfumato.edge.runtime import session
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
-from sfumato.images import to_float
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureModel
+from sfumato.networks.one_by_one import each_by_itself
 from sfumato.protect import code as codes
 from sfumato.protect import feature as features
 from sfumato.protect import mask as masks
@@ -310,7 +310,7 @@ def _run(model: bytes, images: Tensor) -> dict[str, Tensor]:
 @torch.no_grad()
 def _numbers(network: nn.Module, images: Tensor) -> Tensor:
     """Compute the (N, d) numbers of a release without noise, each image by itself."""
-    return torch.cat([network(to_float(image)) for image in images.split(1)])
+    return torch.cat(each_by_itself(network, images))
 
 
 def _largest(ours: Tensor, theirs: Tensor) -> float:

@@ -20,7 +20,7 @@ from sfumato import artefacts
 from sfumato.dp import naming
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError
-from sfumato.images import Images, as_tensor, to_float
+from sfumato.images import Images, as_tensor
 from sfumato.networks.classifiers import (
     CLASSIFIERS,
     ENCODERS,
@@ -29,6 +29,7 @@ from sfumato.networks.classifiers import (
     make_encoder,
 )
 from sfumato.networks.encoders.pretrained import check_card, on_card
+from sfumato.networks.one_by_one import each_by_itself
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import FilePath, artefact_digest, canonical, check_path, check_trained_on
 
@@ -267,7 +268,7 @@ class Answer:
         """
         answerer = self._answerer
         check_trained_on("answer", self.artefact, "a classifier", images, answerer.shape)
-        rows = [int(answerer(to_float(image)).argmax(1)) for image in as_tensor(images).split(1)]
+        rows = [int(logits.argmax(1)) for logits in each_by_itself(answerer, as_tensor(images))]
         return AnswerRelease(torch.tensor(rows, dtype=torch.int64), answerer.classes, self.spec)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:

@@ -19,7 +19,7 @@ from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, SpecError
-from sfumato.images import Images, as_tensor, to_float
+from sfumato.images import Images, as_tensor
 from sfumato.protect.parameters import (
     FilePath,
     artefact_digest,
@@ -272,11 +272,12 @@ class Code:
         """The encoder's output for each image, (N, d); it stays on the device. Raises as `release` does."""
         import torch
 
+        from sfumato.networks.one_by_one import each_by_itself
+
         self.check()
         encoder = self._encoder
         check_trained_on("code", self.artefact, "an encoder", images, encoder.shape)
-        with torch.no_grad():
-            rows = [encoder.network(to_float(image)) for image in as_tensor(images).split(1)]
+        rows = each_by_itself(encoder.network, as_tensor(images))
         return torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
 
     def release_of(self, numbers: "Tensor", noise: Noise) -> BitsRelease | FeatureRelease:

@@ -21,8 +21,9 @@ from sfumato.base.precision import float32
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.images import Images, as_tensor, to_float
+from sfumato.images import Images, as_tensor
 from sfumato.networks import TinyDarknet, cut
+from sfumato.networks.one_by_one import each_by_itself
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import (
     FilePath,
@@ -253,7 +254,7 @@ class Feature:
         extractor = self._extractor
         check_trained_on("feature", self.artefact, "an extractor", images, extractor.shape)
         network = extractor.network
-        rows = [network(to_float(image)) for image in as_tensor(images).split(1)]
+        rows = each_by_itself(network, as_tensor(images))
         return torch.cat(rows) if rows else torch.empty(0, len(network.covariance))
 
     def release_of(self, numbers: Tensor, noise: Noise) -> FeatureRelease:

@@ -18,6 +18,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks import UNet
+from sfumato.networks.one_by_one import each_by_itself
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import (
     FilePath,
@@ -61,13 +62,12 @@ def pixel_scores(masker: UNet, images: Tensor) -> Tensor:
     itself, in float32. Other batch sizes would round differently, and two releases whose masks
     differ in a pixel show more than `keep` of the image. It costs some speed (benchmarks/mask.py).
     """
-    # Each image by itself: vector instructions round a sigmoid differently from the remainder at the end.
-    return torch.cat(
-        [
-            masker(to_float(image).contiguous(memory_format=torch.channels_last)).sigmoid()
-            for image in images.split(1)
-        ]
-    )
+
+    def prepare(image: Tensor) -> Tensor:
+        return to_float(image).contiguous(memory_format=torch.channels_last)
+
+    # Sigmoids, too, are each by itself: vector instructions round those at the end of a batch differently.
+    return torch.cat([scores.sigmoid() for scores in each_by_itself(masker, images, prepare)])
 
 
 def reveal(images: Tensor, scores: Tensor, *, count: int, soft: bool = False) -> tuple[Tensor, Tensor]:

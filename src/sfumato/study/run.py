@@ -40,6 +40,8 @@ from sfumato.study.vocabulary import FEW_SHOT, GREY_IMAGES, LEARNERS
 __all__ = ["Prepared", "Progress", "prepare", "run"]
 
 _AGAIN = 2.0  # seconds until a cell that waits for a network of another is tried again
+# Each process would import them for itself. One that is not installed is left out.
+_MODULES = ("sfumato.study.run", "torch._dynamo", "sklearn.ensemble", "sklearn.svm")
 _SENT = 256 << 20  # bytes of images at most that a process gets from the first; it reads larger data itself
 
 
@@ -131,7 +133,7 @@ def run(
         _one_after_the_other(labs, directory, waiting, len(cells), progress)
     elif waiting:
         begin = _bring(config, prepared.data)
-        with engines.engine(engine, preload=["sfumato.study.run"], begin=begin) as found:
+        with engines.engine(engine, preload=_MODULES, begin=begin) as found:
             _at_once(found, config, directory, waiting, len(cells), progress)
     progress.cell("done", len(cells), len(cells))
     return directory
