@@ -33,7 +33,7 @@ def each_by_itself(
             # It is deprecated for torch.compile, which computes other bits; and it warns of checks of sizes.
             warnings.simplefilter("ignore")
             run = torch.jit.trace(network, prepare(rows[0]), check_trace=False)
-    with torch.jit.optimized_execution(False):  # no other operations than those of the network
+    with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]  # no other operations
         return [run(prepare(image)) for image in rows]
 
 
