@@ -18,7 +18,7 @@ The fourth, "public", is how it is done today: that network begins with what it 
 no budget, and every step sees all 205 disjoint tasks, so that an image is covered by the same epsilon. "objects" is "narrow" for
 photographs in the place of MiniImageNet's: Caltech-101 at 32x32, by MAML's network for MiniImageNet with 16 filters.
 "narrow" has noise from a tree as well, where tasks take turns. All policies of a regime are at the same PLD bound.
-Meta-Clip as it was published is in `studies/meta_clip.py`.
+Meta-Clip as it was published is in `studies/clipping.py`.
 """
 
 import argparse
@@ -29,18 +29,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from clipping import BUDGETS, DELTA, INNER, SEEDS, omniglot_at
 from rows import RESULTS, Rows
 
 import sfumato
 from sfumato import protect
-from sfumato.data import LabelledImages, load, omniglot
+from sfumato.data import LabelledImages, load
 from sfumato.data.worlds.glyphs import glyphs
-from sfumato.dp import accounting
-from sfumato.dp.accounting import Stretch
 from sfumato.learn import meta
 from sfumato.learn.meta import MetaConfig, Private
 
-ROOT = "runs/data/omniglot"
 RECORDS = Rows(RESULTS / "meta.jsonl")
 RUNS = Path("runs/meta")
 EPISODES, QUERIES = 600, 15
@@ -129,8 +127,6 @@ NARROW = AT_ONE | {
 OBJECTS = {name: AT_ONE[name] for name in ("fixed", "quantile")}
 PUBLIC = AT_ONE | {"automatic": ("automatic", {})}
 INNER_NOISE = 0.02  # of sound Meta-Clip: the deviation of the mean update's noise, in units of C
-BUDGETS, DELTA = (9.02, 12.8), 1e-5
-SEEDS = (0, 1, 2)
 TREE, TREE_RATE = "fixed, noise of a tree", 0.3
 
 
@@ -204,11 +200,6 @@ START = Run(
     MetaConfig(network="strided", width=16, steps=6_000, tasks=16, meta_rate=3e-3, shifts=2),
     world="glyphs",
 )
-INNER: dict[str, dict[str, Any]] = {
-    "maml": {},
-    "reptile": {"inner_steps": 3, "inner_rate": 0.4, "inner_batches": 3},
-    "meta-sgd": {"inner_rate": 0.1},
-}
 
 
 def private(regime: str, algorithm: str, shot: int, epsilon: float, policy: str, seed: int) -> Run:
@@ -273,22 +264,6 @@ def private_runs() -> list[Run]:
 
 
 @cache
-def _of_gdp(epsilon: float, rate: float, steps: int) -> float:
-    """The noise multiplier with which the GDP approximation states this epsilon."""
-    low, high = 0.1, 20.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        fits = accounting.epsilon([Stretch(middle, rate, steps)], DELTA, "gdp") <= epsilon
-        low, high = (low, middle) if fits else (middle, high)
-    return high
-
-
-@cache
-def _omniglot(side: int, rotations: bool) -> LabelledImages:
-    return omniglot(ROOT, size=side, rotations=rotations)
-
-
-@cache
 def loaded_world(world: str, side: int, rotations: bool) -> LabelledImages:
     """The images of a Run.world."""
     match world:
@@ -296,7 +271,7 @@ def loaded_world(world: str, side: int, rotations: bool) -> LabelledImages:
             return glyphs(classes=3000, drawers=12, size=28, seed=1_000_003)
         case "caltech101":
             return load("table:runs/data/caltech101/table.csv", size=side)
-    return _omniglot(side, rotations)
+    return omniglot_at(side, rotations)
 
 
 def asked_world(run: Run) -> LabelledImages:

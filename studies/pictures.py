@@ -70,6 +70,41 @@ def frontier_picture(name: str, path: Path) -> None:
         figure.savefig(path, facecolor="white", metadata={"Date": None})
 
 
+# How C moves -> its colour; of the policies that follow it by its derivative.
+NORMS = {
+    "meta-clip": vocabulary.VERMILION,
+    "in the logarithm": vocabulary.BLACK,
+    "in the logarithm from 0.1": vocabulary.BLUE,
+    "in the logarithm from 10": vocabulary.GREEN,
+}
+
+
+def norms_picture(path: Path) -> None:
+    """C in the course of training, of each policy that learns it and each seed, beside the best fixed norm."""
+    where = {"algorithm": "maml", "shot": 1, "epsilon": 9.02, "network": "4 layers fully connected"}
+    known = flat.rows(["clipping"], "inner", where)
+    fixed = [row for row in known if row["role"] == "best fixed"]
+    with style():
+        figure, axes = axes_of(8.4, 4.2)
+        for policy, colour in NORMS.items():
+            runs = [row for row in known if row["policy"] == policy]
+            kept = 100 * fmean(row["accuracy"] for row in runs)
+            name = policy if " from " in policy else f"{policy} from the median"
+            for i, row in enumerate(runs):
+                steps = [*range(0, row["steps"], row["steps"] // 50), row["steps"]]
+                label = f"{name}: {kept:.1f}%" if i == 0 else None
+                axes.plot(steps, row["norms"], color=colour, linewidth=1, alpha=0.8, label=label)
+        kept, best = 100 * fmean(row["accuracy"] for row in fixed), fixed[0]["last"]
+        label = f"the best fixed norm, {best:g}: {kept:.1f}%"
+        axes.axhline(best, color=vocabulary.BLACK, linestyle="--", linewidth=1, label=label)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel("steps of training")
+        axes.set_ylabel("C")
+        axes.legend(title="answers that are right")
+        figure.savefig(path, facecolor="white", metadata={"Date": None})
+
+
 def strengths_picture(name: str, path: Path) -> None:
     """One face under protections, each above how many people are named and how many answers stay right."""
     study = engine.study(name)
@@ -219,6 +254,7 @@ def main() -> None:
     for name in ("faces", "lfw"):
         features_picture(name, PICTURES / f"features-{name}.png")
     embeddings_picture("lfw-resnet12-models", PICTURES / "embeddings.svg")
+    norms_picture(PICTURES / "norms.svg")
 
 
 if __name__ == "__main__":

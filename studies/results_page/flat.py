@@ -279,12 +279,26 @@ def of_meta(records: Iterable[Row]) -> Iterator[Row]:
 
 
 def of_inner(records: Iterable[Row]) -> Iterator[Row]:
-    """Meta-trainings with noise inside, and what they spent by the paper's accounting, of what they state."""
-    for row in records:
-        gdp = row["noise"]["conditional"]["gdp"] if row["policy"] != "none" else None
-        small = "a small convolutional one"  # NARROW in studies/meta_clip.py, which no record names
-        ends = {"first": row["norms"][0], "last": row["norms"][-1]} if row["norms"] else {}
-        yield {**row, **ends, "network": small, "spent": gdp and round(gdp / row["epsilon"], 2)}
+    """Whole meta-trainings with noise inside, and what they spent by the paper's accounting, of what they state.
+
+    `role` is the policy, or "best fixed" for the fixed norm with the highest mean on validation, over seeds that all have.
+    """
+    known = list(records)
+    most = max(row["steps"] for row in known)
+    whole = [row for row in known if row["steps"] == most]
+    for rows in grouped(whole, ["algorithm", "shot", "epsilon", "network"]).values():
+        norms = grouped([row for row in rows if row["policy"].startswith("fixed at ")], ["policy"])
+        seeds = set.intersection(*({row["seed"] for row in group} for group in norms.values()))
+        best = highest(
+            [row for group in norms.values() for row in group if row["seed"] in seeds], "policy", "validation"
+        )
+        for row in rows:
+            gdp = row["noise"]["conditional"]["gdp"]
+            yield {
+                **row, "validation": (*row["on_the_way"], row["validation"]), "spent": round(gdp / row["epsilon"], 2),
+                "first": row["norms"][0], "last": row["norms"][-1],
+                "role": "best fixed" if row["policy"] == best else row["policy"],
+            }  # fmt: skip
 
 
 def of_agreement(records: Iterable[Row]) -> Iterator[Row]:

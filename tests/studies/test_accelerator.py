@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -11,16 +10,11 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "accelerator"))
 
-import clipping
 import hats
 import named
 import pool
 import releases
 import semsim
-
-from sfumato.data.worlds.glyphs import glyphs
-from sfumato.learn import meta
-from sfumato.protect import parse
 
 
 @pytest.fixture
@@ -110,28 +104,3 @@ def test_dp_pix_is_measured_at_every_seed_before_other_obfuscations():
     first = [task.settings for task in named.tasks()[:15]]
     assert {each["seed"] for each in first} == {0, 1, 2}
     assert all(each["protection"].startswith("dp-pix:") for each in first)
-
-
-@pytest.mark.parametrize("algorithm", ["reptile", "meta-sgd"])
-def test_policies_that_are_trained_together_come_out_as_one_by_one(algorithm: str):
-    names = [
-        "9.02: fixed at 1", "9.02: quantile from the median", "12.8: adaclip, largest 1e-05",
-        "12.8: in the logarithm from the median, rate 1", "no noise",
-    ]  # fmt: skip
-    settings = {"network": "a small convolutional one", "algorithm": algorithm, "shot": 1, "seed": 0}
-    drawings = glyphs(classes=40, drawers=20, size=16)
-    settings |= {"epsilon": [9.02, 12.8]}
-    processor = torch.device("cpu")
-    together = clipping.Together(settings, drawings, small=True, only=names.__contains__, device=processor)
-    measured = together.measured()["policies"]
-    assert sorted(measured) == sorted(names)
-    for each, start in zip(together.trained, together.starts, strict=True):
-        config = replace(together.config, inner_noise=replace(each.noise, pool_tasks=100))
-        norms: list[float] = []
-        seen = lambda _, norm, to=norms: to.append(norm)  # noqa: E731
-        one = meta.train(drawings.split("train"), parse("none"), config, seed=0, observe=seen)
-        assert each.norms == pytest.approx(norms, rel=1e-5)
-        assert torch.allclose(start, one.start, atol=1e-3)
-        if each.name == "no noise":
-            tested = meta.evaluate(one, drawings.split("test"), queries=15, episodes=4)
-            assert measured[each.name]["test"][0] == pytest.approx(tested.mean, abs=0.02)

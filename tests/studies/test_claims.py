@@ -253,7 +253,7 @@ def test_a_test_that_is_named_must_be_there():
         ("dpfe-1-superior", 0, {"where": {"compared": "over plain", "world": "faces"}}, "neither chosen"),
         ("semsim-1-agrees", 1, {}, "network lenet in place of resnet50"),
         ("fs-pic-2-denoiser", 1, {"seeds": 3}, "1 of 3 seeds"),
-        ("meta-clip-1-adaptive", 1, {}, "of the stated 2, 2.05 in place of 1"),
+        ("meta-clip-2-conservative", 0, {"learned": claims.Bound(bound=0.25)}, "nothing was learned"),
     ],
 )
 def test_the_faults_of_an_earlier_version_are_caught_in_its_own_records(name, at_evidence, change, caught):

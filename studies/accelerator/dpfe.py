@@ -1,6 +1,6 @@
 """DPFE with the papers' own network, three seeds.
 
-    studies/accelerator/run.sh OUT --only theirs
+    studies/accelerator/run.sh OUT --only dpfe
 
 A tiny-darknet of the paper's widths on LFW at 64 pixels, for gender: plain, by DPFE and by log-rank privacy, at each weight
 of privacy (validation people decide). Who is recognised is measured by the paper's adversary, a kernel density.
@@ -90,7 +90,7 @@ def main() -> int:
     """Unpack the images, and do what there is time for."""
     given = options(__doc__)
     unpack.UNPACKERS["lfw"](given.data, given.out / "data" / "lfw")
-    return run("theirs", tasks(), work, given)
+    return run("dpfe", tasks(), work, given)
 
 
 if __name__ == "__main__":
