@@ -78,6 +78,15 @@ def test_ranks_take_their_part_of_the_forecast():
     assert ranks == [40 * study().adversary.copies] * 3
 
 
+def test_a_feature_that_serves_several_noises_is_trained_once_in_the_forecast():
+    sizes = cost.Sizes(side=64, train=100, validation=20, test=50, compared=40, further=50, labels=2)
+    once, twice = (
+        sum(work.get("feature", 0) for _, work in cost.units(study(protections=[spec]), sizes))
+        for spec in ("feature:noise=0,1,3", "feature:variant=simple,dpfe,noise=0,1,3")
+    )
+    assert twice == 2 * once > 0
+
+
 def test_each_feature_is_a_curve_along_its_noise_over_the_seeds():
     measured = {  # of two seeds
         "feature:noise=1,variant=simple": [(0.6, 0.7), (0.6, 0.7)],

@@ -41,7 +41,7 @@ SECONDS: Mapping[str, float] = {
     "fused": 0.0,  # too little to measure
     "many": 0.0008,
     "tells": 0.00013,
-    "ranks": 0.0043,
+    "ranks": 0.0007,
     "similarity": 0.00077,
     "cell": 0.12,
 }
@@ -111,7 +111,8 @@ def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     """The parts of a cell: shared ones under a key, its own under ()."""
     spec = cell.protection
     if isinstance(recipe := config.named[spec], Untrained):
-        yield ("artefact", spec, cell.seed), _artefact(config, sizes, recipe.name)
+        made = str(recipe.settings(config))  # one feature serves all noise, one mask all it shows
+        yield ("artefact", made, cell.seed), _artefact(config, sizes, recipe.name)
     everything = sizes.train + sizes.validation + sizes.test
     match cell.kind:
         case "accuracy":

@@ -31,6 +31,9 @@ class Untrained(Named, Protocol):
     def kind(self) -> str:
         """The kind of its release."""
 
+    def settings(self, config: Any) -> dict[str, Any]:
+        """The settings of a StudyConfig that decide its artefact, besides data and seed."""
+
     def with_artefact(self, path: str) -> str:
         """The spec of the trained protection."""
 

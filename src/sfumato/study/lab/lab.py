@@ -30,9 +30,6 @@ from sfumato.study.specs import Untrained, expand
 class Recipe(Untrained, Protocol):
     """A protection that a lab trains."""
 
-    def settings(self, config: StudyConfig) -> dict[str, Any]:
-        """The settings that decide its artefact, besides data and seed."""
-
     def check(self, lab: "Lab") -> None:
         """Raises an error now that would otherwise come after an hour of training."""
 
