@@ -14,25 +14,24 @@ ranks the victims of each by every measure and by people. The record is studies/
 """
 
 import argparse
-from collections import defaultdict
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from reconstructed import recognisers
 from reconstructed.judged import originals_of, pairs_of, perceptual
 from reconstructed.learned import present, record_of
 from reconstructed.sources import RECORDS, RUNS, SEED, SQUEEZENET
 from rows import RESULTS, Rows
 
-from sfumato import images
 from sfumato.annotate import CampaignConfig, Pair, Store, create, draw_balanced, results
 from sfumato.annotate.campaign import SAME
-from sfumato.assess import agreement, similarity
+from sfumato.assess import beside_people
+from sfumato.assess.beside_people import Judged
+from sfumato.assess.pairs import PIXELS, Measure
 from sfumato.assess.semsim import PerceptualSemSim
-from sfumato.errors import DataError
 from sfumato.learn import semsim
 from sfumato.learn.semsim import perceptual as stages
 from sfumato.learn.semsim.perceptual import PerceptualConfig
@@ -58,8 +57,9 @@ It takes an hour with {annotators} people: 20 minutes of answers each, at 5 seco
    faces does not take part. No name of an annotator is kept.
 4. See how far they are, and who fails the pairs that do not belong together, on your own page of the link "status".
 5. Afterwards: `python studies/campaign.py tables`. It exports the answers, trains on them, and writes the record.
-   By hand: `sfumato annotate export {campaign} judged.csv --table semsim` and
-   `sfumato train semsim-perceptual --judgements judged.csv --squeezenet WEIGHTS --out people.safetensors`.
+   By hand: `sfumato annotate export {campaign} judged.csv --table semsim`, `sfumato train semsim-perceptual
+   --judgements judged.csv --squeezenet WEIGHTS --leave-out lfw --out people.safetensors`, and so on for each data
+   set, and `sfumato assess agreement judged.csv --squeezenet WEIGHTS --semsim people.safetensors`.
 """
 
 
@@ -97,80 +97,43 @@ def tables(
     with Store(campaign) as store:
         for table in ("results", "semsim"):
             results.export(store, table, campaign.parent / f"people-{table}.csv")
-        found = [each for each in results.results(store) if each.recognised is not None]
         alpha, kind = results.agreement(store), store.kind
         reliable = [asdict(each) for each in results.reliability(store)]
-    if not found:
-        raise DataError(f"{campaign}: nobody has answered yet: serve it first, see instructions.md beside it")
-    judged = semsim.read(campaign.parent / "people-semsim.csv", size=(config or PerceptualConfig()).size)
-    rows = {}
-    for source in sorted({each.source for each in found}):
-        mine = [each for each in found if each.source == source]
-        scores = {name: [values] for name, values in hand_made(mine).items()}
-        rest = [each for name, each in judged.items() if name.partition(" (")[0] != source]
-        if rest:
-            scores[LEARNED] = [
-                of_people(rest, mine, seed, backbone, config or PerceptualConfig()) for seed in SEEDS
-            ]
-        rows[source] = _row(mine, scores)
+    chosen, table = config or PerceptualConfig(), campaign.parent / "people-semsim.csv"
+    judged, _ = beside_people.read(table)
+    scores = beside_people.scores(judged, [*PIXELS, Measure("squeezenet", "", perceptual().distance, -1)])
+    known = semsim.read(table, size=chosen.size)
+    for seed in SEEDS:
+        scores[f"{LEARNED}, seed {seed}"] = of_people(known, judged, seed, backbone, chosen)
+    ranked = beside_people.rank(judged, scores, seed=SEED)
     return {
         "annotators": kind,
         "krippendorff_alpha": alpha,
         "reliability_on_decoys": reliable,
-        "sources": rows,
+        "sources": {source: asdict(each) for source, each in ranked.items()},
     }
 
 
-def hand_made(asked: Sequence[results.Result]) -> dict[str, list[float]]:
-    """Measures of each pair, turned so that they rise with what leaks."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for each in asked:
-        original, other = (
-            images.to_float(images.read(path, channels=3)[None])
-            for path in (each.original, each.reconstruction)
-        )
-        found["psnr"].append(similarity.psnr(original, other).clamp(max=100).item())
-        found["mse"].append(-similarity.mse(original, other).item())
-        found["ssim"].append(similarity.ssim(original, other).item())
-        found["squeezenet"].append(-perceptual().distance(original, other).item())
-    return dict(found)
-
-
 def of_people(
-    known: Sequence[semsim.Judgements],
-    asked: Sequence[results.Result],
+    known: dict[str, semsim.Judgements],
+    judged: Sequence[Judged],
     seed: int,
     backbone: Path,
     config: PerceptualConfig,
 ) -> list[float]:
-    """The probability of each pair, by what people said of other data sets."""
-    trained = stages.train(semsim.combine(known, size=config.size), config, backbone=backbone, seed=seed)
-    model = PerceptualSemSim(trained.distance, card=trained.card)
-    both = [
-        images.to_float(torch.stack([images.read(getattr(each, side), channels=3) for each in asked]))
-        for side in ("original", "reconstruction")
-    ]
-    return model.probability(*both).tolist()  # type: ignore[no-any-return]
-
-
-def _row(asked: Sequence[results.Result], scores: dict[str, list[list[float]]]) -> dict[str, Any]:
-    """Of one data set: what people recognise of each victim, and how each measure ranks them."""
-    victims = sorted({each.model for each in asked})
-    of = {victim: [at for at, each in enumerate(asked) if each.model == victim] for victim in victims}
-    shares = [sum(bool(asked[at].recognised) for at in rows) / len(rows) for rows in of.values()]
-    measures = {
-        name: [
-            asdict(
-                agreement.rank_correlations(
-                    means, shares, generator=torch.Generator().manual_seed(SEED)
-                ).kendall
-            )
-            for values in by_seed
-            for means in [[sum(values[at] for at in rows) / len(rows) for rows in of.values()]]
-        ]
-        for name, by_seed in scores.items()
-    }
-    return {"recognised": dict(zip(victims, shares, strict=True)), "pairs": len(asked), "kendall": measures}
+    """The probability of each pair, by what people said of the other data sets; NaN if there are none."""
+    values = [math.nan] * len(judged)
+    for source in known if len(known) > 1 else ():
+        rest = semsim.combine([each for name, each in known.items() if name != source], size=config.size)
+        trained = stages.train(rest, config, backbone=backbone, seed=seed)
+        model = PerceptualSemSim(trained.distance, card=trained.card)
+        mine = [row for row, each in enumerate(judged) if each.source == source]
+        by = Measure(LEARNED, "", model.probability, 1)
+        for row, value in zip(
+            mine, beside_people.scores([judged[row] for row in mine], [by])[LEARNED], strict=True
+        ):
+            values[row] = value
+    return values
 
 
 def main() -> None:
@@ -186,8 +149,8 @@ def main() -> None:
     record = tables(campaign)
     OF_PEOPLE["campaign"] = record
     for source, row in record["sources"].items():
-        best = {name: max(each["value"] for each in found) for name, found in row["kendall"].items()}
-        print(f"{source}: " + ", ".join(f"{name} {value:.2f}" for name, value in best.items()))
+        known = {name: found["kendall"]["value"] for name, found in row["measures"].items() if found}
+        print(f"{source}: " + ", ".join(f"{name} {value:.2f}" for name, value in known.items()))
 
 
 if __name__ == "__main__":

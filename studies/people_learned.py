@@ -167,7 +167,7 @@ def rank(found: Tensor, seen: Seen) -> agreement.RankCorrelations:
 def ahead(found: Sequence[float] | Tensor, other: Sequence[float], test: Seen) -> dict[str, Any]:
     """By how much one order is nearer to that of people than another."""
     draws = torch.Generator().manual_seed(SEED)
-    return asdict(agreement.paired_difference(found, other, test.shares, generator=draws))
+    return asdict(agreement.mean_difference([agreement.Ranked(found, other, test.shares)], generator=draws))
 
 
 def run(train: Seen, test: Seen, baseline: list[float], choices: dict[str, str], seed: int) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def test_semsim_reads_its_table_without_decoys_and_without_what_nobody_answered(
             say(store, number, *(["same"] if number % 2 else ["cannot tell"]))
     export(store, "semsim", tmp_path / "elsewhere" / "s.csv")
     rows = rows_of(tmp_path / "elsewhere" / "s.csv")
-    assert list(rows[0]) == ["original", "reconstruction", "recognised", "source", "annotators"]
+    assert list(rows[0]) == ["original", "reconstruction", "recognised", "model", "source", "annotators"]
     files = [(tmp_path / "elsewhere" / row["original"]).resolve() for row in rows]
     assert files == [one.original.resolve() for n, one in enumerate(pairs) if n != 1]
     (judgements,) = semsim.read(tmp_path / "elsewhere" / "s.csv", size=8).values()

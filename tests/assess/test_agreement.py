@@ -12,21 +12,18 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sfumato.assess.agreement import (
-    LEAKAGE_SIGNS,
     NO_MAJORITY,
     Correlation,
     RankCorrelations,
     Ranked,
-    agreement,
     krippendorff_alpha,
     majority,
     mean_difference,
     metric_matrix,
-    paired_difference,
     rank_correlations,
     split_half_reliability,
 )
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import DataError
 
 # Scores of 14 models with ties, as whole per cents of people are.
 PEOPLE = [0.91, 0.33, 0.33, 0.12, 0.0, 0.0, 0.0, 0.45, 0.5, 0.71, 0.68, 0.12, 0.25, 0.8]
@@ -136,13 +133,15 @@ def test_scores_that_rank_nothing_are_named(scores: list, people: list, message:
 
 def test_the_difference_of_two_metrics_is_that_of_their_correlations_by_scipy():
     other = [each % 7 for each in SCORES]
-    found = paired_difference(SCORES, other, PEOPLE, generator=seeded())
+    found = mean_difference([Ranked(SCORES, other, PEOPLE)], generator=seeded())
     one, two = (stats.kendalltau(each, PEOPLE).statistic for each in (SCORES, other))
     assert found.value == pytest.approx(one - two)
 
 
 def test_the_interval_of_a_difference_draws_the_same_models_for_both_metrics():
-    found = paired_difference(SCORES, (other := [-each for each in SCORES]), PEOPLE, generator=seeded())
+    found = mean_difference(
+        [Ranked(SCORES, (other := [-each for each in SCORES]), PEOPLE)], generator=seeded()
+    )
     scores, others, people = np.array(SCORES), np.array(other), np.array(PEOPLE)
     values = [
         stats.kendalltau(scores[row], people[row]).statistic
@@ -150,13 +149,13 @@ def test_the_interval_of_a_difference_draws_the_same_models_for_both_metrics():
         for row in np.random.default_rng(1).integers(14, size=(1000, 14))
     ]
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.1)
-    same = paired_difference(SCORES, [2 * each for each in SCORES], PEOPLE, generator=seeded())
+    same = mean_difference([Ranked(SCORES, [2 * each for each in SCORES], PEOPLE)], generator=seeded())
     assert (same.value, same.low, same.high) == (0, 0, 0)
 
 
 def test_a_difference_is_of_the_same_models():
     with pytest.raises(DataError, match="14, 3, 14 scores, others and people: give one of each"):
-        paired_difference(SCORES, [1, 2, 3], PEOPLE, generator=seeded())
+        mean_difference([Ranked(SCORES, [1, 2, 3], PEOPLE)], generator=seeded())
 
 
 def test_a_mean_difference_is_that_of_the_data_sets_and_its_interval_draws_models_within_each():
@@ -178,12 +177,6 @@ def test_a_mean_difference_is_that_of_the_data_sets_and_its_interval_draws_model
         (difference(SCORES, other, everyone) + difference(other[::-1], SCORES[::-1], everyone)) / 2
     )
     assert (found.low, found.high) == pytest.approx(tuple(np.nanquantile(values, [0.025, 0.975])), abs=0.05)
-
-
-def test_the_mean_difference_over_one_data_set_is_its_difference():
-    other = [each % 7 for each in SCORES]
-    alone = mean_difference([Ranked(SCORES, other, PEOPLE)], generator=seeded())
-    assert alone == paired_difference(SCORES, other, PEOPLE, generator=seeded())
 
 
 def test_a_mean_difference_needs_a_data_set():
@@ -247,35 +240,6 @@ def test_judgements_that_are_all_alike_are_fully_reliable_and_noise_is_not():
 def test_judgements_that_rank_nothing_are_named(judged: torch.Tensor, message: str):
     with pytest.raises(DataError, match=message):
         split_half_reliability(judged, generator=seeded())
-
-
-# Orientation
-
-
-@pytest.mark.parametrize("metric", LEAKAGE_SIGNS)
-def test_signs_are_those_of_table_1(metric: str):
-    kendall_on_caltech_101 = {
-        "psnr": 0.5556,
-        "mse": -0.5525,
-        "ssim": 0.5244,
-        "lpips": -0.4072,
-        "fid": -0.1556,
-        "semsim": -0.6889,
-    }
-    assert LEAKAGE_SIGNS[metric] * kendall_on_caltech_101[metric] > 0
-
-
-def test_agreement_turns_the_correlations_of_distances():
-    result = RankCorrelations(Correlation(-0.8, -0.9, -0.5), Correlation(-0.7, -0.9, -0.4), 14, 0.0)
-    turned = agreement("semsim", result)
-    assert (turned.spearman, turned.kendall) == (Correlation(0.8, 0.5, 0.9), Correlation(0.7, 0.4, 0.9))
-    assert agreement("ssim", result) == result
-
-
-def test_a_metric_of_unknown_sign_is_named():
-    result = RankCorrelations(Correlation(1, 1, 1), Correlation(1, 1, 1), 14, 0.0)
-    with pytest.raises(ConfigError, match="no metric is called 'semsin': did you mean 'semsim'"):
-        agreement("semsin", result)
 
 
 # Metrics among themselves

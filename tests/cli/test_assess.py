@@ -247,11 +247,58 @@ def judged(tmp_path: Path) -> Path:
     path = tmp_path / "judged" / "judged.csv"
     with path.open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["original", "reconstruction", "recognised", "source"])
+        table.writerow(["original", "reconstruction", "recognised", "model", "source", "far"])
         for number in range(4):
-            table.writerow([f"originals/{number}.png", f"dark/{number}.png", "true", "photos"])
-            table.writerow([f"originals/{number}.png", "black.png", "false", "photos"])
+            table.writerow([f"originals/{number}.png", f"dark/{number}.png", "true", "open", "photos", 1])
+            table.writerow([f"originals/{number}.png", "black.png", "false", "closed", "photos", 3])
     return path
+
+
+@pytest.fixture
+def ranked(judged: Path) -> Path:
+    """The same of a third model, of which half is recognised, and of a second data set."""
+    header, *lines = judged.read_text().splitlines()
+    lines += [
+        f"originals/{number}.png,dark/{number}.png,{'true' if number < 2 else 'false'},half,photos,2"
+        for number in range(4)
+    ]
+    lines += [line.replace("photos", "others") for line in lines]
+    judged.write_text("\n".join([header, *lines, ""]))
+    return judged
+
+
+def test_measures_are_compared_with_people_on_each_data_set(command: Command, ranked: Path):
+    decoy = "originals/0.png,black.png,,open,photos,9"
+    ranked.write_text(ranked.read_text() + decoy)
+    said = command("assess", "agreement", ranked, "--score", "-far", "--json")
+    assert said.code == 0
+    found = json.loads(said.out)
+    assert list(found) == ["others", "photos"]
+    assert found["photos"]["recognised"] == {"open": 1.0, "closed": 0.0, "half": 0.5}
+    assert found["photos"]["pairs"] == 12
+    assert found["photos"]["measures"]["far"]["kendall"]["value"] == pytest.approx(1)
+    two_of_three_pairs = 2 / (2 * 3) ** 0.5  # two models have the same pictures
+    assert found["photos"]["measures"]["ssim"]["kendall"]["value"] == pytest.approx(two_of_three_pairs)
+    check_mistake(command("assess", "agreement", ranked, "--score", "fra"), "no column 'fra'")
+
+
+def test_a_semsim_is_compared_with_people_on_the_data_set_that_it_left_out(command: Command, ranked: Path):
+    asked = ("train", "semsim", "--judgements", ranked, "--leave-out")
+    check_mistake(command(*asked, "ohters", "--out", "s.safetensors"), "no data set is called 'ohters'")
+    settings = ("--set", "network=lenet", "--set", "epochs=1")
+    said = command(*asked, "others", "--out", "s.safetensors", *settings)
+    assert said.out.startswith("photos: 12 reconstructions of 4 originals, 6 recognised")
+    said = command("assess", "agreement", ranked, "--semsim", "s.safetensors")
+    lines = [line for line in said.out.splitlines() if "semsim" in line.lower()]
+    assert [line.split()[1] for line in lines[:1]] == ["others"]
+    assert lines[1:] == ["photos: each SemSim was trained on it: train one with --leave-out"]
+
+
+def test_measures_are_not_compared_with_people_who_have_no_order(command: Command, judged: Path):
+    check_mistake(command("assess", "agreement", judged), "its models are open, closed: a ranking needs 3")
+    text = judged.read_text()
+    judged.write_text(text.replace("true", "").replace("false", ""))
+    check_mistake(command("assess", "agreement", judged), "nobody has judged a pair of it")
 
 
 def test_a_learned_measure_says_with_which_probability_people_recognise(

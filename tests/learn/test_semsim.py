@@ -19,7 +19,6 @@ from sfumato.learn.semsim import (
     SemSimModel,
     combine,
     contrastive_loss,
-    leave_one_out,
     pairs,
     read,
     sample,
@@ -368,22 +367,6 @@ def test_training_that_diverges_stops():
     config = replace(TINY, network="resnet18", size=8, batch=4, learning_rate=1e30, normalised=False)
     with pytest.raises(ConfigError, match="training diverges in epoch 1: lower learning_rate=1e"):
         train(world(count=8), config)
-
-
-def test_each_set_is_left_out_of_the_training_on_the_others(tmp_path: Path):
-    sets = {name: world(count=8, seed=seed) for seed, name in enumerate(("a", "b", "c"))}
-    told = []
-    models = leave_one_out(sets, TINY, checkpoints=tmp_path, progress=lambda *each: told.append(each))
-    assert list(models) == ["a", "b", "c"]
-    assert models["b"].card["data"]["name"] == "world 0 + world 2"
-    assert same(models["b"], train(combine([sets["a"], sets["c"]], size=16), TINY))
-    assert {path.name for path in tmp_path.iterdir()} == {f"without-{name}.checkpoint" for name in sets}
-    assert told[-1] == ("c", 4, 4)
-
-
-def test_one_set_cannot_be_left_out():
-    with pytest.raises(DataError, match="1 set to leave one out of: give two or more"):
-        leave_one_out({"a": world()}, TINY)
 
 
 @pytest.mark.parametrize(

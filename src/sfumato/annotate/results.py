@@ -247,7 +247,7 @@ def _results(store: Store, folder: str | os.PathLike[str] | None) -> tuple[list[
 
 def _semsim(store: Store, folder: str | os.PathLike[str] | None) -> tuple[list[str], list[list[object]]]:
     """Select the items that are not decoys and have an answer."""
-    header = ["original", "reconstruction", "recognised", "source", "annotators"]
+    header = ["original", "reconstruction", "recognised", "model", "source", "annotators"]
     return header, [
         [getattr(one, name) for name in header]
         for one in _from(results(store), folder)

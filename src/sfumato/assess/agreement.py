@@ -11,16 +11,13 @@ correlation with annotators should be compared with their self-agreement: `split
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
 
-from sfumato.errors import ConfigError, DataError, did_you_mean
-
-LEAKAGE_SIGNS: Mapping[str, int] = {"psnr": 1, "ssim": 1, "mse": -1, "lpips": -1, "fid": -1, "semsim": -1}
-"""Metric -> 1 if it rises as more leaks, -1 if it falls."""
+from sfumato.errors import DataError
 
 NO_MAJORITY: Final = None
 
@@ -44,9 +41,6 @@ class Correlation:
     value: float
     low: float
     high: float
-
-    def __neg__(self) -> "Correlation":
-        return Correlation(-self.value, -self.high, -self.low)
 
     def __str__(self) -> str:
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
@@ -115,30 +109,6 @@ def rank_correlations(
     return RankCorrelations(spearman, kendall, count, 1 - ranked.shape[1] / _RESAMPLES)
 
 
-def paired_difference(
-    scores: Sequence[float] | Tensor,
-    others: Sequence[float] | Tensor,
-    people: Sequence[float] | Tensor,
-    *,
-    generator: torch.Generator,
-) -> Correlation:
-    """Compare two metrics: the difference of their Kendall's tau-b with people, over the same n models.
-
-    The interval is of the difference: both are correlated in the same resamples of models, so that models
-    hard for both cancel. Two separate intervals that overlap do not show that metrics are equal.
-
-    Args:
-        scores, others: (n,) of two metrics, each signed so that it rises with recognition.
-        people: see rank_correlations.
-        generator: draws the models of the 10,000 resamples.
-
-    Raises:
-        DataError: as in rank_correlations.
-    """
-    value, resampled = _differences(scores, others, people, generator)
-    return _with_interval(value, resampled)
-
-
 @dataclass(frozen=True)
 class Ranked:
     """The models of one data set, with two metrics that rise with recognition, and people's judgement.
@@ -154,17 +124,18 @@ class Ranked:
 
 
 def mean_difference(sets: Sequence[Ranked], *, generator: torch.Generator) -> Correlation:
-    """Compare two metrics: the mean difference of their Kendall's tau-b, over data sets.
+    """Compare two metrics: the mean difference of their Kendall's tau-b, over one or more data sets.
 
-    The models of each data set are resampled separately (a stratified bootstrap), the same for both metrics;
-    see paired_difference. The interval is over models: the data sets are fixed.
+    The models of each data set are resampled separately (a stratified bootstrap), the same for both metrics,
+    so that models hard for both cancel. The interval is over models: the data sets are fixed. Two separate
+    intervals that overlap do not show that metrics are equal.
 
     Args:
         sets: one or more data sets.
         generator: draws the models of the 10,000 resamples of each.
 
     Raises:
-        DataError: no data set, or an error of paired_difference.
+        DataError: no data set, or as in rank_correlations.
     """
     if not sets:
         raise DataError("no data set to average over: give the models of one or more")
@@ -257,19 +228,6 @@ def _lengthen(correlations: Tensor) -> Tensor:
     halves = torch.stack([correlations[0], torch.sin(correlations[1] * math.pi / 2)])
     rho, normal = (2 * halves / (1 + halves)).clamp(-1, 1)
     return torch.stack([rho, torch.asin(normal) * 2 / math.pi])
-
-
-def agreement(metric: str, correlations: RankCorrelations) -> RankCorrelations:
-    """Sign correlations so that 1 is full agreement with people: those of a distance change sign.
-
-    Raises:
-        ConfigError: no such metric in LEAKAGE_SIGNS.
-    """
-    if metric not in LEAKAGE_SIGNS:
-        raise ConfigError(f"no metric is called {metric!r}: {did_you_mean(metric, LEAKAGE_SIGNS)}")
-    if LEAKAGE_SIGNS[metric] > 0:
-        return correlations
-    return replace(correlations, spearman=-correlations.spearman, kendall=-correlations.kendall)
 
 
 def metric_matrix(scores: Mapping[str, Sequence[float] | Tensor]) -> MetricMatrix:

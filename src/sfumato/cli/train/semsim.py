@@ -18,6 +18,11 @@ Judged = Annotated[
     ),
 ]
 
+LeftOut = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="A data set of the judgements not to train on, so as to test on it."),
+]
+
 
 @method(
     "semsim",
@@ -25,17 +30,18 @@ Judged = Annotated[
     such_as="network=resnet18 or epochs=10",
     seeds="weights, order of images, and triplets",
 )
-def semsim(given: Given, judgements: Judged) -> None:
+def semsim(given: Given, judgements: Judged, leave_out: LeftOut = None) -> None:
     """Train SemSim, a distance to an original that follows the judgement of people.
 
-    If you stop it, run the same command again to resume. `sfumato assess A B --semsim OUT` measures by it.
+    If you stop it, run the same command again to resume. `sfumato assess A B --semsim OUT` measures by it,
+    and `sfumato assess agreement` says how far it agrees with people on a data set that was left out.
 
     Example: sfumato train semsim --judgements judged.csv --out semsim.safetensors
     """
     from sfumato.learn import semsim as learner
 
     config = given.config(learner.SemSimConfig)
-    both = _read(judgements, config.size)
+    both = _read(judgements, config.size, leave_out)
     with given.checkpoint("steps") as (checkpoint, progress):
         model = learner.train(both, config, seed=given.seed, checkpoint=checkpoint, progress=progress)
         model.save(given.out)
@@ -55,6 +61,7 @@ def semsim_perceptual(
         Path,
         typer.Option(help="Weights of SqueezeNet 1.0, whose stages are weighed. The artefact holds them."),
     ],
+    leave_out: LeftOut = None,
 ) -> None:
     """Weigh the stages of SqueezeNet by the judgement of people, and learn how often they recognise images.
 
@@ -66,7 +73,7 @@ def semsim_perceptual(
     from sfumato.learn.semsim import perceptual as learner
 
     config = given.config(learner.PerceptualConfig)
-    both = _read(judgements, config.size)
+    both = _read(judgements, config.size, leave_out)
     with bars(stderr()) as progress:
         task = progress.add_task("epochs")
         model = learner.train(
@@ -85,11 +92,16 @@ def semsim_perceptual(
     given.tell(model.card, [_words(model.card), held_out])
 
 
-def _read(judgements: list[Path], size: int) -> "Judgements":
+def _read(judgements: list[Path], size: int, leave_out: str | None) -> "Judgements":
+    from sfumato.errors import DataError, did_you_mean
     from sfumato.learn import semsim as method
 
     sets = [each for path in judgements for each in method.read(path, size=size).values()]
-    return method.combine(sets, size=size)
+    kept = [each for each in sets if leave_out not in (each.source, each.source.partition(" (")[0])]
+    if leave_out is not None and len(kept) == len(sets):
+        known = [each.source.partition(" (")[0] for each in sets]
+        raise DataError(f"no data set is called {leave_out!r}: {did_you_mean(leave_out, known)}")
+    return method.combine(kept, size=size)
 
 
 def _words(card: dict[str, Any]) -> str:

@@ -43,3 +43,19 @@ def check_filled(line: str, row: dict[str, str], columns: Sequence[str]) -> None
     for column in columns:
         if not row[column]:
             raise DataError(f"{line}: no value for {column!r}: fill it in or remove the row")
+
+
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def truth_of(line: str, row: dict[str, str]) -> bool:
+    """Returns whether people recognised a reconstruction. Raises DataError for a word that says neither."""
+    if (said := row["recognised"].lower()) not in _TRUTHS:
+        raise DataError(f"{line}: recognised={row['recognised']!r}: write one of {', '.join(_TRUTHS)}")
+    return _TRUTHS[said]
+
+
+def source_of(row: dict[str, str]) -> str:
+    """Returns the data set of a judgement; with its annotators if these are not people."""
+    annotators = row.get("annotators") or "people"
+    return row["source"] if annotators == "people" else f"{row['source']} ({annotators} annotators)"

@@ -15,7 +15,7 @@ Where the paper is silent, we decided:
 
 from sfumato.learn.semsim.judgements import Judgements, combine, read, sample
 from sfumato.learn.semsim.losses import contrastive_loss, pairs, triplet_loss, triplets
-from sfumato.learn.semsim.training import SEMSIM, SemSimConfig, SemSimModel, leave_one_out, train
+from sfumato.learn.semsim.training import SEMSIM, SemSimConfig, SemSimModel, train
 
 __all__ = [
     "SEMSIM",
@@ -24,7 +24,6 @@ __all__ = [
     "SemSimModel",
     "combine",
     "contrastive_loss",
-    "leave_one_out",
     "pairs",
     "read",
     "sample",

@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from sfumato import images
-from sfumato.data.readers.listing import read_rows
+from sfumato.data.readers.listing import read_rows, source_of, truth_of
 from sfumato.errors import DataError, ImageError
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks.encoders.embedding import to_squares
 
 _BATCH = 256
 _COLUMNS = ("original", "reconstruction", "recognised", "source")
-_PEOPLE = "people"
-_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True)
@@ -143,15 +141,9 @@ def read(path: str | os.PathLike[str], *, size: int) -> dict[str, Judgements]:
     _, rows = read_rows(path, columns=_COLUMNS, of="judgement")
     gathered: dict[str, _Gathered] = {}
     for line, row in rows:
-        said = row["recognised"].lower()
-        if said not in _TRUTHS:
-            raise DataError(f"{line}: recognised={row['recognised']!r}: write one of {', '.join(_TRUTHS)}")
-        source, annotators = row["source"], row.get("annotators") or _PEOPLE
-        if annotators != _PEOPLE:
-            source = f"{source} ({annotators} annotators)"
         try:
-            gathered.setdefault(source, _Gathered(path.parent, size)).add(
-                row["original"], row["reconstruction"], recognised=_TRUTHS[said]
+            gathered.setdefault(source_of(row), _Gathered(path.parent, size)).add(
+                row["original"], row["reconstruction"], recognised=truth_of(line, row)
             )
         except ImageError as error:
             raise DataError(f"{line}: {error}") from error

@@ -1,11 +1,10 @@
-"""The training of SemSim's embedding, and of one without each source."""
+"""The training of SemSim's embedding."""
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,10 +14,10 @@ from sfumato import artefacts
 from sfumato.base.placement import to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.episodes import seed_of
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import ConfigError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress, Run, fit
-from sfumato.learn.semsim.judgements import Judgements, combine, resize
+from sfumato.learn.semsim.judgements import Judgements, resize
 from sfumato.learn.semsim.losses import contrastive_loss, pairs, triplet_loss, triplets
 from sfumato.networks.encoders.embedding import NETWORKS, Embedding
 from sfumato.networks.weights import initial_weights
@@ -188,36 +187,3 @@ def _loss(embeddings: Tensor, recognised: Tensor, config: SemSimConfig) -> Tenso
         return triplet_loss(anchors, positives, negatives, margin=config.margin)
     originals, others = embeddings.unbind(1)
     return contrastive_loss(originals, others, recognised, margin=config.margin)
-
-
-def leave_one_out(
-    sets: Mapping[str, Judgements],
-    config: SemSimConfig,
-    *,
-    seed: int = 0,
-    checkpoints: str | os.PathLike[str] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> dict[str, SemSimModel]:
-    """Trains a model for each set on all others, to be tested on it (Table 1).
-
-    Args:
-        sets: name -> judgements, two or more.
-        config, seed: see train.
-        checkpoints: a folder for the checkpoint of each.
-        progress: called after each step with the name, and the numbers done and planned for it.
-
-    Raises:
-        DataError: fewer than two sets.
-    """
-    if len(sets) < 2:
-        raise DataError(f"{len(sets)} set to leave one out of: give two or more")
-    return {
-        name: train(
-            combine([judgements for other, judgements in sets.items() if other != name], size=config.size),
-            config,
-            seed=seed,
-            checkpoint=None if checkpoints is None else Path(checkpoints) / f"without-{name}.checkpoint",
-            progress=None if progress is None else partial(progress, name),
-        )
-        for name in sets
-    }
