@@ -327,17 +327,22 @@ def of_agreement(records: Iterable[Row]) -> Iterator[Row]:
 
 
 def _of_trainings(records: Sequence[Row]) -> Iterator[Row]:
+    """`epochs` are those of all originals, of which a training on a share of them takes as many steps."""
     for group in grouped(records, [f"settings.{each}" for each in ("network", "share", "data")]).values():
         settings, result = group[0]["settings"], group[0]["result"]
-        tenths = [{point["epoch"]: point for point in line["result"]["curve"]} for line in group]
-        for epoch in (each for each in tenths[0] if each % 10 == 0 and all(each in of for of in tenths)):
-            for table in tenths[0][epoch]["kendall"]:
+        tenths = [
+            {10 * at: point for at, point in enumerate(line["result"]["curve"], 1)
+             if settings["share"] < 1 or point["epoch"] == 10 * at}  # not where it was cut
+            for line in group
+        ]  # fmt: skip
+        for epochs in (each for each in tenths[0] if all(each in of for of in tenths)):
+            for table in tenths[0][epochs]["kendall"]:
                 yield {
-                    **settings, "table": table, "measure": f"semsim, {settings['network']}", "epochs": epoch,
-                    "kendall": statistics.mean(of[epoch]["kendall"][table] for of in tenths),
-                    "loss": statistics.mean(of[epoch]["loss"] for of in tenths),
-                    "originals": result["known"]["originals"], "annotators": result["annotators"], "seeds": len(group),
-                    "record": "".join(line["record"] for line in group),
+                    **settings, "table": table, "measure": f"semsim, {settings['network']}", "epochs": epochs,
+                    "kendall": statistics.mean(of[epochs]["kendall"][table] for of in tenths),
+                    "loss": statistics.mean(of[epochs]["loss"] for of in tenths),
+                    **{key: result["known"][key] for key in ("originals", "reconstructions")},
+                    "annotators": result["annotators"], "record": "".join(line["record"] for line in group),
                 }  # fmt: skip
 
 
