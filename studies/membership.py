@@ -2,7 +2,8 @@
 
     python studies/unpack.py lfw ../shared/data runs/data/lfw
     python studies/membership.py              # minutes on one core; a cell that is there is not made again
-    python studies/membership.py faces        # this world alone
+    python studies/membership.py lfw          # this world alone
+    python studies/membership.py codes --models OUT/models      # by a code of studies/accelerator/run.sh, see views.py
 
 The encoder is the start that the library ships, which saw drawn images alone, and the 32 leading directions of
 photographs of other people, who are public. In each of 64 galleries every one of 100 people is enrolled by 1 or 5
@@ -10,16 +11,19 @@ of their 8 photographs; 8 of the galleries are attacked, each by LiRA with the 6
 enrolled at all is asked of galleries that have each with a chance of 1/2, by photographs that are never enrolled.
 
 Noise is Gaussian, on means of embeddings about the public mean that are clipped to the median norm of the public
-ones. Records: studies/results/membership.jsonl.
+ones. In the world of codes, 50 hats of drawn people are enrolled by codes of 12 bits, and devices have the table of all
+answers; noise on the means comes before the table is made of them. Records: studies/results/membership.jsonl.
 """
 
 import argparse
 import statistics
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
+import views
 from rows import RESULTS, Rows
 from torch import Tensor
 
@@ -27,19 +31,23 @@ import sfumato
 from sfumato import data, images
 from sfumato.attack.membership import by_person, judge
 from sfumato.audits.gallery import Embedded, GalleryAuditConfig, measure
+from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.private_mean import sigma_for
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4
+from sfumato.protect.code import Code
 
 RECORDS = Rows(RESULTS / "membership.jsonl")
-PEOPLE, PHOTOGRAPHS, KNOWN, GALLERIES, ATTACKED = 100, 8, 3, 64, 8
+PEOPLE, HATS, OTHERS, PHOTOGRAPHS, KNOWN, GALLERIES, ATTACKED = 100, 50, 10, 8, 3, 64, 8
 DIRECTIONS, STEP, DELTA, EPSILONS = 32, 0.1, 1e-5, (4.0, 16.0, 64.0)
-SHOTS, SEEDS = (1, 5), (0, 1, 2)
-WORLDS = ("faces", "lfw")
+SEEDS = (0, 1, 2)
+WORLDS = {"faces": (1, 5), "lfw": (1, 5), "codes": (5,)}  # and the numbers of shots
 
 
-def embedded(world: str) -> tuple[Tensor, Tensor, Tensor]:
+def embedded(world: str, models: Path) -> tuple[Tensor, Tensor, Tensor]:
     """(N, D) embeddings of people, (N,) who they are, and (M, D) embeddings of public photographs of others."""
+    if world == "codes":
+        return codes_of_hats(models)
     if world == "faces":
         loaded = data.load("faces", identities=300, images_per_identity=PHOTOGRAPHS + KNOWN, size=64)
         codes = loaded.label("identity").codes
@@ -60,7 +68,16 @@ def embedded(world: str) -> tuple[Tensor, Tensor, Tensor]:
     return vectors[~public], codes[~public], vectors[public]
 
 
-def cell(photographs: list[Tensor], shot: int, norm: float) -> dict[str, Any]:
+def codes_of_hats(models: Path) -> tuple[Tensor, Tensor, Tensor]:
+    """(N, 12) of 1 and -1 of hats that no training saw, (N,) which hat, and (M, 12) of the same on other people."""
+    artefact = models / views.pool.file_of(views.TRAINED["drawn faces"].format(0))
+    pictures, worn = views.drawn_people()
+    released = Code(str(artefact)).release(pictures.flatten(0, 1), seeded_noise(0))
+    bits = released.vectors().float().unflatten(0, worn.shape)
+    return bits[:-OTHERS].flatten(0, 1), worn[:-OTHERS].flatten(), bits[-OTHERS:].flatten(0, 1)
+
+
+def cell(photographs: list[Tensor], shot: int, norm: float, *, table: bool) -> dict[str, Any]:
     """One number of shots: for each defence its accuracy, and for each question and view what is found."""
     begun = time.time()
     noises: dict[str, float | None] = {"none": None}
@@ -75,6 +92,7 @@ def cell(photographs: list[Tensor], shot: int, norm: float) -> dict[str, Any]:
                     shot=shot, known=KNOWN, galleries=GALLERIES, attacked=ATTACKED, step=STEP, seed=seed
                 ),
                 noise=None if sigma is None else (norm, sigma),
+                table=table,
             )
             for seed, own in zip(SEEDS, photographs, strict=True)
         ]
@@ -96,24 +114,27 @@ def main() -> None:
     """Make what is missing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("worlds", nargs="*", choices=[*WORLDS, []], help="default: all")
-    worlds = parser.parse_args().worlds or WORLDS
+    parser.add_argument("--models", type=Path, default=Path("runs/models"), help="for codes")
+    options = parser.parse_args()
+    worlds, models = options.worlds or WORLDS, options.models
     torch.set_num_threads(1)
     for world in worlds:
         record = RECORDS.get(world, {"cells": {}})
-        missing = [shot for shot in SHOTS if str(shot) not in record["cells"]]
+        missing = [shot for shot in WORLDS[world] if str(shot) not in record["cells"]]
         if not missing:
             continue
-        vectors, codes, public = embedded(world)
+        vectors, codes, public = embedded(world, models)
         able = by_person(vectors, codes, photographs=PHOTOGRAPHS)
+        count = HATS if world == "codes" else PEOPLE
         photographs = [
-            able[torch.randperm(len(able), generator=torch.Generator().manual_seed(seed))[:PEOPLE]]
+            able[torch.randperm(len(able), generator=torch.Generator().manual_seed(seed))[:count]]
             for seed in SEEDS
         ]
         norm = public.norm(dim=1).median().item()
         for shot in missing:
-            record["cells"][str(shot)] = cell(photographs, shot, norm)
+            record["cells"][str(shot)] = cell(photographs, shot, norm, table=world == "codes")
             record["settings"] = {
-                **{"people": PEOPLE, "photographs": PHOTOGRAPHS, "known": KNOWN, "galleries": GALLERIES},
+                **{"people": count, "photographs": PHOTOGRAPHS, "known": KNOWN, "galleries": GALLERIES},
                 **{"attacked": ATTACKED, "directions": DIRECTIONS, "step": STEP, "delta": DELTA},
                 **{"epsilons": EPSILONS, "seeds": SEEDS, "clipping_norm": norm, "able": len(able)},
             }

@@ -9,7 +9,7 @@ episodes. "Pasted" is what learn.code costs for the same scenes with other peopl
 was drawn; by a box, all that is above the brows; by a mask that paper 001's method learns from the labels of hats alone.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from pool import Options, Task, card, options, run, undone
+from pool import Options, Task, card, keep, options, run, undone
 from releases import accuracy, named, numbers_of, view
+from scenes import cut_out
 from torch import Tensor
 from unpack import picture
 
@@ -51,11 +52,13 @@ class Training:
     Attributes:
         region: of a hat, that is pasted: one of REGIONS; "" for episodes alone.
         weight: of the cost of the same scenes.
+        cut: images of hats alone, all of one size, by their outline as it was drawn: see `cut_out`.
     """
 
     bits: int = 16
     region: str = ""
     weight: float = 1.0
+    cut: bool = False
 
 
 TRAININGS = {
@@ -66,6 +69,8 @@ TRAININGS = {
     "pasted by its outline, weight 4": Training(region="outline", weight=4),
     "8 bits": Training(bits=8),
     "8 bits, pasted by its outline": Training(bits=8, region="outline"),
+    "aligned crops of hats": Training(cut=True),
+    "12 bits": Training(bits=12),
 }
 RANDOM = "random bits"
 
@@ -101,7 +106,7 @@ def dressed(given: Options, folder: Path) -> None:
             chosen = wanted.nonzero()[0][: {"train": 600}.get(kind, 24) if few else None]
             rows = np.concatenate([(packed["person"] == each).nonzero()[0][:most] for each in chosen])
             parts = [
-                processes.submit(_dressed, part, kind, number, given)
+                processes.submit(dress, part, kind, number, given)
                 for part in np.array_split(rows, max(1, len(rows) * WORN[kind] // _PART))
             ]
             images, regions, worn = (
@@ -113,7 +118,7 @@ def dressed(given: Options, folder: Path) -> None:
             np.save(folder / f"{kind}.npy", images)
 
 
-def _dressed(
+def dress(
     rows: np.ndarray, kind: str, number: int, given: Options
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Photographs, each in hats of its own, all different: images, regions and hats."""
@@ -208,6 +213,8 @@ def train(
 ) -> tuple[code.CodeModel, dict[str, Any]]:
     """The encoder of one training, and how its regions compare with what was drawn."""
     data, outlines = _read(folder, "train")
+    if training.cut:
+        data = replace(data, images=cut_out(data.images, outlines))
     epochs = max(4, round(STEPS * min(1.0, given.scale * 3)) // EPOCH)
     config = CodeConfig(
         bits=training.bits,
@@ -233,10 +240,12 @@ def train(
     return model, found
 
 
-def shown(folder: Path, kind: str) -> tuple[Tensor, Tensor]:
+def shown(folder: Path, kind: str, *, cut: bool = False) -> tuple[Tensor, Tensor]:
     """Images, and (I, T) hats, person by person, photograph by photograph."""
-    data, _ = _read(folder, kind)
-    return data.images, data.label("headwear").codes.view(len(data.classes("identity")), -1)
+    data, outlines = _read(folder, kind)
+    return cut_out(data.images, outlines) if cut else data.images, data.label("headwear").codes.view(
+        len(data.classes("identity")), -1
+    )
 
 
 def work(task: Task, given: Options) -> dict[str, Any]:
@@ -244,10 +253,11 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     settings, seed = dict(task.settings), task.settings["seed"]
     training, folder = Training(**{key: settings[key] for key in asdict(Training())}), given.out / "hats"
     model, found = (None, {}) if settings["name"] == RANDOM else train(training, given, folder, seed)
-    test, draw = shown(folder, "test"), torch.Generator().manual_seed(seed)
-    numbers, others = (
-        numbers_of(model, *each, bits=training.bits, draw=draw) for each in (test, shown(folder, "others"))
-    )
+    if model is not None:
+        keep(model, task, given)
+    test, known = (shown(folder, kind, cut=training.cut) for kind in ("test", "others"))
+    draw = torch.Generator().manual_seed(seed)
+    numbers, others = (numbers_of(model, *each, bits=training.bits, draw=draw) for each in (test, known))
     hats = test[1]
     usual = (others > 0).float().mean((0, 1))
     of_view = view("as it is", usual, None)

@@ -22,6 +22,7 @@ import torch
 import sfumato
 from sfumato.base.engines import EngineConfig, engine
 from sfumato.base.threads import limit_threads
+from sfumato.learn.code import CodeModel
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,18 @@ def card() -> torch.device:
         return torch.device("cpu")
     torch.backends.cudnn.benchmark = True
     return torch.device("cuda")
+
+
+def file_of(task: str) -> str:
+    """The name of the file of a task's model."""
+    return "".join(letter if letter.isalnum() else "-" for letter in task) + ".safetensors"
+
+
+def keep(model: CodeModel, task: Task, given: Options) -> None:
+    """Save a model under OUT/models."""
+    (given.out / "models").mkdir(exist_ok=True)
+    model.to("cpu").save(given.out / "models" / file_of(task.name))
+    model.to(card())
 
 
 def made_by() -> dict[str, str]:

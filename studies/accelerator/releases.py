@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pool import Options, Task, card, mean_and_half_width, options, run, undone
+from pool import Options, Task, card, keep, mean_and_half_width, options, run, undone
 from scenes import Sizes, drawn, read, rows
 from torch import Tensor
 
@@ -64,6 +64,8 @@ class Training:
         pairs, sets, products: heights of the penalties' weights.
         steady: weights are at their height from the first step.
         flip: in training and at the test.
+        corrected: flips in training alone, so that codes of classes come to differ in more bits.
+        cut: images of hats alone, all of one size, by their outline as it was drawn: see `cut_out`.
         longer: times as many steps.
         people: who train, by the library alone, `learn.code.train`; 0 for the loop in here, and everybody.
         weight: of the same scenes, there.
@@ -76,6 +78,8 @@ class Training:
     products: float = 0.0
     steady: bool = False
     flip: float | None = None
+    corrected: float | None = None
+    cut: bool = False
     longer: int = 1
     people: int = 0
     weight: float = 0.0
@@ -101,6 +105,13 @@ TRAININGS = {
     "sets 1600": Training(sets=1600),
     "sets 100, pairs 5, three times as long": Training(sets=100, pairs=5, longer=3),
     "episodes alone, three times as long": Training(images="own", longer=3),
+    "aligned crops of hats": Training(images="own", cut=True),
+    "aligned crops of hats, three times as long": Training(images="own", cut=True, longer=3),
+    "aligned crops of hats, sets 100, pairs 5, three times as long": Training(
+        sets=100, pairs=5, cut=True, longer=3
+    ),
+    "errors of 0.1 corrected": Training(images="own", corrected=0.1),
+    "8 bits, errors of 0.1 corrected": Training(bits=8, images="own", corrected=0.1),
 }
 
 
@@ -114,6 +125,8 @@ BY_LIBRARY = {
     "twelve times as long as the demo's, same_scenes=1": Training(
         images="own", people=384, weight=1, longer=12
     ),
+    "twelve times as long as the demo's": Training(images="own", people=384, longer=12),
+    "12 bits, twelve times as long as the demo's": Training(bits=12, images="own", people=384, longer=12),
 }
 
 
@@ -121,16 +134,21 @@ BY_LIBRARY = {
 AGAIN = ("sets 100, pairs 5, three times as long", "episodes alone, three times as long")
 OTHER_WORLD = 1
 OTHER_SEEDS = (0, 1, 2, 3, 4)
+# Trainings of the other world alone.
+CUT = (
+    "aligned crops of hats, three times as long",
+    "aligned crops of hats, sets 100, pairs 5, three times as long",
+)
 # Bits that show nobody: what adversaries reach by chance, and whom they name most.
 RANDOM = "random bits"
 
 
 def tasks() -> list[Task]:
     """Every training with the first seed, then with the others: what is most telling comes first; then those of the other world."""
-    pairs = [(name, seed) for names in _by_worth() for seed, name in product(SEEDS, names)]
+    pairs = [(name, seed) for names in _by_worth() for seed, name in product(SEEDS, names) if name not in CUT]
     first = [_task(name, seed, 0) for name, seed in pairs]
     again = [*product(AGAIN, OTHER_SEEDS), *product([RANDOM], SEEDS)]
-    again += [(name, seed) for seed, name in product(SEEDS, BY_LIBRARY)]
+    again += [(name, seed) for seed, name in product(SEEDS, (*BY_LIBRARY, *CUT))]
     return first + [_task(name, seed, OTHER_WORLD) for name, seed in again]
 
 
@@ -153,21 +171,21 @@ def _by_worth(first: int = 7) -> tuple[list[str], list[str]]:
 
 
 @cache
-def _read(folder: Path, kind: str) -> tuple[Tensor, Tensor, Tensor]:
+def _read(folder: Path, kind: str, cut: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Images where the network computes, people and hats."""
-    images, identity, headwear = read(folder, kind)
+    images, identity, headwear = read(folder, kind, cut=cut)
     return images.to(card()), identity, headwear
 
 
 def train(training: Training, sizes: Sizes, folder: Path, *, seed: int, steps: int) -> CodeModel:
     """The encoder of one training."""
-    images, _, hats = _read(folder, training.images)
+    images, _, hats = _read(folder, training.images, training.cut)
     own, _, own_hats = read(folder, "own")
     way = min(20, len(hats.unique()))
     epochs = max(4, steps * training.longer // EPOCH)
     config = CodeConfig(
         bits=training.bits,
-        flip=training.flip,
+        flip=training.flip or training.corrected,
         way=way,
         epochs=epochs,
         episodes_per_epoch=EPOCH,
@@ -238,6 +256,7 @@ def by_library(
     longer = training.longer if scale == 1 else 1
     config = replace(
         OF_DEMO,
+        bits=training.bits,
         pretraining_epochs=OF_DEMO.pretraining_epochs * longer,
         epochs=OF_DEMO.epochs * longer,
         halve_every=OF_DEMO.halve_every * longer,
@@ -366,9 +385,9 @@ def numbers_of(
     return torch.cat([model.eval().numbers(part) for part in images.split(1024)]).unflatten(0, hats.shape)
 
 
-def shown(folder: Path, kind: str) -> tuple[Tensor, Tensor]:
+def shown(folder: Path, kind: str, cut: bool = False) -> tuple[Tensor, Tensor]:
     """Images, and (I, T) hats, person by person."""
-    images, identity, hats = read(folder, kind)
+    images, identity, hats = read(folder, kind, cut=cut)
     return images, hats.view(len(identity.unique()), -1)
 
 
@@ -394,15 +413,16 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     elif settings["name"] != RANDOM:
         steps = max(EPOCH * 4, int(STEPS * given.scale))
         model = train(training, sizes, folder, seed=seed, steps=steps)
-    test = shown(folder, "test")
-    numbers, others = (
-        numbers_of(model, *each, bits=training.bits, draw=draw) for each in (test, shown(folder, "others"))
-    )
+    if model is not None and training.people:
+        keep(model, task, given)
+    test, known = (shown(folder, kind, training.cut) for kind in ("test", "others"))
+    numbers, others = (numbers_of(model, *each, bits=training.bits, draw=draw) for each in (test, known))
     hats = test[1]
     usual = (others > 0).float().mean((0, 1))
     found = {}
     for name in VIEWS:
-        if (training.flip is not None or settings["name"] == RANDOM) and name != "as it is":
+        alone = training.flip or training.corrected or training.cut or training.people
+        if (alone or settings["name"] == RANDOM) and name != "as it is":
             continue
         of_view = view(name, usual, training.flip)
         right, half_width = accuracy(of_view(numbers), hats, seed)
@@ -423,8 +443,11 @@ def _folder(given: Options, world: int) -> Path:
 def main() -> int:
     """Draw the people, and do what there is time for."""
     given = options(__doc__)
-    for world in dict.fromkeys(task.settings["world"] for task in undone("releases", tasks(), given)):
-        drawn(_folder(given, world), Sizes.of(given.scale), world, workers=given.workers)
+    left = undone("releases", tasks(), given)
+    for world in dict.fromkeys(task.settings["world"] for task in left):
+        own = [task.settings["images"] for task in left if task.settings["world"] == world]
+        kinds = [*dict.fromkeys(("own", "others", "test", *own))]
+        drawn(_folder(given, world), Sizes.of(given.scale), world, kinds=kinds, workers=given.workers)
     return run("releases", tasks(), work, given)
 
 

@@ -4,16 +4,17 @@ Scenes, each a hat, light, pose, background, expression and glasses, are drawn w
 between two images of a scene is who is shown, and nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from sfumato.base.engines import EngineConfig, engine
-from sfumato.data.worlds.faces import People, draw, people
+from sfumato.data.worlds.faces import PARTS, People, draw, people
 from sfumato.data.worlds.faces import faces as world_of
 
 SIDE = 32  # as of `sfumato demo`
@@ -85,28 +86,48 @@ def rows(sizes: Sizes, kind: str, seed: int) -> People:
     return replace(world.rows(what), **of_person)
 
 
-def drawn(folder: Path, sizes: Sizes, seed: int, *, workers: int) -> None:
-    """Draw what is not in the folder yet: KIND.npy, (N, 3, 32, 32) uint8, and KIND-labels.npy, (2, N) people and hats."""
+def drawn(folder: Path, sizes: Sizes, seed: int, *, kinds: Sequence[str] = KINDS, workers: int) -> None:
+    """Draw what is not in the folder yet: KIND.npy, (N, 3, 32, 32) uint8; KIND-cut.npy, see cut_out; and KIND-labels.npy, (2, N) people and hats."""
     folder.mkdir(parents=True, exist_ok=True)
     with engine(EngineConfig(workers=workers)) as processes:
-        for kind in KINDS:
+        for kind in kinds:
             if (folder / f"{kind}.npy").exists():
                 continue
             world = rows(sizes, kind, seed)
             np.save(folder / f"{kind}-labels.npy", torch.stack([world.identity, world.headwear]).numpy())
             parts = [processes.submit(_draw, world.rows(part)) for part in _parts(len(world))]
-            np.save(folder / f"{kind}.npy", np.concatenate([part.result() for part in parts]))
+            images, cut = zip(*(part.result() for part in parts), strict=True)
+            np.save(folder / f"{kind}-cut.npy", np.concatenate(cut))
+            np.save(folder / f"{kind}.npy", np.concatenate(images))
 
 
 def _parts(count: int) -> Iterator[Tensor]:
     yield from torch.arange(count).split(_PART)
 
 
-def _draw(world: People) -> np.ndarray:
-    return draw(world, size=SIDE)[0].numpy()
+def _draw(world: People) -> tuple[np.ndarray, np.ndarray]:
+    images, parts = draw(world, size=SIDE)
+    return images.numpy(), cut_out(images, parts == PARTS.index("headwear")).numpy()
 
 
-def read(folder: Path, kind: str) -> tuple[Tensor, Tensor, Tensor]:
+def cut_out(images: Tensor, regions: Tensor) -> Tensor:
+    """Enlarge the box around each region to a whole image, so that hats are aligned. (N, C, H, W) uint8.
+
+    Args:
+        images: (N, C, H, W) uint8.
+        regions: (N, H, W) bool, such as the hat's; an image without one stays as it is.
+    """
+    made = images.clone()
+    for image, region in zip(made, regions, strict=True):
+        ends = [region.any(side).nonzero().flatten()[[0, -1]].tolist() for side in (1, 0) if region.any()]
+        if ends:
+            (top, bottom), (left, right) = ends
+            part = image[None, :, top : bottom + 1, left : right + 1].float()
+            image.copy_(functional.interpolate(part, image.shape[1:], mode="bilinear")[0].round())
+    return made
+
+
+def read(folder: Path, kind: str, *, cut: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Images, people and hats of a kind."""
     identity, headwear = torch.from_numpy(np.load(folder / f"{kind}-labels.npy"))
-    return torch.from_numpy(np.load(folder / f"{kind}.npy")), identity, headwear
+    return torch.from_numpy(np.load(folder / f"{kind}{'-cut' if cut else ''}.npy")), identity, headwear

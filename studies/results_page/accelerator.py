@@ -1,10 +1,11 @@
-"""Long studies on an accelerator: codes for many releases, of drawn people and on photographs."""
+"""Long studies on an accelerator: codes for many releases, of drawn people and on photographs; answers on photographs."""
 
 import statistics
 from dataclasses import dataclass
 from typing import Any
 
 from results_page.reading import Row, records
+from sfumato.dp.naming import counting
 
 PLAIN, BEST = "episodes alone, three times as long", "sets 100, pairs 5, three times as long"
 BY_LIBRARY = (
@@ -13,6 +14,11 @@ BY_LIBRARY = (
     "the demo's, four times as long",
     "the demo's, same_scenes=1, four times as long",
     "twelve times as long as the demo's, same_scenes=1",
+)
+MORE_BY_LIBRARY = ("twelve times as long as the demo's", "12 bits, twelve times as long as the demo's")
+CUT = (
+    "aligned crops of hats, three times as long",
+    "aligned crops of hats, sets 100, pairs 5, three times as long",
 )
 VIEWS = ("as it is", "balanced", "tracked", "flip 0.1", "flip 0.2")
 
@@ -68,13 +74,16 @@ def many_releases() -> Row:
     lines = records("accelerator-releases")
     names = names_of([line for line in lines if not line.settings.get("world", 0)])
     return Row(
-        made_by=lines[0].made_by,
-        sizes=(1, 10, 30, 75, 100),
+        made_by=made_by(lines),
+        sizes=(1, 10, 30, 100),
         plain=sent(PLAIN, world=1),
         best=sent(BEST, world=1),
         tracked=sent(BEST, "tracked", world=1),
         random=sent("random bits", world=1),
         by_library=[sent(name, world=1) for name in BY_LIBRARY],
+        more_by_library=[sent(name, world=1) for name in MORE_BY_LIBRARY],
+        cut=[sent(name, world=1) for name in CUT],
+        by_name={name: sent(name) for name in names},
         again=[sent(name, view, world=1) for name in (PLAIN, BEST) for view in VIEWS[:3]],
         trainings=sorted(map(sent, names), key=lambda each: -statistics.mean(each.named(100))),
         by_devices=[sent(name, view) for name in (PLAIN, BEST) for view in VIEWS],
@@ -88,13 +97,51 @@ def hats() -> Row:
     sent = {name: Sent(name, "as it is", [line.result.views["as it is"] for line in of[name]]) for name in of}
     mask = "pasted by a learned mask"
     return Row(
-        made_by=lines[0].made_by,
+        made_by=made_by(lines),
         plain=sent["episodes alone"],
         mask=sent[mask],
         pasting=[each for name, each in sent.items() if name.startswith("pasted")],
         trainings=list(sent.values()),
         regions=[line.result.regions for line in of[mask]],
     )
+
+
+def answers() -> list[Row]:
+    """Each task: the accuracy of each seed; and for each number of answers what is named, and what is proved of as many."""
+    lines = records("accelerator-answers")
+    found = []
+    for target in dict.fromkeys(line.settings.target for line in lines):
+        of = [line.result for line in lines if line.settings.target == target]
+        points = []
+        for size in of[0].named:
+            proved = {
+                among: {
+                    assuming: counting(1 / among, outputs=2, releases=int(size), assuming=assuming).chance
+                    for assuming in ("exchangeable", "shuffled")
+                }
+                for among in (of[0].panel, 1_000)
+            }
+            points.append(
+                Row(
+                    releases=int(size),
+                    named=statistics.mean(each.named[size].share for each in of),
+                    half_width=statistics.mean(each.named[size].half_width for each in of),
+                    worst=max(each.named[size].worst for each in of),
+                    largest=max(share[size] for each in of for share in each.by_adversary.values()),
+                    proved=proved[of[0].panel]["exchangeable"],
+                    reached=max(each.among[size] for each in of),
+                    **{f"of_1000_{assuming}": chance for assuming, chance in proved[1_000].items()},
+                )
+            )
+        right = [each.test.right / each.test.images for each in of]
+        found.append(Row(target=target, accuracy=right, first=of[0], points=points))
+    return found
+
+
+def made_by(lines: list[Row]) -> Row:
+    """On what, and by which versions: those of the first, and all cards."""
+    cards = [line.made_by.device for line in lines if line.made_by.device != "processor"]
+    return Row({**lines[0].made_by, "device": " and ".join(dict.fromkeys(cards))})
 
 
 def names_of(lines: list[Row]) -> list[str]:
@@ -104,4 +151,4 @@ def names_of(lines: list[Row]) -> list[str]:
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    return {"many_releases": many_releases(), "hats_released": hats()}
+    return {"many_releases": many_releases(), "hats_released": hats(), "answers_released": answers()}

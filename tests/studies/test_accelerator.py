@@ -5,15 +5,18 @@ import sys
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "accelerator"))
 
+import answers
 import hats
 import named
 import pool
 import releases
+import scenes
 import semsim
 
 
@@ -74,6 +77,25 @@ def test_a_hat_is_pasted_with_nothing_left_of_the_other_hat():
                 if x.equal(torch.where(region, images[given[0]], images[i])):
                     shown.append(int(identity[i]))
         assert len(set(shown)) == 4
+
+
+def test_a_region_is_enlarged_to_the_whole_image_and_nothing_else_is_left():
+    images = torch.randint(
+        0, 256, (3, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    regions = torch.zeros(3, 8, 8, dtype=torch.bool)
+    regions[0, 2, 3] = True  # one pixel
+    regions[1] = True  # all of them
+    made = scenes.cut_out(images, regions)
+    assert (made[0] == images[0, :, 2:3, 3:4]).all()
+    assert made[1:].equal(images[1:])
+
+
+def test_who_knows_everybodys_share_names_them_as_often_as_by_adding_up_all_sequences():
+    shares = np.array([0.0, 0.3, 0.5, 0.5])
+    sequences = np.array(list(np.ndindex(2, 2, 2)))
+    chances = np.where(sequences, shares[:, None, None], 1 - shares[:, None, None]).prod(2)  # (P, 8)
+    assert answers.reached(shares, 3) == pytest.approx(chances.max(0).sum() / 4)
 
 
 def test_finished_tasks_are_lines_which_are_not_done_again(given: pool.Options):
