@@ -298,7 +298,7 @@ def test_measures_are_not_compared_with_people_who_have_no_order(command: Comman
     check_mistake(command("assess", "agreement", judged), "its models are open, closed: a ranking needs 3")
     text = judged.read_text()
     judged.write_text(text.replace("true", "").replace("false", ""))
-    check_mistake(command("assess", "agreement", judged), "nobody has judged a pair of it")
+    check_mistake(command("assess", "agreement", judged), "no row has a value of 'recognised'")
 
 
 def test_a_learned_measure_says_with_which_probability_people_recognise(

@@ -53,7 +53,7 @@ def read(path: str | os.PathLike[str], columns: Sequence[str] = ()) -> tuple[lis
     _, rows = read_rows(path, columns=needed, of="judged pair")
     rows = [(line, row) for line, row in rows if row.get("recognised")]
     if not rows:
-        raise DataError(f"{path}: nobody has judged a pair of it: let people answer, and export it again")
+        raise DataError(f"{path}: no row has a value of 'recognised': let people answer, and export it again")
     judged, numbers = [], []
     for line, row in rows:
         original, other = (Path(path).parent / row[each] for each in ("original", "reconstruction"))
