@@ -241,6 +241,28 @@ def gallery(prototypes: int, folder: Path) -> Work:
     return lambda: galleries.answer("bench", "c", asked, top=5, refusal=None)
 
 
+def questions(queries: int, folder: Path) -> Work:
+    """Questions of one call, among 2,000 prototypes."""
+    from sfumato.serve.gallery import Galleries
+
+    draw = np.random.default_rng(0)
+    vectors, asked = (draw.standard_normal((count, 64), np.float32) for count in (2000, queries))
+    galleries = Galleries(_Known(vectors))  # type: ignore[arg-type]
+    return lambda: galleries.answer("bench", "c", asked, top=5, refusal=None)
+
+
+def table(codes: int, folder: Path) -> Work:
+    """Codes of 16 bits, looked up in a table of answers."""
+    from sfumato.wire.tables import AnswerTable, Header
+
+    draw, zero = np.random.default_rng(0), "0" * 64
+    names = {"classifier": "c", "name": "c", "model": "m", "labels": ("a", "b"), "signer": zero}
+    header = Header(**names, version=1, made_of=zero, bits=16, refuses=False)  # type: ignore[arg-type]
+    answers = AnswerTable(header, draw.integers(0, 2, 1 << 16).astype(np.uint16), b"")
+    bits = draw.integers(0, 2, (codes, 16)).astype(bool)
+    return lambda: answers.look_up(bits)
+
+
 def _charges(first: int, count: int, folder: Path) -> list[Any]:
     from sfumato.device.ledger.charges import Charge
     from sfumato.protect import parse
@@ -358,6 +380,8 @@ JOBS = {
     "enrol": Job(enrol, 50, "examples, a call each", waits=True),
     "query": Job(query, 2000, "prototypes, 20 queries a call"),
     "gallery": Job(gallery, 62_500, "prototypes, one query a call"),
+    "questions": Job(questions, 32, "questions of one call, 2,000 prototypes"),
+    "table": Job(table, 65_536, "codes of 16 bits, looked up"),
     "ledger": Job(ledger, 4_096, "releases, 512 charges and questions", waits=True),
     "listing": Job(listing, 62_500, "files of one folder"),
     "study": Job(study, 15, "seeds of 5 cells, planned and resumed"),

@@ -113,6 +113,9 @@ def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     if isinstance(recipe := config.named[spec], Untrained):
         made = str(recipe.settings(config))  # one feature serves all noise, one mask all it shows
         yield ("artefact", made, cell.seed), _artefact(config, sizes, recipe.name)
+        if recipe.name == "code" and not is_frozen(config.codes.encoder):
+            images = _of_codes(config, sizes, config.codes.pretraining_epochs)
+            yield ("pretraining", cell.seed), {"code": images}
     everything = sizes.train + sizes.validation + sizes.test
     match cell.kind:
         case "accuracy":
@@ -181,10 +184,8 @@ def _artefact(config: "StudyConfig", sizes: Sizes, recipe: str) -> dict[str, flo
         codes = config.codes
         if is_frozen(codes.encoder):
             return {"encoder": sizes.train * (1 + codes.flips) + sizes.validation}
-        images = codes.epochs * codes.episodes_per_epoch * _images(codes.episode)
-        if codes.same_scenes:
-            images += (codes.epochs - codes.pretraining_epochs) * codes.episodes_per_epoch * _SAME_SCENES
-        return {"code": images * (sizes.pixels if codes.side is None else (codes.side / SIDE) ** 2)}
+        epochs = codes.epochs - codes.pretraining_epochs
+        return {"code": _of_codes(config, sizes, epochs, further=_SAME_SCENES if codes.same_scenes else 0)}
     if recipe == "mask":
         return {"mask": config.masks.epochs * sizes.train * sizes.pixels}
     if recipe == "feature":
@@ -192,6 +193,13 @@ def _artefact(config: "StudyConfig", sizes: Sizes, recipe: str) -> dict[str, flo
         epochs = features.attribute_epochs + features.simple_epochs + features.private_epochs
         return {"feature": epochs * sizes.train * sizes.pixels}
     return {}
+
+
+def _of_codes(config: "StudyConfig", sizes: Sizes, epochs: int, *, further: int = 0) -> float:
+    """The images of some epochs of a code, with `further` in each step."""
+    codes = config.codes
+    images = epochs * codes.episodes_per_epoch * (_images(codes.episode) + further)
+    return images * (sizes.pixels if codes.side is None else (codes.side / SIDE) ** 2)
 
 
 def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
