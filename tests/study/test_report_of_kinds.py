@@ -218,8 +218,10 @@ def test_what_is_proved_of_many_releases_and_of_ranks_stands_with_what_is_assume
     page = page_of(of_kinds(protections=["none", "answer"], recommend=asked), proved)
     header, clear, answer = page.table("Table of guarantees")
     assert header[-2:] == ["named among 1,000 after 100 releases", "log-rank privacy"]
-    # 101 / 1,000 and C(2, 100) / 1,000; two groups of 20 people: ln 20! / (20 ln 40).
-    assert answer[-2:] == ["≤ 10.1% (shuffled); ≤ 1.33% (exchangeable)", "≥ 0.573"]
+    # 101 / 1,000 and C / 1,000, of which C(2, 100) = 13.2; two groups of 20 people: ln 20! / (20 ln 40);
+    # and (ln 2 (1 - C / 40) + ln 1.5 (1 - 2 C / 40) + ln 4/3 (1 - 3 C / 40)) / ln 40.
+    assert answer[-2] == "≤ 10.1% (shuffled); ≤ 1.33% (exchangeable)"
+    assert answer[-1] == "≥ 0.573; after 100 ≥ 0.163 (exchangeable)"
     assert clear[-2:] == ["nothing", "nothing"]
     assert "Shuffled : they leave as one shuffled batch" in page.text
 

@@ -32,6 +32,8 @@ class Row:
             people is named, at most; each that proves more than the one before.
         log_rank: the log-rank privacy that no adversary brings one release below, among the people of the
             test images; None for nothing.
+        log_rank_of_many: the assumption about the study's number of releases -> the same for all of them;
+            each that proves more than the one before.
     """
 
     protection: str
@@ -41,6 +43,7 @@ class Row:
     naming: dict[int, str]
     many: dict[Assumption, str]
     log_rank: str | None
+    log_rank_of_many: dict[Assumption, str]
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
@@ -60,7 +63,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         "judged": any(row.neighbours or row.whole for row in rows),
         "many": many,
         "among": AMONG,
-        "assumed": {each: ASSUMED[each] for row in rows for each in row.many},
+        "assumed": {each: ASSUMED[each] for row in rows for each in (*row.many, *row.log_rank_of_many)},
         "ranked": any(row.log_rank for row in rows),
     }
     return Section("guarantees", "What each setting guarantees", "Guarantees", values)
@@ -75,7 +78,8 @@ def _row(spec: str, proof: proved.Result, many: int) -> Row:
         success_of_judge(guarantee.definition, guarantee.whole_image) if guarantee else None,
         {each.candidates: f"{round_up(100 * each.at_most)}%" for each in proof.naming if each.at_most < 1},
         _after_many(proof, many),
-        _log_rank(proof),
+        f"{least:.3f}" if (least := _log_rank(proof)) else None,
+        _log_rank_of_many(proof, many),
     )
 
 
@@ -91,11 +95,22 @@ def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
     return proves
 
 
-def _log_rank(proof: proved.Result) -> str | None:
+def _log_rank(proof: proved.Result, releases: int = 1, assuming: Assumption = "none") -> float:
     if proof.people is None or proof.people < 2:
-        return None
-    least = math.floor(1000 * log_rank(as_protection(proof), _ANY, people=proof.people)) / 1000
-    return f"{least:.3f}" if least else None
+        return 0.0
+    least = log_rank(as_protection(proof), _ANY, people=proof.people, releases=releases, assuming=assuming)
+    return math.floor(1000 * least) / 1000
+
+
+def _log_rank_of_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
+    proves: dict[Assumption, str] = {}
+    if many == 1:
+        return proves
+    most = 0.0
+    for each in BY_STRENGTH:
+        if (least := _log_rank(proof, many, each)) > most:
+            most, proves[each] = least, f"{least:.3f}"
+    return proves
 
 
 def success_of_judge(definition: str | None, value: float | None) -> str | None:
