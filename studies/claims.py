@@ -229,6 +229,8 @@ def judge(evidence: Evidence, quantity: Sequence[Measure], known: Sequence[Row])
     _check_left_out(evidence, measure, known)
     contrasts = tuple(_contrasts(evidence, chosen))
     seeds = len({at(row, evidence.unit) for row in chosen})
+    if evidence.unit == "seed":  # the fewest of a contrast
+        seeds = min((each.seeds for each in contrasts if not each.blank), default=seeds)
     curves = {row["validation"] for row in chosen if row.get("validation")}  # one for each training
     rose = [of for of in map(rises, curves) if of is not None]
     true = sum(bool(at(row, evidence.counted)) for row in chosen)

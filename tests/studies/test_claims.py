@@ -118,6 +118,9 @@ def test_one_seed_that_is_named_three_holds_in_part_at_most_and_is_said():
     assert claims.power(EVIDENCE, judged).startswith("1 seed (the study says 3)")
     assert judge(trained(-0.1, seeds=1), half="half").word == "no power"
     assert judge(one).word == "no power"  # without an interval over episodes
+    # Of several contrasts the one with the fewest decides: here two of three seeds have but one setting.
+    fewer = [row for row in trained(0.1) if row["setting"] == 2.0 or row["seed"] == 0]
+    assert judge(fewer, half="half").reason == "shown in 2 of 2, 1 of 3 seeds"
 
 
 def test_what_still_rose_does_not_decide_against_a_sentence():
