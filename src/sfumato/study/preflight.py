@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_PEOPLE = 10_000  # that it suggests
 _MOST_FOLDS = 4  # each takes as long as a study of one split
-_BATCH, _TURNS = 16, 3  # images, and repetitions, that measure the speed of a machine
+_BATCH = 16  # images at a time that measure the speed of a machine
 _FEW = 2_000  # training images, below which a pretrained encoder is worth a try
 LITE = "efficientnet-lite0"
 _LITE_SECONDS = 0.028  # of it for an image, on the machine of cost.SECONDS (studies/encoders.py)
@@ -553,7 +553,7 @@ def step_seconds() -> float:
     from sfumato.networks import Conv4
 
     network = Conv4(1)
-    return _processor_seconds(lambda images: network(images).square().sum().backward(), 1)
+    return _processor_seconds(lambda images: network(images).square().sum().backward(), 1, turns=8)
 
 
 def _seconds_of(encoder: str, channels: int) -> float:
@@ -563,16 +563,16 @@ def _seconds_of(encoder: str, channels: int) -> float:
     from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained
 
     with torch.no_grad():
-        return _processor_seconds(open_pretrained(parse_pretrained(encoder)).eval().raw, channels)
+        return _processor_seconds(open_pretrained(parse_pretrained(encoder)).eval().raw, channels, turns=3)
 
 
-def _processor_seconds(use: Callable[["torch.Tensor"], object], channels: int) -> float:
+def _processor_seconds(use: Callable[["torch.Tensor"], object], channels: int, *, turns: int) -> float:
     """Seconds of the processor for an image of 64x64: the least of some batches."""
     import torch
 
     images = torch.zeros(_BATCH, channels, cost.SIDE, cost.SIDE)
     seconds = []
-    for _ in range(_TURNS):
+    for _ in range(turns):
         start = time.process_time()
         use(images)
         seconds.append(time.process_time() - start)
