@@ -378,7 +378,7 @@ def main(given: Iterable[str] | None = None) -> None:
             theirs = None
             if accelerator is not None and card is not None:
                 theirs = on_card(name, accelerator, card, options.seconds)
-        except Exception:  # a lent card is there once: the other jobs are to be timed
+        except Exception:  # the other jobs are to be timed
             traceback.print_exc()
             failed.append(name)
             continue

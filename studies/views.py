@@ -192,9 +192,9 @@ def main() -> None:
     records = Rows(options.record)
     for world, task in TRAINED.items():
         missing = [seed for seed in releases.SEEDS if f"{world}, seed {seed}" not in records]
-        shown = (
-            (drawn_people() if world == "drawn faces" else people_of_lfw(options.data)) if missing else None
-        )
+        if not missing:
+            continue
+        shown = drawn_people() if world == "drawn faces" else people_of_lfw(options.data)
         for seed in missing:
             artefact = options.models / pool.file_of(task.format(seed))
             records[f"{world}, seed {seed}"] = measure(artefact, *shown, seed=seed)

@@ -243,9 +243,8 @@ def train(
 def shown(folder: Path, kind: str, *, cut: bool = False) -> tuple[Tensor, Tensor]:
     """Images, and (I, T) hats, person by person, photograph by photograph."""
     data, outlines = _read(folder, kind)
-    return cut_out(data.images, outlines) if cut else data.images, data.label("headwear").codes.view(
-        len(data.classes("identity")), -1
-    )
+    images = cut_out(data.images, outlines) if cut else data.images
+    return images, data.label("headwear").codes.view(len(data.classes("identity")), -1)
 
 
 def work(task: Task, given: Options) -> dict[str, Any]:

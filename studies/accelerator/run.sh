@@ -3,8 +3,9 @@
 #
 #     studies/accelerator/run.sh OUT [--scale 0.01] [--only PIECE] [--seconds 540] [--workers 14] [--data ../shared/data]
 #
-# Pieces, in the order of their worth: releases, hats, answers, dpfe; each has what time the ones before have left. By --only: named (a quarter of an hour), semsim.
-# Studies with `device: auto`, such as studies/lfw-published.yaml, run there by `sfumato study run`, which goes on where a time limit stopped it.
+# Pieces, in the order of their worth: releases, hats, answers, dpfe; each has what time the ones before have left. By --only:
+# named (a quarter of an hour), semsim. Studies with `device: auto`, such as studies/lfw-published.yaml, run there by `sfumato study
+# run`, which goes on where a time limit stopped it.
 # OUT/PIECE.jsonl has a finished task a line: copy it to studies/results/accelerator-PIECE.jsonl. `--scale 0.01` tries all of it on a
 # processor. It needs PyTorch, what sfumato itself needs, and no installation of sfumato: PYTHON names an interpreter.
 set -u

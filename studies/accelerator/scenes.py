@@ -119,9 +119,10 @@ def cut_out(images: Tensor, regions: Tensor) -> Tensor:
     """
     made = images.clone()
     for image, region in zip(made, regions, strict=True):
-        ends = [region.any(side).nonzero().flatten()[[0, -1]].tolist() for side in (1, 0) if region.any()]
-        if ends:
-            (top, bottom), (left, right) = ends
+        if region.any():
+            (top, bottom), (left, right) = (
+                region.any(side).nonzero().flatten()[[0, -1]].tolist() for side in (1, 0)
+            )
             part = image[None, :, top : bottom + 1, left : right + 1].float()
             image.copy_(functional.interpolate(part, image.shape[1:], mode="bilinear")[0].round())
     return made

@@ -143,9 +143,8 @@ def main() -> int:
     ends = time.time() + given.seconds
     able = torch.cuda.is_available() or given.scale < 1
     failed = 0
-    for (
-        part
-    ) in tasks():  # by itself, since no task begins when less time is left than the longest of its part took
+    # A part by itself, since no task begins when less time is left than the longest of its part took.
+    for part in tasks():
         todo = [task for task in part if able or task.settings["network"] == "lenet"]
         left = replace(given, seconds=ends - time.time())
         failed += run("semsim", todo, partial(work, ends - SPARE), left, least=2 * SPARE)

@@ -262,9 +262,8 @@ def _bring(config: StudyConfig, data: Sequence[LabelledImages]) -> Callable[[], 
     images = {id(part.images): part.images for part in data}.values()
     if any(isinstance(each, Stored) for each in images) or sum(each.nbytes for each in images) > _SENT:
         return None
-    return partial(
-        _take, config, pickle.dumps(data)
-    )  # by value: torch would share memory, if /dev/shm has room
+    # By value: torch would share memory, if /dev/shm has room.
+    return partial(_take, config, pickle.dumps(data))
 
 
 def _take(config: StudyConfig, data: bytes) -> None:

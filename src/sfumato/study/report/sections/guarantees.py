@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sfumato.dp.guarantee import round_up
@@ -84,14 +84,24 @@ def _row(spec: str, proof: proved.Result, many: int) -> Row:
 
 
 def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
-    proves: dict[Assumption, str] = {}
-    if many == 1:  # the other columns are for one
-        return proves
-    least = 1.0
-    for each in BY_STRENGTH:
-        naming = bound_naming(as_protection(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
-        if naming.proves and naming.chance < least:
-            least, proves[each] = naming.chance, f"{round_up(100 * naming.chance)}%"
+    def chance(each: Assumption) -> float:
+        stated = bound_naming(as_protection(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
+        return stated.chance if stated.proves else 1.0
+
+    return {each: f"{round_up(100 * most)}%" for each, most in _stronger(chance, many, nothing=1.0).items()}
+
+
+def _log_rank_of_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
+    found = _stronger(lambda each: -_log_rank(proof, many, each), many, nothing=0.0)
+    return {each: f"{-least:.3f}" for each, least in found.items()}
+
+
+def _stronger(bound: Callable[[Assumption], float], many: int, *, nothing: float) -> dict[Assumption, float]:
+    """The bounds of assumptions about many releases, each below the one before; `nothing` proves nothing."""
+    proves: dict[Assumption, float] = {}
+    for each in BY_STRENGTH if many > 1 else ():  # the other columns are for one
+        if (value := bound(each)) < nothing:
+            nothing = proves[each] = value
     return proves
 
 
@@ -100,17 +110,6 @@ def _log_rank(proof: proved.Result, releases: int = 1, assuming: Assumption = "n
         return 0.0
     least = log_rank(as_protection(proof), _ANY, people=proof.people, releases=releases, assuming=assuming)
     return math.floor(1000 * least) / 1000
-
-
-def _log_rank_of_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
-    proves: dict[Assumption, str] = {}
-    if many == 1:
-        return proves
-    most = 0.0
-    for each in BY_STRENGTH:
-        if (least := _log_rank(proof, many, each)) > most:
-            most, proves[each] = least, f"{least:.3f}"
-    return proves
 
 
 def success_of_judge(definition: str | None, value: float | None) -> str | None:
