@@ -4,6 +4,7 @@
     python studies/features.py lfw            # the same on photographs, for gender
     python studies/features.py lfw-both       # gender and smile, each alone and both: sets of real attributes (Fig. 8)
     python studies/features.py lfw-small      # gender at 32 pixels, six seeds; log-rank privacy as a loss, too: 20 minutes
+    python studies/features.py lfw-paper --device cuda   # gender with the paper's widths, six seeds: ten minutes of an accelerator
     python studies/features.py cmu            # the same of pose and sunglasses, of 20 people, six seeds: 10 minutes
     python studies/features.py celeba         # the paper's attributes, where runs/data/celeba has its files
     python studies/features.py faces --small  # settings too small to learn, to try it out: a minute
@@ -49,6 +50,7 @@ from sfumato.episodes import seed_of
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig, FeatureModel
 from sfumato.networks import MTCNN, align
+from sfumato.networks.encoders.tiny_darknet import DARKNET_WIDTHS
 from sfumato.protect.feature import clip_and_noise, guarantee_of_clipped, noisy
 
 RECORDS = Rows(RESULTS / "features.jsonl")
@@ -90,6 +92,7 @@ class World:
             `variants` of each set alone.
         seeds: of the trainings.
         own_betas: whether each seed chooses beta for itself, for each set; else the first does for all.
+        widths: of the attribute network, if not those of FULL.
     """
 
     load: Callable[[], LabelledImages]
@@ -100,6 +103,7 @@ class World:
     variants: tuple[str, ...] = ("simple", "dpfe")
     seeds: tuple[int, ...] = SEEDS
     own_betas: bool = False
+    widths: tuple[int, ...] | None = None
 
 
 WORLDS = {
@@ -133,6 +137,17 @@ WORLDS = {
         variants=("simple", "dpfe", "log-rank"),
         seeds=(0, 1, 2, 3, 4, 5),
         own_betas=True,
+    ),
+    "lfw-paper": World(
+        lambda: data.load("table:runs/data/lfw/attributes.csv", size=64),
+        {"G": ("gender",)},
+        faces=True,
+        known={"gender": ("female", "male"), "smile": ("no", "yes")},
+        in_full=False,
+        variants=("simple", "dpfe", "log-rank"),
+        seeds=(0, 1, 2, 3, 4, 5),
+        own_betas=True,
+        widths=DARKNET_WIDTHS,
     ),
     "cmu": World(
         lambda: data.load("table:runs/data/cmu/table.csv", size=32),
@@ -207,9 +222,9 @@ def parts(world: World) -> list[Part]:
 class Study:
     """One world and one seed. State: the models that were trained."""
 
-    def __init__(self, name: str, scale: Scale, seed: int, records: Path) -> None:
+    def __init__(self, name: str, scale: Scale, seed: int, records: Rows, device: torch.device) -> None:
         self.world = WORLDS[name]
-        self._name, self._scale, self._seed, self._records = name, scale, seed, records
+        self._name, self._scale, self._seed, self._records, self._device = name, scale, seed, records, device
         loaded = _loaded(name)
         self.train, self.validation, self._test = (
             loaded.split(split) for split in ("train", "validation", "test")
@@ -278,15 +293,19 @@ class Study:
     def _once(self, part: Part, beta: float, begin: Callable[[], FeatureModel | None]) -> FeatureModel:
         key = (part.attributes, part.cut, part.variant, beta)
         if key not in self._models:
+            config = replace(self._scale.feature, cut=part.cut, variant=part.variant, beta=beta)
+            if self.world.widths and self._scale is FULL:
+                config = replace(config, widths=self.world.widths)
             self._models[key] = private_feature.train(
                 self.train,
-                replace(self._scale.feature, cut=part.cut, variant=part.variant, beta=beta),
+                config,
                 targets=self.world.sets[part.attributes],
                 sensitive="identity",
                 validation=self.validation,
                 begin=begin(),
                 seed=self._seed,
-            )
+                device=self._device,
+            ).cpu()
         return self._models[key]
 
     def betas(self, attributes: str) -> dict[str, float]:
@@ -486,12 +505,13 @@ def main() -> None:
     asked.add_argument(
         "--seed", type=int, choices=range(6), help="this seed alone; of a world, seed 0 comes first"
     )
+    asked.add_argument("--device", default="cpu", help="a device of PyTorch, which trains")
     asked.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
     options = asked.parse_args()
     scale, records = (SMALL, Rows(RUNS / "small.jsonl")) if options.small else (FULL, RECORDS)
     seeds = SEEDS[:1] if options.small else WORLDS[options.world].seeds
     for seed in seeds if options.seed is None else (options.seed,):
-        Study(options.world, scale, seed, records).run()
+        Study(options.world, scale, seed, records, torch.device(options.device)).run()
     if not options.small and WORLDS[options.world].in_full:
         draw(options.world)
 

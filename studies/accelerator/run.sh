@@ -3,13 +3,13 @@
 #
 #     studies/accelerator/run.sh OUT [--scale 0.01] [--only PIECE] [--seconds 540] [--workers 14] [--data ../shared/data]
 #
-# Pieces, in the order of their worth: releases, hats, answers, dpfe; each has what time the ones before have left. By --only:
-# named (a quarter of an hour), semsim. Studies with `device: auto`, such as studies/lfw-published.yaml, run there by `sfumato study
+# Pieces, in the order of their worth: releases, hats, answers; each has what time the ones before have left. By --only:
+# named (a quarter of an hour), semsim. `python studies/features.py lfw-paper --device cuda` trains there too. Studies with `device: auto`, such as studies/lfw-published.yaml, run there by `sfumato study
 # run`, which goes on where a time limit stopped it.
 # OUT/PIECE.jsonl has a finished task a line: copy it to studies/results/accelerator-PIECE.jsonl. `--scale 0.01` tries all of it on a
 # processor. It needs PyTorch, what sfumato itself needs, and no installation of sfumato: PYTHON names an interpreter.
 set -u
-out= scale=1 only="releases hats answers dpfe" seconds=540 workers=1 data=../shared/data
+out= scale=1 only="releases hats answers" seconds=540 workers=1 data=../shared/data
 while [ $# -gt 0 ]; do
   case $1 in
     --scale) scale=$2 && shift ;;
