@@ -15,6 +15,9 @@ from results_page import engine
 from sfumato.study.choose import frontier
 from sfumato.study.choose.estimates import Risk
 
+# The adversary of a paper alone, whose sentences it judges: nothing is recommended by it.
+PAPERS = {"lfw-published-named"}
+
 
 def people_of(study: engine.Study) -> str:
     """What two studies have in common whose adversaries look for the same people on the same photographs."""
@@ -51,7 +54,8 @@ def contradictions(compared: Iterable[engine.Study]) -> list[str]:
 
 
 def test_the_strongest_adversary_of_a_protection_is_as_strong_in_every_study_of_the_same_people():
-    assert contradictions(studies()) == []
+    assert contradictions(each for each in studies() if each.name not in PAPERS) == []
+    assert contradictions(studies()) != []
 
 
 def test_a_study_that_leaves_the_strongest_adversary_out_contradicts_one_that_has_them():
