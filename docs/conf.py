@@ -1,5 +1,8 @@
 """The documentation site: `make docs`. It makes the pages of the reference, and those of results."""
 
+import functools
+import gc
+import logging
 import sys
 from pathlib import Path
 
@@ -9,6 +12,7 @@ sys.path.append(str(HERE.parent / "studies"))  # last: its names are plain words
 
 from generators import notebooks, pages, plain
 from results_page import pages as results
+from sphinx.domains.python import PythonDomain
 
 import sfumato
 
@@ -65,6 +69,28 @@ html_theme_options = {
 
 pages.write(HERE / "reference")
 results.write()
+
+# The nodes of a build stay to its end, and nobody reads its hundred thousand messages to developers.
+gc.disable()
+logging.disable(logging.DEBUG)
+
+
+# Each type of each signature is looked for among the ends of all names, three times if it is of a library.
+find_any = PythonDomain.find_obj
+
+
+@functools.lru_cache(maxsize=1)
+def last_parts(domain, _count):
+    return {name.rpartition(".")[2] for name in domain.objects}
+
+
+def find_ours(domain, env, module, owner, name, *more):
+    """What Sphinx finds, without its search for a name that no object ends with."""
+    ours = name.removesuffix("()").rpartition(".")[2] in last_parts(domain, len(domain.objects))
+    return find_any(domain, env, module, owner, name, *more) if ours else []
+
+
+PythonDomain.find_obj = find_ours
 
 
 def setup(app):

@@ -79,6 +79,7 @@ def world(album, tmp_path, monkeypatch) -> Path:
         monkeypatch.delenv(name)
     small = {"identities": 60, "images_per_identity": 6, "headwear": 40, "size": 32}
     monkeypatch.setitem(data.faces.__kwdefaults__, "seed", 0)
+    monkeypatch.setitem(data.glyphs.__kwdefaults__, "classes", 250)
     for key, value in small.items():
         monkeypatch.setitem(data.faces.__kwdefaults__, key, value)
     return folder

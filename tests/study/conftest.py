@@ -1,7 +1,9 @@
 """What the tests of studies share."""
 
 from collections.abc import Iterator
+from types import CodeType
 
+import jinja2
 import pytest
 
 from sfumato.learn import vectors
@@ -12,4 +14,20 @@ def few_trees() -> Iterator[None]:
     """Forests of ten trees in this process: those of 200 take half of the time of a study of tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectors, "_TREES", 10)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def templates_compiled_once() -> Iterator[None]:
+    """A page has an environment of its own, which would compile each template again."""
+    compiled: dict[tuple[str, ...], CodeType] = {}
+    compile_template = jinja2.Environment.compile
+
+    def compile_once(environment: jinja2.Environment, *template: str) -> CodeType:
+        if template not in compiled:
+            compiled[template] = compile_template(environment, *template)
+        return compiled[template]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jinja2.Environment, "compile", compile_once)
         yield

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 import synthetic
+from matplotlib.figure import Figure
 
 from sfumato.errors import DataError, MissingExtraError
 from sfumato.study import report, vocabulary
@@ -109,8 +110,13 @@ def page(html) -> Page:
     return Page(html)
 
 
-def page_of(study: dict[str, Any], records: list[dict[str, Any]]) -> Page:
-    return Page(report.render(study, synthetic.typed(records)))
+def page_of(study: dict[str, Any], records: list[dict[str, Any]], *, draw: bool = False) -> Page:
+    """The page of a study. Its charts have their words, but no drawing without `draw`: it takes long."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not draw:
+            patch.setattr(Figure, "savefig", lambda _, file, **__: file.write("<svg></svg>"))
+            patch.setattr(Figure, "draw_without_rendering", lambda _: None)
+        return Page(report.render(study, synthetic.typed(records)))
 
 
 def rendered(**changes: Any) -> Page:
@@ -241,7 +247,7 @@ def test_a_notice_says_that_there_are_original_images_where_there_are(page):
     records = synthetic.records(study)
     bare = Page(report.render(study, synthetic.typed(records), pictures=False))
     recorded = [record for record in records if record["kind"] not in ("examples", "pictures")]
-    for without in (bare, page_of(study, recorded)):
+    for without in (bare, page_of(study, recorded, draw=True)):
         assert "original images" not in without.text
         assert without.all("img") == without.all("image") == []
         assert not any("data:image" in reference for reference in without.references)
@@ -879,7 +885,7 @@ def test_where_no_operations_are_recorded_none_are_told(page):
 
 def test_a_whole_run_of_today_has_every_section_and_misses_nothing():
     study = synthetic.full_study(**small(), seeds=[0, 1])
-    page = page_of(study, synthetic.records(study))
+    page = page_of(study, synthetic.records(study), draw=True)
     assert "missing" not in page.text
     assert "not in this report" not in page.text
     for name in ("risk", "transfer", "pictures", "tables"):
@@ -927,7 +933,7 @@ def test_a_kind_of_record_alone_or_all_but_it_has_a_report(kind):
     study = synthetic.study_of_kinds(transfer="protected", protections=specs)
     records = synthetic.records(study)
     assert {one["kind"] for one in records} == {*kinds.KINDS, *kinds.ACROSS} - {"inference", "many", "checks"}
-    page_of(study, [one for one in records if one["kind"] == kind])
+    page_of(study, [one for one in records if one["kind"] == kind], draw=True)
     page_of(study, [one for one in records if one["kind"] != kind])
 
 
@@ -989,7 +995,7 @@ def test_families_of_several_settings_have_charts_and_no_panel_has_a_single_poin
     for number, spec in enumerate(study["protections"][1:]):
         records += [synthetic.accuracy(spec, name, 0.9 - 0.05 * number) for name in study["learners"]]
         records.append(synthetic.attack(spec, "reidentify-adaptive", 0.3 - 0.03 * number))
-    page = page_of(study, records)
+    page = page_of(study, records, draw=True)
     assert drawn(page) == ["accuracy-dp-pix", "frontier-strongest", "risk-dp-pix"]
     assert "2, 1" in page.words
     # What has no chart has its numbers in the table.
@@ -1012,7 +1018,7 @@ def test_a_mask_is_called_by_the_name_of_its_file_in_charts_and_by_its_spec_in_t
     specs = [f"mask:artefact=runs/models/{name}-0.25.safetensors" for name in ("adversarial", "plain")]
     study = synthetic.study(protections=["none", *specs])
     records = [synthetic.accuracy(spec, "protected", 0.9) for spec in study["protections"][1:]]
-    page = page_of(study, records)
+    page = page_of(study, records, draw=True)
     assert "adversarial-0.25" in page.words
     assert any("90.0% at " in words for words in page.words)  # the description of a chart
     rows = page.table("Table of settings")[1:]
@@ -1022,7 +1028,7 @@ def test_a_mask_is_called_by_the_name_of_its_file_in_charts_and_by_its_spec_in_t
 def test_a_dollar_in_a_name_is_no_formula():
     study = synthetic.study(protections=["none", "mask:artefact=$a$,keep=1", "mask:artefact=$b_,keep=1"])
     records = [synthetic.accuracy(spec, "protected", 0.9) for spec in study["protections"][1:]]
-    assert "$b_" in page_of(study, records).text
+    assert "$b_" in page_of(study, records, draw=True).text
 
 
 def test_records_that_the_report_does_not_know_are_counted():

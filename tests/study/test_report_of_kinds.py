@@ -28,8 +28,13 @@ def records(study) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def page(study, records) -> Page:
-    return page_of(study, records)
+def html(study, records) -> str:
+    return report.render(study, synthetic.typed(records))
+
+
+@pytest.fixture(scope="module")
+def page(html) -> Page:
+    return Page(html)
 
 
 def of_kinds(**changes: Any) -> dict[str, Any]:
@@ -134,9 +139,8 @@ def test_what_was_left_out_is_folded_away_and_said(page, study):
     assert "Left out" not in page_of(of_kinds(left_out=[]), []).text
 
 
-def test_the_same_records_give_the_same_bytes(study, records):
-    pages = {report.render(study, synthetic.typed(order)) for order in (records, records[::-1])}
-    assert len(pages) == 1
+def test_the_same_records_give_the_same_bytes_in_any_order(study, records, html):
+    assert report.render(study, synthetic.typed(records[::-1])) == html
 
 
 # What else a release tells
