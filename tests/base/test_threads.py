@@ -29,3 +29,15 @@ def test_a_limit_holds_for_a_pytorch_that_is_imported_later(monkeypatch: pytest.
         "import torch; assert first == torch.get_num_threads() == thread_count() == 1"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_worker_that_preloads_numpy_has_the_threads_of_its_tasks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    code = (
+        "import os, threadpoolctl; from sfumato.base.engines import EngineConfig, engine\n"
+        "with engine(EngineConfig(workers=2), preload=['numpy']) as tasks:\n"
+        "    pools = tasks.submit(threadpoolctl.threadpool_info).result(60)\n"
+        "assert [pool['num_threads'] for pool in pools] == [1], pools\n"
+        "assert 'OMP_NUM_THREADS' not in os.environ"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

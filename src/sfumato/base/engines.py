@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from sfumato.base import registry
-from sfumato.base.threads import limit_threads
+from sfumato.base.threads import limit_threads, threads_of_children
 from sfumato.errors import ConfigError, SfumatoError, did_you_mean, needs_extra
 
 ENGINES = ("local", "ray")
@@ -157,9 +157,13 @@ class _Processes:
 def _processes(
     config: EngineConfig, preload: Sequence[str], begin: Callable[[], object] | None
 ) -> Iterator[_Processes]:
+    from multiprocessing import forkserver  # not on Windows
+
     # Not fork: the threads of torch would not survive it. The server does all imports once.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
+    with threads_of_children(config.cpus):
+        forkserver.ensure_running()
     workers = config.workers or os.cpu_count() or 1
     given = (begin, *_surroundings(config))
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=given)

@@ -5,6 +5,8 @@ PyTorch has a number of its own, and takes a second to import: code without it a
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def thread_count() -> int:
@@ -22,3 +24,21 @@ def limit_threads(threads: int) -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def threads_of_children(threads: int) -> Iterator[None]:
+    """Limits the threads of processes that start in this block.
+
+    The linear algebra of NumPy and SciPy counts its threads once, when it is imported. `limit_threads` comes
+    too late for a process that has imported them.
+    """
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
