@@ -48,7 +48,7 @@ def whole(images: LabelledImages, spec: str, depth: int | None, way: int) -> tup
         drawn = images.images[sampler.draw(1, order).flatten()]
         run.step([few_shot.Batch(drawn, protection.release(drawn, noise).images())])
 
-    seen = model.seen(images.images[sampler.draw(1, order).flatten()])
+    seen = model.prepare(images.images[sampler.draw(1, order).flatten()])
     places = torch.zeros(len(seen), 0)
 
     def bare() -> None:

@@ -54,12 +54,14 @@ class Job:
         base: the amount at 1.
         of: what is counted.
         waits: see timing.clock_for.
+        least: the least amount that works.
     """
 
     make: Callable[[int, Path], Work]
     base: int
     of: str
     waits: bool = False
+    least: int = 2
 
 
 def _glyphs(classes: int = 60) -> Any:
@@ -263,6 +265,29 @@ def table(codes: int, folder: Path) -> Work:
     return lambda: answers.look_up(bits)
 
 
+def vectors(rows: int, folder: Path) -> Work:
+    """An audit of vectors of 64 numbers, 20 of each person, with an attribute; by default 10,000 are read."""
+    from sfumato.audits.vectors import audit_vectors, read
+
+    draw, people = np.random.default_rng(0), np.arange(rows) // 20
+    centres = draw.standard_normal((people[-1] + 1, 64), np.float32)
+    shown, file = centres[people] + draw.standard_normal((rows, 64), np.float32), folder / "vectors.npz"
+    np.savez(file, vectors=shown, people=people, mood=(shown[:, 0] > 0).astype(int))
+
+    def work() -> None:
+        audit_vectors(read(file, vectors="vectors", people="people", labels=["mood"]), subject="vectors")
+
+    return work
+
+
+def row(people: int, folder: Path) -> Work:
+    """A row of the board, and its control; the board itself has 160 people, each fifth of whom is tested."""
+    from sfumato.study import board, grid, run
+
+    config = grid.load("board", [f"data.identities={people}", f"data.headwear={people // 2}"])
+    return lambda: run.run(board.compare(config, ["dp-pix:cell=8,epsilon=3"]), folder / "run")
+
+
 def _charges(first: int, count: int, folder: Path) -> list[Any]:
     from sfumato.device.ledger.charges import Charge
     from sfumato.protect import parse
@@ -382,6 +407,8 @@ JOBS = {
     "gallery": Job(gallery, 62_500, "prototypes, one query a call"),
     "questions": Job(questions, 32, "questions of one call, 2,000 prototypes"),
     "table": Job(table, 65_536, "codes of 16 bits, looked up"),
+    "vectors": Job(vectors, 625, "vectors, audited", least=160),
+    "row": Job(row, 40, "people of the board, a row", least=20),
     "ledger": Job(ledger, 4_096, "releases, 512 charges and questions", waits=True),
     "listing": Job(listing, 62_500, "files of one folder"),
     "study": Job(study, 15, "seeds of 5 cells, planned and resumed"),
@@ -512,7 +539,7 @@ def point(name: str, factor: int) -> dict[str, float]:
     job = JOBS[name]
     clock = clock_for(job.waits)
     with tempfile.TemporaryDirectory() as before, tempfile.TemporaryDirectory() as folder:
-        job.make(max(2, job.base // 16), Path(before))()
+        job.make(max(job.least, job.base // 16), Path(before))()
         empty = peak()
         work = job.make(job.base * factor, Path(folder))
         taken: list[float] = []

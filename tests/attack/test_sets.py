@@ -120,5 +120,5 @@ def test_the_equal_error_is_that_of_the_curve_of_scikit_learn():
     fit[own] += 1.5
     alarms, accepted, _ = roc_curve(own.ravel(), fit.ravel(), drop_intermediate=False)
     crossing = np.abs(1 - accepted - alarms).argmin()
-    assert sets._judge(fit).equal_error == pytest.approx(alarms[crossing], abs=0.005)
-    assert sets._judge(np.zeros_like(fit)).equal_error == 0.5  # nothing is told apart
+    assert sets._verify(fit)[1] == pytest.approx(alarms[crossing], abs=0.005)
+    assert sets._verify(np.zeros_like(fit))[1] == 0.5  # nothing is told apart
