@@ -154,7 +154,7 @@ def test_it_protects_a_folder_away_from_the_checkout(unpacked, tmp_path):
         "--with",
         "dp-pix:cell=4,epsilon=3",
         "--workers",
-        "1",
+        "2",
     )
     assert said.returncode == 0, said.stderr
     assert (tmp_path / "released" / "1.png").is_file()

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,14 +29,20 @@ from sfumato.errors import BusyError, ConfigError, DataError, ImageError
 PEOPLE, EACH = 10, 4
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def _photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40 pictures of noise, 4 of each of 10 people."""
+    folder = tmp_path_factory.mktemp("album") / "photos"
     for number in range(PEOPLE * EACH):
         noise = torch.randint(0, 256, (3, 9, 9), generator=torch.Generator().manual_seed(number))
-        person = tmp_path / "photos" / f"person {number // EACH}"
-        images.write(person / f"{number}.png", noise.byte())
-    return tmp_path / "photos"
+        images.write(folder / f"person {number // EACH}" / f"{number}.png", noise.byte())
+    return folder
+
+
+@pytest.fixture
+def photos(_photos: Path, tmp_path: Path) -> Path:
+    """A copy of them, which a test may change."""
+    return Path(shutil.copytree(_photos, tmp_path / "photos"))
 
 
 @pytest.fixture
@@ -46,12 +53,21 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture
-def held(photos: Path, monkeypatch: pytest.MonkeyPatch) -> LabelledImages:
+@pytest.fixture(scope="module")
+def held(_photos: Path) -> LabelledImages:
     """The pictures in memory."""
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.delenv("SFUMATO_MEMORY", raising=False)
-        return folder(photos, size=8)
+        return folder(_photos, size=8)
+
+
+@pytest.fixture(scope="module")
+def kept(_photos: Path, tmp_path_factory: pytest.TempPathFactory) -> LabelledImages:
+    """The pictures in a file of a cache."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SFUMATO_CACHE", str(tmp_path_factory.mktemp("stored")))
+        patched.setenv("SFUMATO_MEMORY", "0")
+        return folder(_photos, size=8)
 
 
 # The same data
@@ -147,16 +163,15 @@ OPERATIONS: dict[str, Callable[[Tensor], object]] = {
 @pytest.mark.parametrize("bound", [0, 7000], ids=["none at once", "one at once"])
 @pytest.mark.parametrize("operation", [*INDEXES.values(), *OPERATIONS.values()], ids=[*INDEXES, *OPERATIONS])
 def test_stored_images_are_indexed_and_reckoned_with_as_a_tensor_is(
-    photos: Path,
     held: LabelledImages,
-    cache: Path,
+    kept: LabelledImages,
     monkeypatch: pytest.MonkeyPatch,
     operation: Callable[[Tensor], object],
     bound: int,
     of: str,
 ):
     monkeypatch.setenv("SFUMATO_MEMORY", str(bound))
-    kept = folder(photos, size=8)
+    assert type(kept.images) is Stored
     known, found = (
         operation(each.images if of == "all" else each.split("train").images) for each in (held, kept)
     )

@@ -12,6 +12,7 @@ from blocks import SMALLER, Shell, of
 
 from sfumato import data, images
 from sfumato.data import faces as _faces  # noqa: F401  # the reader, before it is made smaller
+from sfumato.dp.audit import audit_naming
 from sfumato.study import grid
 
 SMALL_STUDY = {
@@ -66,7 +67,7 @@ def album(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def world(album, tmp_path, monkeypatch) -> Path:
-    """A copy of the album to work in, a home of its own, and drawn worlds that are small."""
+    """A copy of the album to work in, a home of its own, and small worlds and counts by default."""
     folder = tmp_path / "work"
     shutil.copytree(album, folder)
     for room in ("var/lib/sfumato", "var/backups"):  # of a machine that serves
@@ -77,11 +78,14 @@ def world(album, tmp_path, monkeypatch) -> Path:
     for name in ("SFUMATO_STORE", "SFUMATO_KEY"):  # so that what a page sets is unset again
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    small = {"identities": 60, "images_per_identity": 6, "headwear": 40, "size": 32}
-    monkeypatch.setitem(data.faces.__kwdefaults__, "seed", 0)
-    monkeypatch.setitem(data.glyphs.__kwdefaults__, "classes", 250)
-    for key, value in small.items():
-        monkeypatch.setitem(data.faces.__kwdefaults__, key, value)
+    smaller = {
+        data.faces: {"seed": 0, "identities": 60, "images_per_identity": 6, "headwear": 40, "size": 32},
+        data.glyphs: {"classes": 250},
+        audit_naming: {"trials": 200},
+    }
+    for function, values in smaller.items():
+        for key, value in values.items():
+            monkeypatch.setitem(function.__kwdefaults__, key, value)
     return folder
 
 

@@ -14,6 +14,7 @@ from blocks import SMALLER, Shell
 from PIL import Image
 
 from sfumato import images
+from sfumato.base.engines import EngineConfig
 from sfumato.cli import demo
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -37,6 +38,7 @@ DEMO = {
 @pytest.fixture
 def small_demo(monkeypatch) -> None:
     monkeypatch.setattr(demo, "_settings", lambda name: copy.deepcopy(DEMO))
+    monkeypatch.setitem(EngineConfig.__init__.__kwdefaults__, "workers", 1)  # this process
 
 
 def test_the_readme_runs_from_its_first_block_to_its_last(small_demo, photographs, run_page):
@@ -45,17 +47,17 @@ def test_the_readme_runs_from_its_first_block_to_its_last(small_demo, photograph
 
 @pytest.fixture
 def photographs(world) -> None:
-    """Real photographs in place of drawn ones: of things, 40 of some, and a table of grey faces."""
+    """Real photographs in place of drawn ones: of things, 40 of one, and a table of grey faces."""
     if not SHARED.is_dir():
         return
     shutil.rmtree(world / "photos")
     packed = dict(np.load(SHARED / "caltech101_84.npz"))
-    for row, label in enumerate(np.flatnonzero(np.bincount(packed["label"]) >= 40)[:12]):
+    labels = np.flatnonzero(np.bincount(packed["label"]) >= 40)
+    # More than a person may have by default; enough for episodes; and few, which take less time.
+    for count, label in zip((40, 24, 24, 8, 8, 8), labels, strict=False):
         folder = world / "photos" / str(packed["classes"][label])
         folder.mkdir(parents=True)
-        # More than a person may have by default in some; few in others, which take less time.
-        kept = range(40 if row < 4 else 8)
-        for number, image in zip(kept, images_of(packed, packed["label"] == label), strict=False):
+        for number, image in zip(range(count), images_of(packed, packed["label"] == label), strict=False):
             image.save(folder / f"{number}.jpg", quality=92)
     image.save(world / "new.png")
     packed = dict(np.load(SHARED / "lfw_faces_84.npz"))

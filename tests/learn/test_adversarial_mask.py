@@ -233,7 +233,7 @@ def finder() -> MaskModel:
         selection="straight-through",
         anneal_from=1.0,
     )
-    return trained(world(512), config)
+    return trained(world(256), config)
 
 
 def test_the_mask_covers_the_corner_that_tells_the_class(finder: MaskModel):

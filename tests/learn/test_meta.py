@@ -125,7 +125,7 @@ def test_training_learns(glyphs, algorithm, gain):
     config = replace(OPEN, algorithm=algorithm, steps=60, tasks=8, meta_rate=5e-3, inner_steps=steps)
     untrained = train(glyphs, replace(config, steps=1, meta_rate=1e-12))
     before, after = (
-        meta.evaluate(m, glyphs, queries=5, episodes=100) for m in (untrained, train(glyphs, config))
+        meta.evaluate(m, glyphs, queries=5, episodes=60) for m in (untrained, train(glyphs, config))
     )
     assert after.mean - after.half_width > before.mean + before.half_width + gain
 

@@ -46,13 +46,19 @@ def measured_by_numbers() -> Refusal:
 
 
 def rates(
-    refusal: Refusal, codes: np.ndarray, classes: np.ndarray, made: CodePrototypes | None, shots: list[int]
+    refusal: Refusal,
+    codes: np.ndarray,
+    classes: np.ndarray,
+    made: CodePrototypes | None,
+    shots: list[int],
+    *,
+    galleries: int = 100,
 ) -> tuple[float, float]:
     """Accepted and refused by galleries of classes of these numbers of examples, and one class more."""
     of = [codes[classes == each] for each in np.unique(classes)]
     draw = np.random.default_rng(1)
     accepted, refused = [], []
-    for _ in range(100):
+    for _ in range(galleries):
         chosen = draw.permutation(len(of))[: len(shots) + 1]
         own, other = [draw.permutation(of[each]) for each in chosen[:-1]], draw.permutation(of[chosen[-1]])
         support = [each[:shot] for each, shot in zip(own, shots, strict=True)]
@@ -72,7 +78,8 @@ def test_of_codes_of_few_bits_as_many_are_accepted_as_stated_whatever_is_enrolle
     bits: int, shots: list[int]
 ):
     refusal, made = measured(bits)
-    accepted, _ = rates(refusal, *bits_of(60, 100, bits=bits, seed=1), made, shots)
+    galleries = max(20, 200 // len(shots))
+    accepted, _ = rates(refusal, *bits_of(60, 100, bits=bits, seed=1), made, shots, galleries=galleries)
     assert accepted >= ACCEPTED - 0.025  # 1,000 queries or more, of 60 classes
 
 
@@ -99,7 +106,8 @@ def test_a_code_that_cannot_refuse_says_why(bits: int, message: str):
 
 @pytest.mark.parametrize("shots", [[1] * 5, [2] * 5, [10] * 5])
 def test_a_refusal_of_embeddings_measured_at_five_shots_serves_other_numbers(shots: list[int]):
-    accepted, refused = rates(measured_by_numbers(), *numbers_of(60, 30, spread=3.0, seed=1), None, shots)
+    numbers = numbers_of(60, 30, spread=3.0, seed=1)
+    accepted, refused = rates(measured_by_numbers(), *numbers, None, shots, galleries=40)
     assert accepted == pytest.approx(ACCEPTED, abs=0.03)
     assert refused > 0.99
 

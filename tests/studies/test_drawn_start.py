@@ -18,10 +18,16 @@ SMALL = drawn_start.StartConfig(things=40, people=40, characters=40, epochs=2, s
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained() -> drawn_start.Start:
     """A start of six steps."""
+    return drawn_start.train(SMALL)
+
+
+@pytest.fixture(scope="module")
+def made(trained: drawn_start.Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of it."""
     path = tmp_path_factory.mktemp("start") / "mine.safetensors"
-    drawn_start.train(SMALL).save(path)
+    trained.save(path)
     return path
 
 
@@ -41,16 +47,14 @@ def test_a_start_of_ones_own_is_taken_by_its_file(made: Path):
     )
 
 
-def test_what_is_saved_gives_what_was_trained(tmp_path: Path):
-    model = drawn_start.train(SMALL)
-    model.save(tmp_path / "mine.safetensors")
+def test_what_is_saved_gives_what_was_trained(trained: drawn_start.Start, made: Path):
     network = Conv4(3)
-    begin(network, str(tmp_path / "mine.safetensors"))
+    begin(network, str(made))
     images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(network.eval()(images), model.eval().encoder(images), atol=0.02, rtol=0.01)
+    torch.testing.assert_close(network.eval()(images), trained.eval().encoder(images), atol=0.02, rtol=0.01)
 
 
-def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path):
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(trained: drawn_start.Start, tmp_path: Path):
     class StoppedError(Exception):
         pass
 
@@ -59,13 +63,12 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path):
             raise StoppedError
 
     checkpoint = tmp_path / "a.checkpoint"
-    whole = drawn_start.train(SMALL)
     with pytest.raises(StoppedError):
         drawn_start.train(SMALL, checkpoint=checkpoint, progress=stop)
     again = drawn_start.train(SMALL, checkpoint=checkpoint)
-    assert state_of(again).keys() == state_of(whole).keys()
-    assert all(torch.equal(each, state_of(whole)[name]) for name, each in state_of(again).items())
-    assert again.card == whole.card
+    assert state_of(again).keys() == state_of(trained).keys()
+    assert all(torch.equal(each, state_of(trained)[name]) for name, each in state_of(again).items())
+    assert again.card == trained.card
 
 
 def state_of(model: torch.nn.Module) -> dict[str, Tensor]:

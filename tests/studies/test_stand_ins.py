@@ -107,6 +107,7 @@ def test_grey_photographs_get_grey_faces(photographs: torch.Tensor, monkeypatch:
         return donors(None)
 
     monkeypatch.setattr(stand_ins, "exchanged", found)
+    monkeypatch.setattr(stand_ins, "DRAWN", 5)
     grey = photographs[:, :1].expand(-1, 3, -1, -1)
     nearly = grey.clamp(max=250) + torch.tensor([0, 2, 1], dtype=torch.uint8)[:, None, None]
     for images, same in ((photographs, False), (grey, True), (nearly, True)):
