@@ -55,6 +55,7 @@ def peak() -> float:
 
 
 def lines(short: bool, share: float = 0.1) -> Iterator[Line]:
+    share = share / 2 if short else share
     train, identities, test, truth = world(share)
     full = share == 1
     memory = [peak()]

@@ -28,6 +28,7 @@ from sfumato.learn.tasks import Inner, Tasks, tasks_of
 from sfumato.networks import Convolutional, FullyConnected, Strided
 
 TASKS, MANY, RATE = 16, 256, 0.4
+IN_SHORT = 128  # tasks of a private step
 WANTED = {"fully-connected": 2.0, "convolutional": 1.5, "strided": 1.2}
 
 
@@ -71,8 +72,31 @@ def compare(name: str, network: torch.nn.Module, shot: int, algorithm: str, seco
         )
 
 
-def training(network: str, tasks: int) -> meta.Training:
-    """A private run on drawn characters of 28x28: of a pool of 256 tasks about `tasks` are in a step."""
+def noised(seconds: float) -> Line:
+    """Noise on the steps of a connected network by one more product, against a noised copy for each task."""
+    inner, learner = (
+        Inner(rate=RATE, clipping_norm=1.0, noise_multiplier=1.0),
+        Learner(FullyConnected((1, 28, 28), 5)),
+    )
+    tasks = tasks_of(torch.rand(TASKS, 5, 6, 1, 28, 28), 1)
+    noise, start = torch.randn(TASKS, inner.steps, learner.size), learner.initial()
+    turns = in_turn(
+        *(
+            lambda way=way: contributions(learner, start, tasks, inner, noise=noise, way=way)
+            for way in ("factored", "vectorised")
+        ),
+        seconds=seconds,
+    )
+    return turns.rates(
+        "fully-connected, maml, noised steps, factored",
+        against="a noised copy a task",
+        count=TASKS,
+        unit="tasks a second",
+    )
+
+
+def training(network: str, tasks: int, pool: int) -> meta.Training:
+    """A private run on drawn characters of 28x28: of a pool of tasks about `tasks` are in a step."""
     settings = {"width": 16} if network == "strided" else {}
     private = Private(
         epsilon=1e3,
@@ -80,36 +104,36 @@ def training(network: str, tasks: int) -> meta.Training:
         clipping="fixed",
         settings={"clipping_norm": 1.0},
         noise_multiplier=1.0,
-        pool_tasks=MANY,
+        pool_tasks=pool,
     )
     config = MetaConfig(network=network, steps=10**4, tasks=tasks, private=private, **settings)
     data = glyphs(classes=100, drawers=6, size=28, seed=0)
     return meta.Training(data, protect.parse("none"), config, "class", 0, tuple(data.images.shape[1:]))
 
 
-def large_step(seconds: float) -> Line:
-    """A private step of 256 tasks, drawn, learned, clipped and noised, against 16 times one of 16."""
-    large, small = training("strided", MANY), training("strided", TASKS)
-    turns = in_turn(large.step, lambda: [small.step() for _ in range(MANY // TASKS)], seconds=seconds)
+def large_step(seconds: float, many: int) -> Line:
+    """A private step of many tasks, drawn, learned, clipped and noised, against as many by 16 a step."""
+    large, small = training("strided", many, many), training("strided", TASKS, many)
+    turns = in_turn(large.step, lambda: [small.step() for _ in range(many // TASKS)], seconds=seconds)
     return turns.rates(
-        "strided, 16 filters, 256 tasks in one private step",
-        against="16 steps of 16",
+        f"strided, 16 filters, {many} tasks in one private step",
+        against=f"{many // TASKS} steps of {TASKS}",
         one=0,
         other=1,
-        count=MANY,
+        count=many,
         unit="tasks a second",
         bound=0.9,
     )
 
 
-def memory(network: str) -> Line:
-    """What private steps of 256 tasks hold at most, against 32, as many as are computed at once."""
+def memory(network: str, many: int) -> Line:
+    """What private steps of many tasks hold at most, against 32, as many as are computed at once."""
     held = [
-        float(subprocess.check_output([sys.executable, __file__, "--peak", network, str(tasks)]))
-        for tasks in (MANY, 2 * TASKS)  # processes of their own
+        float(subprocess.check_output([sys.executable, __file__, "--peak", network, str(tasks), str(many)]))
+        for tasks in (many, 2 * TASKS)  # processes of their own
     ]
     return Line(
-        name=f"{network}, private steps of 256 tasks, memory",
+        name=f"{network}, private steps of {many} tasks, memory",
         ours=held[0],
         other=held[1],
         unit="MiB",
@@ -120,9 +144,9 @@ def memory(network: str) -> Line:
     )
 
 
-def peak(network: str, tasks: int) -> float:
+def peak(network: str, tasks: int, pool: int) -> float:
     """The most memory that this process held after three steps, in MiB."""
-    run = training(network, tasks)
+    run = training(network, tasks, pool)
     for _ in range(3):
         run.step()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -137,14 +161,16 @@ def lines(short: bool) -> Iterator[Line]:
     for name, (network, shot) in networks.items():
         for algorithm in ("maml",) if short else ("maml", "fomaml"):
             yield from compare(name, network, shot, algorithm, seconds=4 if short else 15)
-    yield large_step(seconds=4 if short else 15)
+    yield noised(2 if short else 8)
+    many = IN_SHORT if short else MANY
+    yield large_step(4 if short else 15, many)
     for name in ("strided",) if short else ("strided", "fully-connected"):
-        yield memory(name)
+        yield memory(name, many)
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--peak"]:
-        print(peak(sys.argv[2], int(sys.argv[3])))
+        print(peak(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
         return
     show(lines(short=False), f"{TASKS} tasks a step, 5-way")
 

@@ -148,8 +148,9 @@ class Turns:
 def in_turn(*functions: Callable[[], object], seconds: float, waits: bool = False) -> Turns:
     """Call functions in turn until `seconds` are over, 3 rounds at least and 51 at most.
 
-    A first call of each warms up: that of torch.optim alone loads for a second. It counts only where it took
-    five times as long as all should, and then nothing follows.
+    A first call of each warms up: that of torch.optim alone loads for a second. It counts if it took five
+    times as long as all should, and then nothing follows. Among calls of more than 20 ms it counts too if it
+    took no more than a tenth longer than the second one.
 
     Args:
         functions: what takes turns.
@@ -163,7 +164,8 @@ def in_turn(*functions: Callable[[], object], seconds: float, waits: bool = Fals
     end = start + seconds
     again = [_timed(function, 1, clock) for function in functions]
     calls = [max(1, math.ceil(_CALL / taken)) for taken in again]
-    rounds = [again] if max(calls) == 1 else []
+    warm = all(one < 1.1 * other for one, other in zip(first, again, strict=True))
+    rounds = ([first, again] if warm else [again]) if max(calls) == 1 else []
     while len(rounds) < _LEAST_ROUNDS or (time.perf_counter() < end and len(rounds) < _MOST_ROUNDS):
         rounds.append(
             [_timed(function, count, clock) for function, count in zip(functions, calls, strict=True)]

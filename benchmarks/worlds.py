@@ -26,7 +26,7 @@ FILES = 200
 
 def lines(short: bool) -> Iterator[Line]:
     torch.set_num_threads(1)
-    share = 4 if short else 1
+    share = 8 if short else 1
     worlds: dict[str, Callable[[], LabelledImages]] = {
         "glyphs": lambda: glyphs(classes=200 // share, drawers=20, size=SIZE),
         "scenes": lambda: scenes(things=100 // share, images_per_thing=20, size=SIZE),

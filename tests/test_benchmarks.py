@@ -3,9 +3,12 @@
 import json
 import math
 import platform
+import sys
+from itertools import chain, repeat
 from pathlib import Path
 
 import accelerator
+import bench
 import pytest
 import timing
 import torch
@@ -72,6 +75,13 @@ def test_functions_take_turns():
     assert calls[:2] == ["ours", "other"]
 
 
+@pytest.mark.parametrize(("first", "counted"), [(1.05, 1.05), (1.2, 1.0)])
+def test_a_first_call_of_a_slow_function_counts_if_it_is_like_the_second(first, counted, monkeypatch):
+    taken = chain([first], repeat(1.0))
+    monkeypatch.setattr(timing, "_timed", lambda *_: next(taken))
+    assert timing.in_turn(len, seconds=60).seconds[0] == [counted]
+
+
 def test_a_first_call_counts_only_where_it_took_far_too_long():
     assert len(timing.in_turn(lambda: None, seconds=0.0).seconds) == 1
     assert len(timing.in_turn(lambda: sum(range(10**5)), seconds=0.05).seconds) >= 3
@@ -100,6 +110,19 @@ def test_a_slower_machine_is_no_regression():
 
 def test_a_line_that_is_new_is_no_regression():
     assert not timing.regressions([line("new", ratio=0.1)], {"protect": line()})
+
+
+def test_a_planted_slowdown_is_marked_after_a_second_try(tmp_path, monkeypatch, capsys):
+    ratios = iter([2.0, 0.9, 1.0])  # in the last run, in this one, and once more
+    monkeypatch.setattr(bench, "lines", lambda name: iter([line(ratio=next(ratios))]))
+    monkeypatch.setattr(bench, "RUNS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--only", "protect"])
+    bench.main()
+    assert "worse" not in capsys.readouterr().out.replace("for what is worse", "")
+    bench.main()
+    printed = capsys.readouterr().out
+    assert "WORSE by 122%" in printed
+    assert "worse by more than 15%: protect (100%)" in printed
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path):

@@ -130,9 +130,9 @@ class _Learning:
         self._norm = (
             None if inner.clipping_norm is None else vector[-1].expand(count).clone().requires_grad_()
         )
-        self._factor: Tensor | None = None  # (T, 1) by which noise is subtracted, the same in every step
-        if self._norm is not None and inner.noise_multiplier:
-            self._factor = inner.rate * inner.noise_multiplier * self._norm[:, None]
+        norm = vector.new_zeros(count) if self._norm is None else self._norm
+        # (T, 1) by which noise is subtracted, the same in every step
+        self._factor = inner.rate * inner.noise_multiplier * norm[:, None]
         self._count = count
         self._noted: dict[int, list[tuple[Tensor, Tensor]]] | None = None  # None: not now
 
@@ -156,10 +156,11 @@ class _Learning:
                 for (place, inputs, _), each in zip(passed, ahead, strict=True)
             }
             own = {key: value - rate[:, None] * rest[key] for key, value in learned.own.items()}
-            if self._factor is not None:
+            noise = None
+            if inner.noise_multiplier:
                 own = {key: value - self._factor * drawn[:, self._slices[key]] for key, value in own.items()}
-                drawn = drawn if learned.noise is None else learned.noise + drawn
-            learned = _Learned(steps, own, None if self._factor is None else drawn)
+                noise = drawn if learned.noise is None else learned.noise + drawn
+            learned = _Learned(steps, own, noise)
         return learned
 
     def derivative(self, learned: _Learned, images: Tensor, labels: Tensor) -> Tensor:
@@ -183,7 +184,7 @@ class _Learning:
         whole = self._vector.new_zeros(self._count, len(self._vector))
         for place, pairs in learned.steps.items():
             whole[:, self._slices[place, "weight"]] = _outer([(ahead, inputs) for inputs, ahead in pairs])
-            if learned.noise is not None and self._factor is not None:
+            if learned.noise is not None:
                 noise = learned.noise[:, self._slices[place, "weight"]]
                 whole[:, self._slices[place, "weight"]] += self._factor.detach() * noise
         for key, value in learned.own.items():
@@ -202,11 +203,10 @@ class _Learning:
                     outputs = _multiply(here, self._weights[place], self._note(place))
                     for inputs, ahead in learned.steps[place]:
                         outputs = outputs - _product(here, inputs, ahead)
-                    if learned.noise is not None and self._factor is not None:
-                        noise = learned.noise[:, self._slices[place, "weight"]].unflatten(
-                            1, layer.weight.shape
-                        )
-                        by_noise = torch.bmm(here.transpose(0, 1), noise.mT).transpose(0, 1)
+                    if learned.noise is not None:
+                        noise = learned.noise[:, self._slices[place, "weight"]]
+                        weights = noise.unflatten(1, layer.weight.shape)
+                        by_noise = torch.bmm(here.transpose(0, 1), weights.mT).transpose(0, 1)
                         outputs = outputs - self._factor * by_noise
                     if layer.bias is not None:
                         outputs = outputs + own["bias"]
