@@ -99,6 +99,14 @@ def test_local_workers_are_other_processes_with_a_thread_for_each_core_of_a_task
             tasks.submit(truediv, 1, 0).result(SECONDS)
 
 
+def test_a_task_for_a_worker_runs_in_its_process():
+    with engines.engine(EngineConfig(workers=2)) as tasks:
+        first, again, second = (tasks.submit_to(worker, os.getpid).result(SECONDS) for worker in (0, 0, 1))
+        assert first == again != second
+    with engines.engine(EngineConfig(workers=1)) as tasks:
+        assert tasks.submit_to(0, os.getpid).result() == os.getpid()
+
+
 def test_local_tasks_make_what_is_held_themselves():
     for workers in (1, 2):
         with engines.engine(EngineConfig(workers=workers)) as tasks:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from sfumato.base.engines import EngineConfig
 from sfumato.base.files import claim
 from sfumato.errors import BusyError, SfumatoError
 from sfumato.study import grid, report, run
-from sfumato.study.cells import digest_of
+from sfumato.study.cells import Cell, digest_of
 from sfumato.study.lab import models
 from sfumato.study.records import CONTENT
 
@@ -145,3 +146,9 @@ def test_a_ray_cluster_makes_the_same_records_though_a_worker_is_killed(alone, t
     killer.join()
     assert results_of(tmp_path) == results_of(alone)
     assert report.write(tmp_path).exists()
+
+
+def test_a_worker_stays_with_its_protection_then_takes_one_of_its_own_then_any():
+    waiting = deque((Cell("attack", spec, 0, (("attack", spec),)), {}) for spec in "abca")
+    taken = [run._take_next(waiting, own, {"a", "b"})[0].protection for own in ("a", "a", "a", None)]
+    assert taken == ["a", "a", "c", "b"]

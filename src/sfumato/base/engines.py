@@ -75,6 +75,9 @@ class Engine(Protocol):
     ) -> "Future[_Made]":
         """Begins a task; see `explain_lost_workers` for errors of the future."""
 
+    def submit_to(self, worker: int, task: Callable[..., _Made], /, *args: Any) -> "Future[_Made]":
+        """Begins a task in the process of that number below `workers`; on a cluster, on any node."""
+
     def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
         """Makes one object available to tasks that share no memory.
 
@@ -138,16 +141,23 @@ class _Here:
             future.set_exception(error)
         return future
 
+    def submit_to(self, worker: int, task: Callable[..., Any], /, *args: Any) -> "Future[Any]":
+        return self.submit(task, *args)
+
     def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
         return make
 
 
 class _Processes:
-    """Processes of this machine."""
+    """Processes of this machine: a pool for tasks of any, and pools of one; each starts when it is used."""
 
-    def __init__(self, pool: ProcessPoolExecutor, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, pool: ProcessPoolExecutor, alone: Sequence[ProcessPoolExecutor]) -> None:
+        self.workers = len(alone)
         self.submit = pool.submit
+        self._alone = alone
+
+    def submit_to(self, worker: int, task: Callable[..., Any], /, *args: Any) -> "Future[Any]":
+        return self._alone[worker].submit(task, *args)
 
     def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
         return make
@@ -166,15 +176,20 @@ def _processes(
         forkserver.ensure_running()
     workers = config.workers or os.cpu_count() or 1
     given = (begin, *_surroundings(config))
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=given)
+    pools = [
+        ProcessPoolExecutor(size, context, initializer=_begin, initargs=given)
+        for size in (workers, *[1] * workers)
+    ]
     try:
-        yield _Processes(pool, workers)
+        yield _Processes(pools[0], pools[1:])
     except BaseException:
-        for process in (pool._processes or {}).values():  # or a study would wait for its longest cell
-            process.terminate()
+        for pool in pools:
+            for process in (pool._processes or {}).values():  # or a study would wait for its longest cell
+                process.terminate()
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
 
 
 _Surroundings = tuple[Path, int, Sequence[registry.Added]]  # folder, threads, and registered things
@@ -241,6 +256,9 @@ class _Ray:
         running = self._task.remote(_surroundings(self._config), task, args, kwargs)
         running.future().add_done_callback(unpack)
         return future
+
+    def submit_to(self, worker: int, task: Callable[..., Any], /, *args: Any) -> "Future[Any]":
+        return self.submit(task, *args)
 
     def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
         here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(

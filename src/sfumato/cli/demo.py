@@ -93,8 +93,12 @@ def demo(
     Example: sfumato demo --data folder:photos --out runs/mine
     """
     from sfumato.base.engines import EngineConfig
+    from sfumato.base.threads import limit_threads
     from sfumato.study import grid, preflight, run
 
+    # One thread here, and in each process: threads of one step wait for each other, and on a machine with
+    # other work they wait most of the time.
+    limit_threads(1)
     if data == "faces":
         settings = _settings("demo.yaml")
         settings["data"]["size"] = size or _SIDE
@@ -134,14 +138,11 @@ def demo(
     if printing:
         print_config(config)
         return
-    # Processes of one thread each: threads of one step wait for each other, and on a machine with
-    # other work they wait most of the time.
-    engine = EngineConfig()
     run_study(
         run.prepare(config, fit=data != "faces", loaded=loaded),
         out,
         force=force,
-        engine=engine,
+        engine=EngineConfig(),
         as_json=as_json,
         check=check,
         yes=yes,

@@ -8,7 +8,7 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -231,10 +231,15 @@ def _at_once(
     """Keeps all workers busy. A cell that waits for another goes back, and others come first."""
     running: dict[Future[bool], _Task] = {}
     held_up: list[_Task] = []
+    at: dict[int, Future[bool]] = {}  # the last cell of each worker, and its protection:
+    of: dict[int, str] = {}
     while waiting or running or held_up:
-        while waiting and len(running) < max(1, engine.workers):
-            cell, entry = waiting.popleft()
-            running[engine.submit(_measure_there, config, directory, cell, entry)] = cell, entry
+        for worker in range(max(1, engine.workers)):
+            if waiting and at.get(worker) not in running:
+                others = {of[other] for other, future in at.items() if other != worker and future in running}
+                cell, entry = _take_next(waiting, of.get(worker), others)
+                at[worker] = engine.submit_to(worker, _measure_there, config, directory, cell, entry)
+                of[worker], running[at[worker]] = cell.protection, (cell, entry)
         done = total - len(waiting) - len(running) - len(held_up)
         progress.cell("; ".join(str(cell) for cell, _ in running.values()), done, total)
         if not running:
@@ -251,6 +256,19 @@ def _at_once(
         if retry:
             waiting.extendleft(reversed(held_up))
             held_up.clear()
+
+
+def _take_next(waiting: deque[_Task], own: str | None, others: Container[str]) -> _Task:
+    """Takes out a cell of a worker's own protection, else of one that no other is at, else the first.
+
+    Each process remembers what its protection's network makes of an image (see lab.streams).
+    """
+    for wanted in (lambda spec: spec == own, lambda spec: spec not in others, lambda _: True):
+        for task in waiting:
+            if wanted(task[0].protection):
+                waiting.remove(task)
+                return task
+    raise AssertionError("nothing waits")
 
 
 _brought: tuple[StudyConfig, bytes] | None = None
