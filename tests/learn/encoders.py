@@ -27,9 +27,15 @@ class Small(nn.Module):
         return maps if self.maps else maps.mean((2, 3))
 
 
+_GRAPHS: dict[tuple[type, bool, int, bool], bytes] = {}  # exporting takes most of a second
+
+
 def write_onnx(path: Path, network: nn.Module, *, side: int = SIDE, any_batch: bool = True) -> str:
-    """The network as an ONNX file, and as settings name it."""
-    example = torch.zeros(2 if any_batch else 1, 3, side, side)
-    model = to_onnx(network, example, "pixels", ["features"], any_batch=any_batch)
-    path.write_bytes(model.SerializeToString())
+    """The network as an ONNX file, and as settings name it. Networks of a class have the same weights."""
+    kind = (type(network), getattr(network, "maps", False), side, any_batch)
+    if kind not in _GRAPHS:
+        example = torch.zeros(2 if any_batch else 1, 3, side, side)
+        model = to_onnx(network, example, "pixels", ["features"], any_batch=any_batch)
+        _GRAPHS[kind] = model.SerializeToString()
+    path.write_bytes(_GRAPHS[kind])
     return f"onnx:{path},{SETTINGS}"

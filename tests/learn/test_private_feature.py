@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -71,14 +72,20 @@ def trained(source: LabelledImages | None = None, config: FeatureConfig = TINY, 
     return train(world() if source is None else source, config, **settings)
 
 
+@cache
+def tiny(variant: str) -> FeatureModel:
+    """A model of each variant, for tests that change none."""
+    return trained(config=replace(TINY, variant=variant))
+
+
 @pytest.fixture(scope="module")
 def simple_tiny() -> FeatureModel:
-    return trained(config=replace(TINY, variant="simple"))
+    return tiny("simple")
 
 
 @pytest.fixture(scope="module")
 def network() -> FeatureModel:
-    return trained(config=replace(TINY, variant="network"))
+    return tiny("network")
 
 
 def state(module: torch.nn.Module) -> dict[str, Tensor]:
@@ -555,7 +562,7 @@ def test_a_stopped_run_goes_on_exactly(tmp_path, variant: str, stop: int):
         trained(config=config, checkpoint=checkpoint, progress=stopping)
     done = []
     resumed = trained(config=config, checkpoint=checkpoint, progress=lambda *numbers: done.append(numbers))
-    whole = trained(config=config)
+    whole = tiny(variant)
     assert done == [(epoch, config.epochs) for epoch in range(stop + 1, config.epochs + 1)]
     assert same(resumed, whole)
     assert resumed.card == whole.card
@@ -569,7 +576,7 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path):
 
 @pytest.mark.parametrize("variant", private_feature.VARIANTS)
 def test_an_artefact_gives_the_same_model_back_without_adversary(tmp_path, variant: str):
-    model, images = trained(config=replace(TINY, variant=variant)), world(8, seed=1).images
+    model, images = tiny(variant), world(8, seed=1).images
     model.save(tmp_path / "feature.safetensors")
     loaded = load(tmp_path / "feature.safetensors")
     assert same(loaded, model)
