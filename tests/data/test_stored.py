@@ -61,12 +61,14 @@ def held(_photos: Path) -> LabelledImages:
         return folder(_photos, size=8)
 
 
-@pytest.fixture(scope="module")
-def kept(_photos: Path, tmp_path_factory: pytest.TempPathFactory) -> LabelledImages:
-    """The pictures in a file of a cache."""
+@pytest.fixture(scope="module", params=[0, 7000], ids=["none at once", "one at once"])
+def kept(
+    request: pytest.FixtureRequest, _photos: Path, tmp_path_factory: pytest.TempPathFactory
+) -> LabelledImages:
+    """The pictures in a file of a cache, from which so many bytes are read at once."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("SFUMATO_CACHE", str(tmp_path_factory.mktemp("stored")))
-        patched.setenv("SFUMATO_MEMORY", "0")
+        patched.setenv("SFUMATO_MEMORY", str(request.param))
         return folder(_photos, size=8)
 
 
@@ -160,17 +162,10 @@ OPERATIONS: dict[str, Callable[[Tensor], object]] = {
 
 
 @pytest.mark.parametrize("of", ["all", "a split"])
-@pytest.mark.parametrize("bound", [0, 7000], ids=["none at once", "one at once"])
 @pytest.mark.parametrize("operation", [*INDEXES.values(), *OPERATIONS.values()], ids=[*INDEXES, *OPERATIONS])
 def test_stored_images_are_indexed_and_reckoned_with_as_a_tensor_is(
-    held: LabelledImages,
-    kept: LabelledImages,
-    monkeypatch: pytest.MonkeyPatch,
-    operation: Callable[[Tensor], object],
-    bound: int,
-    of: str,
+    held: LabelledImages, kept: LabelledImages, operation: Callable[[Tensor], object], of: str
 ):
-    monkeypatch.setenv("SFUMATO_MEMORY", str(bound))
     assert type(kept.images) is Stored
     known, found = (
         operation(each.images if of == "all" else each.split("train").images) for each in (held, kept)
