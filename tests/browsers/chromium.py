@@ -16,6 +16,8 @@ _FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # No process is made ready for a page that may come, and no page is kept for a way back to it.
+    "--disable-features=SpareRendererForSitePerProcess,BackForwardCache",
 ]
 _SECONDS = 60
 
