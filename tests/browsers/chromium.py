@@ -54,7 +54,8 @@ def go_to(browser: Any, address: str) -> None:
     """Open a page, and wait until all of it is there: `get` may come back before it has been read."""
     from selenium.webdriver.support.wait import WebDriverWait
 
-    browser.get("about:blank")  # or the page before, which is whole, could be taken for it
+    if browser.current_url != "about:blank":
+        browser.get("about:blank")  # or the page before, which is whole, could be taken for it
     browser.get(address)
     loaded = "return location.href != 'about:blank' && document.readyState == 'complete'"
     WebDriverWait(browser, _SECONDS).until(lambda page: page.execute_script(loaded))
