@@ -80,7 +80,7 @@ def named(model: MaskModel) -> float:
 
 def test_at_equal_accuracy_a_mask_against_telling_who_it_is_tells_it_less():
     config = replace(
-        TINY, epochs=8, batch=16, masker_width=8, learning_rate=2e-3, adversarial=False, against=3.0
+        TINY, epochs=6, batch=16, masker_width=8, learning_rate=2e-3, adversarial=False, against=3.0
     )
     careless, careful = (trained(replace(config, against=weight), seed=2) for weight in (0.0, 3.0))
     for model in (careless, careful):
