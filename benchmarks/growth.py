@@ -281,10 +281,14 @@ def vectors(rows: int, folder: Path) -> Work:
 
 
 def row(people: int, folder: Path) -> Work:
-    """A row of the board, and its control; the board itself has 160 people, each fifth of whom is tested."""
+    """A row of the board and its control, with 10 pictures of a person and 20 further ones of test people.
+
+    The board itself has 160 people, and 20 and 130 pictures.
+    """
     from sfumato.study import board, grid, run
 
-    config = grid.load("board", [f"data.identities={people}", f"data.headwear={people // 2}"])
+    numbers = {"identities": people, "headwear": people // 2, "images_per_identity": 10, "further": 20}
+    config = grid.load("board", [f"data.{name}={number}" for name, number in numbers.items()])
     return lambda: run.run(board.compare(config, ["dp-pix:cell=8,epsilon=3"]), folder / "run")
 
 
