@@ -8,6 +8,7 @@ with other programs then.
 """
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -73,7 +74,7 @@ def rows(name: str, shorter: Mapping[str, Any]) -> Iterator[tuple[Cell, dict[str
 def main() -> None:
     """Measure."""
     torch.set_num_threads(1)
-    step = preflight.step_seconds()
+    step = preflight.step_seconds(os.cpu_count() or 1)
     studies = [list(rows(name, shorter)) for name, shorter in STUDIES]
     every = [row for study in studies for row in study]
     names = sorted({name for _, work, _ in every for name in work} - {"encoder"})

@@ -175,7 +175,7 @@ def test_an_encoder_is_offered_with_its_minutes_if_photographs_are_few(monkeypat
     if LITES["efficientnet-lite0"][2].is_installed():
         assert re.fullmatch(
             r"encoder: 240 training photographs are few\. --encoder efficientnet-lite0 has learned from a "
-            r"million others, and may classify them better; it takes about \d+ minutes? in 2 processes, if "
+            r"million others, and may classify them better; it takes about [\d.]+ minutes in 2 processes, if "
             r"the machine does nothing else",
             offered,
         )

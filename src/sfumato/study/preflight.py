@@ -8,12 +8,15 @@ alone: here the code that judges later judges adversaries who do no better than 
 import contextlib
 import math
 import os
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sfumato.base import memory
 from sfumato.data import splitting
 from sfumato.errors import DataError
 from sfumato.study import cost
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 _MOST_PEOPLE = 10_000  # that it suggests
 _MOST_FOLDS = 4  # each takes as long as a study of one split
+_LONG = 10  # minutes, from which tenths do not matter
 _BATCH = 16  # images at a time that measure the speed of a machine
 _FEW = 2_000  # training images, below which a pretrained encoder is worth a try
 LITE = "efficientnet-lite0"
@@ -326,8 +330,8 @@ def _cure(floor: Floor, made: Preflight, bound: str, folds: str) -> str:
 
 def _duration(minutes: float, processes: int) -> str:
     words = f"{processes} processes" if processes > 1 else "one process"
-    whole = max(1, round(minutes))
-    return f"about {whole} minute{'s' * (whole > 1)} in {words}, if the machine does nothing else"
+    shown = f"{round(minutes) if minutes >= _LONG else max(0.1, round(minutes, 1)):g}"
+    return f"about {shown} minute{'s' * (shown != '1')} in {words}, if the machine does nothing else"
 
 
 def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tuple[Floor, ...], str]:
@@ -539,21 +543,44 @@ def photographs(images: "torch.Tensor") -> bool:
 
 def measure(config: "StudyConfig", channels: int, engine: "EngineConfig | None" = None) -> Machine:
     """How many processes of this machine an engine has, how fast a core is, and an encoder of the study."""
+    import torch
+
     processes = 1 if engine is None else engine.workers or max(1, (os.cpu_count() or 1) // engine.cpus)
     frozen = [name for name in (config.training.encoder, config.codes.encoder) if cost.is_frozen(name)]
-    return Machine(
-        processes=processes,
-        speed=cost.STEP / step_seconds(),
-        encoder=_seconds_of(frozen[0], channels) if frozen else 0.0,
-    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as cells have; several would wait for each other, which counts as work
+    try:
+        return Machine(
+            processes=processes,
+            speed=cost.STEP / step_seconds(processes),
+            encoder=_seconds_of(frozen[0], channels) if frozen else 0.0,
+        )
+    finally:
+        torch.set_num_threads(threads)
 
 
-def step_seconds() -> float:
-    """Processor seconds to train a Conv-4 on an image, which measure the speed of a core."""
+def step_seconds(processes: int = 1) -> float:
+    """Processor seconds to train a Conv-4 on an image, which measure the speed of a core beside such others.
+
+    Args:
+        processes: how many train at the same time, as the cells of a study do.
+    """
+    import torch
+
+    from sfumato.base.precision import autocast, resolve
     from sfumato.networks import Conv4
 
-    network = Conv4(1)
-    return _processor_seconds(lambda images: network(images).square().sum().backward(), 1, turns=8)
+    def train(network: "torch.nn.Module") -> float:
+        def use(images: "torch.Tensor") -> None:
+            with autocast(resolve("auto"), images.device):
+                outputs = network(images)
+            outputs.float().square().sum().backward()
+
+        return _processor_seconds(use, 1, turns=16)
+
+    networks = [Conv4(1).to(memory_format=torch.channels_last) for _ in range(processes)]  # type: ignore[call-overload]
+    with ThreadPoolExecutor(processes) as pool, memory.keep_freed():
+        return statistics.mean(pool.map(train, networks))
 
 
 def _seconds_of(encoder: str, channels: int) -> float:
@@ -567,13 +594,13 @@ def _seconds_of(encoder: str, channels: int) -> float:
 
 
 def _processor_seconds(use: Callable[["torch.Tensor"], object], channels: int, *, turns: int) -> float:
-    """Seconds of the processor for an image of 64x64: the least of some batches."""
+    """Seconds of this thread for an image of 64x64: the least of some batches."""
     import torch
 
-    images = torch.zeros(_BATCH, channels, cost.SIDE, cost.SIDE)
+    images = torch.zeros(_BATCH, channels, cost.SIDE, cost.SIDE).to(memory_format=torch.channels_last)
     seconds = []
     for _ in range(turns):
-        start = time.process_time()
+        start = time.thread_time()
         use(images)
-        seconds.append(time.process_time() - start)
+        seconds.append(time.thread_time() - start)
     return min(seconds) / _BATCH
