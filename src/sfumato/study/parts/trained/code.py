@@ -10,6 +10,7 @@ from sfumato.data.worlds import same_scenes
 from sfumato.episodes import Sampler, fit_episodes
 from sfumato.errors import ConfigError, SpecError
 from sfumato.learn import code
+from sfumato.networks.encoders.pretrained import is_pretrained, parse_pretrained
 from sfumato.protect.code import Code
 from sfumato.protect.parameters import canonical
 from sfumato.study.cells import non_defaults
@@ -96,8 +97,12 @@ class CodeRecipe:
     def _pretraining(
         self, lab: "Lab", data: LabelledImages, codes: code.CodeConfig, seed: int
     ) -> Path | None:
-        """The file of an encoder that learned to classify, from which all codes of a study begin."""
-        if not codes.pretraining_epochs:
+        """The file of an encoder that learned to classify, from which all codes of a study begin.
+
+        None without such epochs, and for a frozen encoder, which learns nothing.
+        """
+        frozen = is_pretrained(codes.encoder) and not parse_pretrained(codes.encoder).rate
+        if not codes.pretraining_epochs or frozen:
             return None
         settings = {
             **task_settings(lab.config),
