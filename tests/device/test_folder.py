@@ -1304,7 +1304,7 @@ def test_a_killed_run_goes_on_and_nothing_is_lost_or_spent_twice(place: Place):
         ) as process,
     ):
         until = time.monotonic() + SECONDS
-        while len(list(place.target.rglob("*.png"))) < 5 and time.monotonic() < until:
+        while len(list(place.target.rglob("[!.]*.png"))) < 5 and time.monotonic() < until:
             time.sleep(0.002)
         os.killpg(process.pid, signal.SIGKILL)
     # A worker may die a moment later, in the middle of a commit that is there after all.
