@@ -40,7 +40,7 @@ class Cloud:
     key: str = ""
     folder: Path = Path()
     models: list[Any] = field(default_factory=list)
-    bodies: list[tuple[str, bytes]] = field(default_factory=list)
+    asked: list[tuple[str, list[bytes]]] = field(default_factory=list)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         parts: list[bytes] = []
@@ -50,12 +50,12 @@ class Cloud:
             parts.append(message.get("body", b""))
             return message
 
+        if scope["type"] == "http":  # before the answer, after which somebody may look
+            self.asked.append((scope["path"], parts))
         await self.app(scope, kept, send)
-        if scope["type"] == "http":
-            self.bodies.append((scope["path"], b"".join(parts)))
 
     def sent(self, end: str) -> list[bytes]:
-        return [body for path, body in self.bodies if path.endswith(end)]
+        return [b"".join(parts) for path, parts in self.asked if path.endswith(end)]
 
     def ask(self, method: str, path: str, **more: Any) -> Any:
         headers = {"x-api-key": self.key, **more.pop("headers", {})}
@@ -197,11 +197,11 @@ def test_a_page_makes_the_codes_that_python_makes(open_page: Callable[[str, Any]
     queries = torch.cat([hats(0, 1), hats(1, 2)])
     ours = wire.encode(protection.release(queries, seeded_noise(0)), made_of=protection.digest())
     asked = cloud.ask("POST", f"classifiers/{codes}/classify?top=1", content=ours, headers=RELEASE)["images"]
-    cloud.bodies.clear()
+    cloud.asked.clear()
     page.choose(queries)
     page.find("classify").click()
     page.until("return document.getElementById('status').textContent.endsWith('nothing of them was sent.')")
-    assert [path.rpartition("/")[2] for path, _ in cloud.bodies] == ["table"]
+    assert [path.rpartition("/")[2] for path, _ in cloud.asked] == ["table"]
     shown = page.browser.execute_script(
         "return [...document.querySelectorAll('#pictures .guesses li')].map((guess) => guess.textContent)"
     )
