@@ -2,7 +2,7 @@
 
     python benchmarks/bench.py [--only NAME ...] [--out FILE] [--against FILE] [--strict]
 
-The benchmarks in short, some six minutes on two quiet cores; each has a process of its own. Where other
+The benchmarks in short, some eight minutes on two quiet cores; each has a process of its own. Where other
 work shares the cores, set OMP_NUM_THREADS=1: threads that wait for each other make it many times as long.
 Ratios are compared with what they last were on such a machine, by the runs in runs/bench/, and what is more
 than 15% worse is marked: after a second try of that benchmark, of which the better ratio counts. The times

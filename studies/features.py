@@ -106,6 +106,16 @@ class World:
     widths: tuple[int, ...] | None = None
 
 
+LFW_SMALL = World(
+    lambda: data.load("table:runs/data/lfw/attributes.csv", size=32),
+    {"G": ("gender",)},
+    faces=True,
+    known={"gender": ("female", "male"), "smile": ("no", "yes")},
+    in_full=False,
+    variants=("simple", "dpfe", "log-rank"),
+    seeds=(0, 1, 2, 3, 4, 5),
+    own_betas=True,
+)
 WORLDS = {
     "faces": World(
         lambda: data.load("faces", identities=600, images_per_identity=8, headwear=150, size=64),
@@ -128,25 +138,10 @@ WORLDS = {
         known={"gender": ("female", "male"), "smile": ("no", "yes")},
         in_full=False,
     ),
-    "lfw-small": World(
-        lambda: data.load("table:runs/data/lfw/attributes.csv", size=32),
-        {"G": ("gender",)},
-        faces=True,
-        known={"gender": ("female", "male"), "smile": ("no", "yes")},
-        in_full=False,
-        variants=("simple", "dpfe", "log-rank"),
-        seeds=(0, 1, 2, 3, 4, 5),
-        own_betas=True,
-    ),
-    "lfw-paper": World(
-        lambda: data.load("table:runs/data/lfw/attributes.csv", size=64),
-        {"G": ("gender",)},
-        faces=True,
-        known={"gender": ("female", "male"), "smile": ("no", "yes")},
-        in_full=False,
-        variants=("simple", "dpfe", "log-rank"),
-        seeds=(0, 1, 2, 3, 4, 5),
-        own_betas=True,
+    "lfw-small": LFW_SMALL,
+    "lfw-paper": replace(
+        LFW_SMALL,
+        load=lambda: data.load("table:runs/data/lfw/attributes.csv", size=64),
         widths=DARKNET_WIDTHS,
     ),
     "cmu": World(
