@@ -241,7 +241,7 @@ def _images(episode: "Shape") -> int:
 
 
 def is_frozen(encoder: str) -> bool:
-    """Whether a network was trained before, and is not trained further."""
-    from sfumato.networks.encoders.pretrained import is_pretrained, parse_pretrained
+    """See `pretrained.is_frozen`; PyTorch is imported here, and not with this module."""
+    from sfumato.networks.encoders import pretrained
 
-    return is_pretrained(encoder) and not parse_pretrained(encoder).rate
+    return pretrained.is_frozen(encoder)

@@ -110,6 +110,11 @@ def is_pretrained(name: str) -> bool:
     return name.partition(":")[0] in KINDS
 
 
+def is_frozen(name: str) -> bool:
+    """Whether a network was trained before, and is not trained further."""
+    return is_pretrained(name) and not parse_pretrained(name).rate
+
+
 @lru_cache(maxsize=64)
 def parse_pretrained(name: str) -> PretrainedSpec:
     """Reads a spec.

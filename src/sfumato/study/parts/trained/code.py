@@ -10,7 +10,7 @@ from sfumato.data.worlds import same_scenes
 from sfumato.episodes import Sampler, fit_episodes
 from sfumato.errors import ConfigError, SpecError
 from sfumato.learn import code
-from sfumato.networks.encoders.pretrained import is_pretrained, parse_pretrained
+from sfumato.networks.encoders.pretrained import is_frozen
 from sfumato.protect.code import Code
 from sfumato.protect.parameters import canonical
 from sfumato.study.cells import non_defaults
@@ -101,8 +101,7 @@ class CodeRecipe:
 
         None without such epochs, and for a frozen encoder, which learns nothing.
         """
-        frozen = is_pretrained(codes.encoder) and not parse_pretrained(codes.encoder).rate
-        if not codes.pretraining_epochs or frozen:
+        if not codes.pretraining_epochs or is_frozen(codes.encoder):
             return None
         settings = {
             **task_settings(lab.config),
