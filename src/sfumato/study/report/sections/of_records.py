@@ -20,7 +20,6 @@ from sfumato.study.choose.estimates import (
     learner_in_words,
     percent,
     risks,
-    strongest_score,
     together,
 )
 from sfumato.study.choose.recommend import releases_of
@@ -121,7 +120,8 @@ def stored(study: Study, records: Sequence[Record]) -> Section | None:
         if spec not in of_releases or risk.top1.value > of_releases[spec].value:
             of_releases[spec] = risk.top1
     every = [result for seeds in results.values() for result in seeds]
-    thefts = {key: strongest_score(seeds)[1] for key, seeds in results.items()}
+    hits = {key: hits_of(seeds, folds=in_folds(study)).values() for key, seeds in results.items()}
+    thefts = {key: estimate_of(max(each, key=lambda made: made.share)) for key, each in hits.items()}
     learners = list(dict.fromkeys(name for _, name in results))
     columns = [Column(f"embeddings of “{name}”", learner_in_words(name)) for name in learners]
     rows = [
