@@ -33,7 +33,7 @@ class Hits:
     @property
     def share(self) -> float:
         """The share of all probes."""
-        return sum(self.hits) / sum(self.probes)
+        return math.fsum(self.hits) / math.fsum(self.probes)
 
     @property
     def rates(self) -> tuple[float, ...]:

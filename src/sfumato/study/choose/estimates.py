@@ -13,6 +13,7 @@ from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS, IDENTIFIERS, INFERRERS, LEARNERS, classifiers, release_kind
 
+OVER_PEOPLE = "95% interval over people"
 Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
 
 
@@ -401,7 +402,7 @@ def belonging(study: Study, records: Iterable[Record], kind: str | None = None) 
 
 
 def classifier_in_words(name: str) -> str:
-    """ "svm, trained further" -> "SVM classifier, recogniser trained further"; "plda, on 4x4 means" alike."""
+    """ "svm, trained further" -> "SVM classifier, recogniser trained further"."""
     kind, _, how = name.partition(", ")
     how = f"recogniser {how}" if how == "trained further" else how
     return f"{IDENTIFIERS.get(kind, kind)} classifier" + (f", {how}" if how else "")
@@ -423,5 +424,5 @@ def is_repeated(study: Study) -> bool:
 
 
 def interval_in_words(study: Study) -> str:
-    """The words for the interval of a figure."""
+    """The words for the interval of an accuracy."""
     return f"lowest and highest of {len(study['seeds'])} seeds" if is_repeated(study) else "95% interval"
