@@ -33,7 +33,7 @@ def trials_of_people(hits: Sequence[float], probes: Sequence[float]) -> float:
         hits, probes: (P,) of each person, with a probe in all at least.
     """
     total, people = sum(probes), len(probes)
-    share = sum(hits) / total
+    share = min(1.0, sum(hits) / total)
     # Factors of the variance of independent probes: of people who are named whole, and of these.
     whole = max(1.0, sum(count * count for count in probes) / total)
     factor, independent = whole, share * (1 - share) * total
@@ -48,7 +48,7 @@ def trials_of_people(hits: Sequence[float], probes: Sequence[float]) -> float:
 def over_people(hits: Sequence[float], probes: Sequence[float]) -> tuple[float, float]:
     """95% interval of the share of all probes: Wilson's, for `trials_of_people`."""
     trials = trials_of_people(hits, probes)
-    return wilson(sum(hits) / sum(probes) * trials, trials)
+    return wilson(min(trials, sum(hits) / sum(probes) * trials), trials)
 
 
 def upper_end_over_people(hits: Sequence[float], probes: Sequence[float], *, error: float) -> float:
