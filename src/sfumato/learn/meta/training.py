@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.base.placement import to_device
 from sfumato.base.precision import resolve
+from sfumato.data.copies import originals
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
 from sfumato.episodes import Sampler, seed_of
@@ -145,7 +146,7 @@ class Training:
         self._promise: Promise | None = None
         self._task_noise: TaskNoise | None = None
         if config.inner_noise is not None:
-            label, original = data.label(target), data.labels.get("original")
+            label, original = data.label(target), originals(data)
             tasks = config.inner_noise.pool_tasks
             pool = overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
             self._task_noise = TaskNoise(
