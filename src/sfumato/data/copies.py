@@ -92,7 +92,8 @@ def _pictures(data: LabelledImages, splits: Mapping[str, Tensor]) -> Iterable[Sh
                 row = int(rows[both][0])
                 like = int(others[data.same_as[others] == data.same_as[row]][0])
                 yield Shared(
-                    f"{int(both.sum()):,} of {len(rows):,} images of {split} are the same pictures as in {other}",
+                    f"{int(both.sum()):,} of {len(rows):,} images of {split} are the same pictures as in "
+                    f"{other}",
                     f"what is measured on {split} is too high by it; remove them from one",
                     f"{_name(data, row)} and {_name(data, like)}",
                 )

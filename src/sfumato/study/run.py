@@ -19,9 +19,9 @@ from sfumato import data
 from sfumato.base import engines, memory, telemetry
 from sfumato.base.engines import Engine, EngineConfig, explain_lost_workers
 from sfumato.base.files import claim
+from sfumato.data.copies import shared
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.readers.stored import Stored
-from sfumato.data.copies import shared
 from sfumato.data.splitting import in_turns, split_for_task
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BusyError, DataError

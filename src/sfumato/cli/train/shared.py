@@ -74,7 +74,7 @@ def _methods() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """The shared options of `sfumato train METHOD`, see `method`. State: what the splits share, for the card."""
+    """The shared options of `sfumato train METHOD`, see `method`. State: what splits share, for the card."""
 
     out: Path
     overrides: list[str] | None
@@ -101,8 +101,8 @@ class Given:
         """
         from sfumato.base.settings import configure
 
-        if replaces:
-            check_new(self.out, force=self.force or self.printing)
+        if not self.printing:
+            check_new(self.out, force=self.force or not replaces)
         config: _Config = configure(kind, [*chosen, *(self.overrides or [])])
         if self.printing:
             print_config(config)

@@ -185,8 +185,8 @@ class Promise:
             "classes": self._classes,
             "not_covered": [
                 "the support and query images of those who use the model",
-                "the number of tasks, which classes there are, which of them have enough images, and in how many "
-                "tasks a picture is",
+                "the number of tasks, which classes there are, which of them have enough images, and in how "
+                "many tasks a picture is",
             ],
         }
         if computed != "loop":

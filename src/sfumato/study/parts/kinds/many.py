@@ -50,7 +50,7 @@ class Result(Model):
     """How naming grows with the number of releases.
 
     Attributes:
-        points: by rising n, of the same people; none if fewer than four people have two pictures, in two scenes.
+        points: by rising n, of the same people; none if fewer than four have two pictures, in two scenes.
         panel: the number of people to choose from; guessing is right in 1/panel.
         pictures: of each person, some in a gallery and some to be named.
         enough: number of releases -> how many of `able` people have enough pictures for it.
