@@ -23,6 +23,7 @@ from sfumato.base.files import read_table
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
+from sfumato.protect.block import Block
 from sfumato.protect.parameters import PLACES, FilePath, artefact_digest, check_path, file_parameters
 from sfumato.protect.release import Release, kind_of
 
@@ -36,7 +37,7 @@ MISSING = ("stop", "all")
 NO_FACE = "no face was found"  # the causes of an image's failure
 OUTSIDE = "a box outside of the picture"
 
-LEAST_FACE = 20  # pixels, the side from which faces are found; docs/results/protections.md
+LEAST_FACE = 24  # pixels, the width from which faces are found; docs/results/protections.md
 
 # The counts of an image.
 COUNTED = {"faces": "faces covered", "background": "faces shown", "box": "boxes covered"}
@@ -143,7 +144,7 @@ class Region:
         edges = [self._find_or_refuse(image) for image in as_array(images)]
         values, covered = as_array(images).copy(), np.zeros((len(images), 1, *images.shape[2:]), bool)
         for row, (image, found) in enumerate(zip(as_array(images), edges, strict=True)):
-            values[row], covered[row] = self.apply(image, disjoint(found), noise)
+            values[row], covered[row] = self.apply(image, found, noise)
         counts = tuple(map(len, edges))
         size = (images.shape[2], images.shape[3])
         return RegionRelease(values, self.spec, size, covered=covered, boxes=counts)
@@ -151,7 +152,8 @@ class Region:
     def apply(self, image: Pixels, boxes: Sequence[Box], noise: Noise) -> tuple[Pixels, NDArray[np.bool_]]:
         """Protects the boxes of a (C, H, W) uint8 image, or all else; and (1, H, W) bool, which pixels.
 
-        Without boxes, all of it is protected. Raises SpecError as release does.
+        Boxes that overlap are protected as one; a block, which hides the centre of a face, hides all of such
+        a box. Without boxes, all of the image is protected. Raises SpecError as release does.
         """
         covered = self.mask_of(image, boxes)
         if not boxes or self.place == "background":
@@ -159,9 +161,11 @@ class Region:
             np.copyto(values, image, where=~covered)
             return values, covered
         values = image.copy()
-        for top, bottom, left, right in boxes:
-            part = slice(top, bottom), slice(left, right)
-            values[:, *part] = self.inner.release(image[None, :, *part], noise).pictures()[0]
+        for box in disjoint(boxes):
+            part = slice(*box[:2]), slice(*box[2:])
+            joined = isinstance(self.inner, Block) and sum(overlap(box, each) for each in set(boxes)) > 1
+            inner = Block(share=1) if joined else self.inner
+            values[:, *part] = inner.release(image[None, :, *part], noise).pictures()[0]
         return values, covered
 
     def mask_of(self, image: Pixels, boxes: Sequence[Box]) -> NDArray[np.bool_]:
