@@ -519,8 +519,12 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
     print(f"{protection.spec}: {_state_guarantee(protection, shape, 1)}")
     height, width = clip.size
     print(f"{clip.frames:,} frames of {width}x{height}, {clip.seconds:.1f} s, without sound and metadata")
+    for kind, count in sorted(clip.left_out.items()):
+        print(f"left out: {count:,} ({kind} track{'s' * (count > 1)})")
     if clip.faces:
         print(f"boxes: at most {clip.faces} at once; {clip.without:,} frames have none")
+        if words := getattr(protection, "searched", None):
+            print(f"every frame was searched: {words}")
     print(f"{'charged' if clip.charged else 'charged before'}, as one image; ledger: {ledger}")
     if begun:
         print(_describe_new_ledger())
