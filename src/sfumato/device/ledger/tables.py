@@ -14,6 +14,8 @@ from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON
 from sfumato.protect.spec import files_of, with_files
 
 MARKS = Marks(application=0x5346554D, version=6)  # "SFUM": a ledger
+# 2025, in seconds since 1970: no release was made before there was a ledger. A clock that says so is wrong.
+EARLIEST = 1_735_689_600.0
 PAGE = 16384  # releases are large: twice as fast as 4096
 
 # The budgets of a new ledger: for an image, and for all images of one person.
