@@ -99,8 +99,8 @@ class Accounts:
             return ""
         return (
             f"the clock of this device says {clock:%Y-%m-%d %H:%M} UTC, and the ledger was at "
-            f"{now:%Y-%m-%d %H:%M} before: releases count as of then, and none is outside of a period: set the "
-            "clock"
+            f"{now:%Y-%m-%d %H:%M} before: releases count as of then, and none is outside of a period: set "
+            "the clock"
         )
 
     def budgets(self) -> dict[Limited, Budget]:

@@ -161,7 +161,8 @@ class Charges:
         release = charge.release if self._keep_releases else None
         before = chain.last(self._database)
         digest, number = digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
-        row = (before.number + 1, charge.image, charge.spec, *charge.shape, self._accounts.now(), number, digest)
+        named = (before.number + 1, charge.image, charge.spec, *charge.shape)
+        row = (*named, self._accounts.now(), number, digest)
         self._database.execute(
             "insert into charges (id, image, terms, time, number, digest, link, release) "
             "values (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -216,7 +217,9 @@ class Charges:
                 spent += brought
             else:
                 cost += brought
-            if (cost or brought or joined) and (refusal := budget.refusal(spent, cost, subject, command)):
+            copies = mode != "ignore"
+            refusal = budget.refusal(spent, cost, subject, command, copies=copies)
+            if refusal and (cost or brought or joined):
                 if math.isinf(spent):
                     cause += f", and {budget.unheld} made before"
                 likeness = self._likeness(image) if scope == EVERY_IMAGE and mode == "charge" else ""
