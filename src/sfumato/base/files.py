@@ -16,7 +16,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, TextIO
 
 import platformdirs
 
+from sfumato.base.alike import look
 from sfumato.errors import BusyError, DataError
 
 # A short name of its own: the name of the file itself may already have the longest length of the system.
@@ -240,10 +240,7 @@ def _text_of(name: str, content: bytes) -> str:
 
 
 def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
-    """Raises DataError for two texts that look alike: equal, or different only in what nobody sees.
-
-    These are spaces at the ends, or several in a row, characters without a shape, and the two ways to
-    write a letter with an accent.
+    """Raises DataError for two texts that look alike, see sfumato.base.alike; equal ones too.
 
     Args:
         name: of what holds them.
@@ -252,18 +249,14 @@ def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
     """
     before: dict[str, str] = {}
     for text in texts:
-        shown = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cf", "Cc"))
-        key = unicodedata.normalize("NFC", " ".join(shown.split()))
+        key = look(text)
         if key not in before:
             before[key] = text
             continue
         if before[key] == text:
             raise DataError(f"{name}: two {what} {text!r}: rename or remove one")
-        composed = {unicodedata.normalize("NFC", each) for each in (text, before[key])}
-        first, second = map(ascii if len(composed) == 1 else repr, (before[key], text))
         raise DataError(
-            f"{name}: two {what} {first} and {second}, which differ only by spaces, invisible characters or "
-            "the code of an accent: write both alike"
+            f"{name}: two {what} {before[key]!a} and {text!a}, which look alike: write both alike"
         )
 
 
