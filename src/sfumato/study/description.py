@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import sfumato
+from sfumato.data.copies import shared
 from sfumato.data.labelled import LabelledImages
 from sfumato.study.lab.lab import Lab
 from sfumato.study.parts import kinds
@@ -20,8 +21,10 @@ from sfumato.study.vocabulary import CLASSIFIER, LEARNERS
 def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, Any]:
     """The content of study.json: the settings, the data and the cells. `labs`: one for each fold."""
     lab = labs[0]
-    config, folds = lab.config, [_splits(each) for each in labs]
+    config, task, folds = lab.config, lab.config.task, [_splits(each) for each in labs]
     content = content_of(lab.data)
+    told = [shared(each.data, target=task.target, secret=task.sensitive) for each in labs]
+    both = list(dict.fromkeys(each.words for of_fold in told for each in of_fold))
     named = {name: asdict(getattr(config, name)) for name in _settings_used(lab)}
     return {
         "name": config.name,
@@ -33,6 +36,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
             **({"grey": True} if lab.data.are_grey else {}),
             "content": content,
             **(folds[0] if len(folds) == 1 else _joined(content, folds)),
+            **({"shared": both} if both else {}),
         },
         "task": {**asdict(config.task), "secret_is_task": any(map(_secret_is_task, labs))},
         "protections": config.specs,

@@ -90,6 +90,7 @@ def _data(data: dict[str, Any]) -> Entries:
         *([("colours", GREY_IMAGES)] if data.get("grey") else []),
         ("splits", "; ".join(map(_sizes, folds)) + (" (the folds in turn)" if len(folds) > 1 else "")),
         ("digest", data["digest"]),
+        *(("attention", words) for words in data.get("shared", ())),
     ]
 
 
