@@ -80,7 +80,7 @@ def pack(given: Options) -> None:
     """Write the study's file of rows."""
     lab, folder = lab_of(given), given.out / "named"
     listed = [entry(lab, cell) for cell in kinds.cells(lab.config)]
-    records.write_json(folder / "study.json", description(lab, listed))
+    records.write_json(folder / "study.json", description([lab], listed))
     records.pack(folder, given.out / f"{STUDY.stem}.jsonl")
 
 

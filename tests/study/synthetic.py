@@ -16,6 +16,7 @@ from sfumato.learn.meta import MetaConfig
 from sfumato.study import grid
 from sfumato.study.choose import reading
 from sfumato.study.parts import kinds
+from sfumato.study.parts.kinds import examples
 from sfumato.study.parts.kinds.proved import CANDIDATES
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import release_kind
@@ -139,7 +140,8 @@ def study(
         **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
     )
     left_out = ("many",) if today else ("many", "tells", "proved")
-    cells = [cell for cell in kinds.cells(config) if cell.kind not in left_out]
+    shown = [cell for spec in config.specs for cell in examples.of_recommended(config, spec)]
+    cells = [cell for cell in [*kinds.cells(config), *shown] if cell.kind not in left_out]
     return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in cells]}
 
 

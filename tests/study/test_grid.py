@@ -525,7 +525,6 @@ def test_the_cells_of_a_whole_study_are_as_many_as_its_parts():
         ("embeddings", False): 3 * 2 * 2,  # protected, denoised
         ("pictures", True): 3,
         ("pictures", False): 3 * 2,
-        ("examples", False): 2,  # of the first seed
         ("proved", True): 1,  # the same with every seed
         ("proved", False): 2,
         ("tells", True): 3 * 1,

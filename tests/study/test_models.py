@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sfumato import artefacts
-from sfumato.study.lab.models import keep_recommended
+from sfumato.study.lab.models import Models, keep_recommended
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 
@@ -48,3 +48,22 @@ def test_where_none_was_trained_for_a_setting_an_earlier_one_does_not_stay(
     keep_recommended(study, SPEC, "protected")
     assert keep_recommended(study, spec, learner) is None
     assert not (study / "recommended.safetensors").exists()
+
+
+def test_the_networks_used_last_stay_in_memory_and_what_is_large_does_not(tmp_path: Path):
+    models, read = Models(tmp_path, "data"), []
+
+    def use(number: int, *, keep: bool = True) -> None:
+        made = models.once("k", {"n": number}, Path.touch, lambda path: read.append(number) or number, keep=keep)
+        assert made == number
+
+    for number in range(17):
+        use(number)
+    use(16)  # it was read right now
+    use(1)
+    assert read == list(range(17))
+    use(0)  # the one that was used longest ago
+    assert read[17:] == [0]
+    use(99, keep=False)
+    use(99, keep=False)
+    assert read[18:] == [99, 99]

@@ -100,7 +100,11 @@ def test_the_study_lists_its_cells_in_their_order_as_the_records_carry_them(fini
         ),
         (
             {"data": {"source": "glyphs", "classes": 30, "drawers": 20, "size": 16}},
-            "this is 'study' on glyphs",
+            "this is 'study' on glyphs, other images or labels: name",
+        ),
+        (
+            {"data": {**SETTINGS["data"], "seed": 1}},
+            "of study 'study' on faces, and this is 'study' on faces, other images or labels: name",
         ),
     ],
 )
@@ -109,13 +113,26 @@ def test_the_run_of_another_study_is_not_replaced_unless_that_is_asked_for(tmp_p
     few |= {"pictures": 0, "learners": ["clean"]}
     run.run(grid.parse(few), tmp_path)
     before = (tmp_path / "study.json").read_bytes()
-    task = {**few["task"], "target": "class", "sensitive": None} if "data" in change else few["task"]
+    glyphs = change.get("data", {}).get("source") == "glyphs"
+    task = {**few["task"], "target": "class", "sensitive": None} if glyphs else few["task"]
     other = grid.parse({**few, **change, "task": task})
     with pytest.raises(DataError, match=message):
         run.run(other, tmp_path)
     assert (tmp_path / "study.json").read_bytes() == before
     run.run(other, tmp_path, force=True)
     assert (tmp_path / "study.json").read_bytes() != before
+
+
+def test_images_for_the_first_screen_are_recorded_of_the_recommended_setting_alone(tmp_path, monkeypatch):
+    few = {**SETTINGS, "attacks": [], "measures": [], "tells": False, "embeddings": False, "pictures": 1}
+    config = grid.parse({**few, "learners": ["clean"]})
+    for recommended in (None, "blur:radius=1"):
+        monkeypatch.setattr(run, "_recommended", lambda config, directory, spec=recommended: spec)
+        run.run(config, tmp_path)
+        shown = [r["cell"]["protection"] for r in records_of(tmp_path).values() if r["kind"] == "examples"]
+        listed = json.loads((tmp_path / "study.json").read_text())["cells"]
+        assert shown == [recommended] * (recommended is not None)
+        assert [one["cell"]["protection"] for one in listed if one["kind"] == "examples"] == shown
 
 
 def test_what_is_not_protected_is_identical(finished):
@@ -869,6 +886,11 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     prepared = run.prepare(grid.parse(settings))
     study, records = report.load(run.run(prepared, tmp_path))
     assert study["seeds"] == [0, 1]
+    # Each fold is listed: its splits and its digest; every image is tested in one of them.
+    folds = study["data"]["folds"]
+    assert [fold["digest"] for fold in folds] == [part.digest for part in prepared.data]
+    assert [fold["splits"]["test"] for fold in folds] == [len(part.split("test")) for part in prepared.data]
+    assert study["data"]["splits"] == {"test": len(unsplit)}
     trained = sorted((tmp_path / "models").glob("classifier-*.safetensors"))
     assert len(trained) == 2  # by the people of each fold
     (risk,) = [each for (spec, _), each in estimates.risks(study, records).items() if spec != "none"]

@@ -258,6 +258,39 @@ def test_another_epsilon_is_another_release(page: Any):
     page.until("return document.getElementById('ledger').textContent.includes('2 releases of 1 picture ')")
 
 
+def test_at_most_five_different_releases_of_a_picture_leave_and_those_again(page: Any):
+    def chosen(spec: str, side: int = SIZE, *, other: bool = False) -> None:
+        page.connect(model(spec, shape=(3, side, side)))
+        page.choose(random_images(2)[1:] if other else random_images(1))
+        page.browser.execute_script("if (!document.getElementById('changed').hidden) accept.click()")
+        page.until("return !document.getElementById('actions').hidden")
+
+    def refused() -> None:
+        sent = len(page.cloud.sent("/examples"))
+        page.write("label", "a hat")
+        page.submit("enrol")
+        page.until("return !document.getElementById('problem').hidden")
+        assert page.text("problem").startswith("nothing was sent: 5 different releases of ")
+        assert len(page.cloud.sent("/examples")) == sent
+
+    for epsilon in range(1, 6):
+        chosen(f"dp-pix:cell=4,epsilon={epsilon}")
+        last = page.enrol("a hat")
+    chosen("dp-pix:cell=4,epsilon=6")
+    refused()
+    chosen("pixelize:cell=9")  # what draws no noise tells something, too
+    refused()
+    chosen("dp-pix:cell=4,epsilon=5", 24)  # of the same file, for a model of another shape
+    refused()
+    chosen("dp-pix:cell=4,epsilon=6")  # with a picture that may leave: all or none
+    page.choose(random_images(2)[1:])
+    refused()
+    chosen("dp-pix:cell=4,epsilon=6", other=True)
+    page.enrol("a hat")
+    chosen("dp-pix:cell=4,epsilon=5")
+    assert page.enrol("a hat") == last
+
+
 def test_a_slider_moved_to_and_fro_shows_the_noise_that_was_drawn_first(page: Any):
     page.open()
     page.choose(random_images(1))
@@ -669,15 +702,25 @@ def test_a_classifier_is_created_with_the_model_that_was_chosen(page: Any):
     }
 
 
-def test_a_file_that_is_no_picture_is_named(page: Any):
+@pytest.mark.parametrize("files", ["n", "gng", "ngnng", "gg"])
+def test_files_that_are_no_pictures_are_named_and_counted_and_the_others_are_there(page: Any, files: str):
     page.open()
-    file = page.folder / "notes.png"
-    file.write_text("no picture")
-    page.find("files").send_keys(str(file))
-    page.until("return !document.getElementById('problem').hidden")
-    assert (
-        page.text("problem") == "notes.png is not a picture that this browser reads: save it as JPEG or PNG"
-    )
+    paths = []
+    for number, kind in enumerate(files):
+        paths.append(page.folder / f"{number}{kind}.png")
+        if kind == "g":
+            images.write(paths[-1], random_images(1, seed=number)[0])
+        else:
+            paths[-1].write_text("no picture")
+    page.find("files").send_keys("\n".join(map(str, paths)))
+    page.until(f"return document.querySelectorAll('#pictures > li').length == {files.count('g')}")
+    page.until(f"return document.getElementById('problem').hidden == {str('n' not in files).lower()}")
+    problem = page.text("problem")
+    for path in paths:
+        reason = f"{path.name} is not a picture that this browser reads: save it as JPEG or PNG"
+        assert (reason in problem) == ("n" in path.name.partition(".")[0])
+    count = f"{files.count('n')} of {len(files)} files were left out: "
+    assert problem.startswith(count) == ("n" in files and len(files) > 1)
 
 
 def test_a_picture_of_the_camera_is_protected_like_any_other(page: Any):

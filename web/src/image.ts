@@ -24,6 +24,11 @@ export async function digest(image: Image): Promise<string> {
   const header = new DataView(bytes.buffer);
   [image.channels, image.height, image.width].forEach((each, i) => header.setBigUint64(8 * i, BigInt(each), true));
   bytes.set(image.values, 24);
+  return digestOf(bytes.buffer);
+}
+
+/** SHA-256, as hexadecimal digits. */
+export async function digestOf(bytes: ArrayBuffer): Promise<string> {
   return hexadecimal(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
 }
 

@@ -6,7 +6,7 @@ import { element, input, made, select } from "./dom";
 import { PageError, messageOf } from "./errors";
 import type { Image, Shape } from "./image";
 import { Keys } from "./keys";
-import { Ledger, type Left } from "./ledger";
+import { Ledger, type Left, MOST_RELEASES } from "./ledger";
 import { freshBits } from "./noise/samplers";
 import { codeSizeOf, exported } from "./onnx";
 import { paint, read } from "./pictures";
@@ -331,14 +331,19 @@ class Page {
 
   private async add(files: File[]): Promise<void> {
     const added: Picture[] = [];
-    try {
-      for (const file of files) {
+    const problems: string[] = [];
+    for (const file of files) {
+      try {
         const name = this.nameFor(file.name, added);
         added.push({ name, file, image: await read(file, this.shape), answer: null });
+      } catch (error) {
+        problems.push(messageOf(error));
       }
-    } finally {
-      await this.keep([...this.pictures, ...added]);
     }
+    await this.keep([...this.pictures, ...added]);
+    if (!problems.length) return;
+    const count = files.length > 1 ? `${problems.length} of ${files.length} files were left out: ` : "";
+    throw new PageError(count + problems.join("; "));
   }
 
   /** A name that no picture has: of two files of one name, the second gets a number. */
@@ -387,7 +392,7 @@ class Page {
     element("ledger").textContent =
       `This browser's ledger: ${counts.releases} ${counts.releases === 1 ? "release" : "releases"} of ` +
       `${counts.images} ${counts.images === 1 ? "picture" : "pictures"} so far. A picture that is sent again with the ` +
-      "same protection gets the same noise.";
+      `same protection gets the same noise, and at most ${MOST_RELEASES} different releases of a picture leave.`;
   }
 
   private item(picture: Picture, release: Release | null): HTMLElement {
@@ -415,11 +420,7 @@ class Page {
   /** What leaves of the pictures is written down before it does. */
   private async released(): Promise<Left[]> {
     if (this.changed) throw new PageError("nothing was sent: accept the protection that this classifier now takes");
-    const left = await this.ledger.release(
-      this.protection!,
-      this.pictures.map((each) => each.image),
-      freshBits,
-    );
+    const left = await this.ledger.release(this.protection!, this.pictures, freshBits);
     pin(SERVER, this.target.classifier, this.demand);
     return left;
   }

@@ -8,16 +8,16 @@ const MOST_PIXELS = 64_000_000;
 
 /** Upright, white behind transparent parts, the centre of it, resized by Lanczos. */
 export async function read(file: Blob, shape: Shape): Promise<Image> {
+  const name = file instanceof File ? file.name : "this picture";
   let bitmap: ImageBitmap;
   try {
     bitmap = await createImageBitmap(file, { imageOrientation: "from-image", colorSpaceConversion: "none" });
   } catch {
-    const name = file instanceof File ? file.name : "this picture";
     throw new PageError(`${name} is not a picture that this browser reads: save it as JPEG or PNG`);
   }
   const { width, height } = bitmap;
   if (width * height > MOST_PIXELS) {
-    throw new PageError(`a picture of ${width}x${height} pixels is larger than the ${MOST_PIXELS} pixels allowed: make it smaller`);
+    throw new PageError(`${name} has ${width}x${height} pixels, more than the ${MOST_PIXELS} allowed: make it smaller`);
   }
   const canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d", { willReadFrequently: true })!;

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import torch
 from pydantic import AfterValidator, Field
 from torch import nn
 
@@ -54,7 +55,13 @@ def kind_of(data: LabelledImages) -> str:
 
 
 def training_card(
-    data: LabelledImages, settings: Mapping[str, Any], *, seed: int, precision: str, **more: Any
+    data: LabelledImages,
+    settings: Mapping[str, Any],
+    *,
+    seed: int,
+    precision: str,
+    device: torch.device | None,
+    **more: Any,
 ) -> dict[str, Any]:
     """The training part of a model's card, with `more` of a method's own.
 
@@ -63,12 +70,13 @@ def training_card(
         settings: of the method.
         seed: of the training.
         precision: of the settings.
+        device: that trains.
     """
     return {
         "config": dict(settings),
         "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "seed": seed,
-        "precision": resolve(precision),
+        "precision": resolve(precision, device),
         "privacy_spent": None,  # of the TRAINING images: these methods protect users' images, not these
         **more,
     }

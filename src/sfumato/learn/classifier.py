@@ -262,6 +262,7 @@ def train(
         {**asdict(config), "network": on_card(config.network)},
         seed=seed,
         precision=config.precision,
+        device=device,
         spec=protection.spec,
         made_of=artefact_of(protection),
         shapes=shapes,
@@ -272,6 +273,7 @@ def train(
     )
     model = make_untrained(card, config, seed=seed)
     card["start"] = begin(model.network, config.start)
+    model.to(device)
     # The last number separates this noise from that of every epoch.
     judge = (
         None
@@ -335,7 +337,8 @@ def _fit_head(
 
     @torch.no_grad()
     def raw(released: Tensor) -> Tensor:
-        return torch.cat([encoder.raw(to_float(part)) for part in released.split(_BATCH)])
+        device = device_of(encoder)
+        return torch.cat([encoder.raw(to_float(to_device(part, device))) for part in released.split(_BATCH)])
 
     outputs = []
     for copy in range(_COPIES if protection.draws_noise else 1):
@@ -344,8 +347,8 @@ def _fit_head(
         if config.flips:
             outputs.append(raw(released.flip(3)))
     encoder.standardise(torch.cat(outputs))
-    features = [encoder.scale(each) for each in outputs]
-    held = None if judge is None else (encoder.scale(raw(judge[0])), judge[1])
+    features = [encoder.scale(each).cpu() for each in outputs]
+    held = None if judge is None else (encoder.scale(raw(judge[0])).cpu(), judge[1])
     classes = network.head.out_features
     weights, biases, accuracy = logistic_regression(features, codes, classes, held, seed=seed)
     with torch.no_grad():

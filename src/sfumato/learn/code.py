@@ -333,6 +333,7 @@ def train(
     sampler = Sampler(label, config.episode)
     model = make_untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
     model.card["start"] = begin(model.network.encoder, config.start)
+    model.to(device)
     class_of = label.codes.unique(return_inverse=True)[1]
     frozen = _fit_encoder(model, data, class_of, flips=config.flips)
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
@@ -496,7 +497,8 @@ def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor, *, fl
 
     @torch.no_grad()
     def raw(images: Tensor) -> Tensor:
-        return torch.cat([encoder.raw(network.shrink(to_float(x))) for x in images.split(_BATCH)])
+        parts = (to_float(to_device(part, device_of(model))) for part in images.split(_BATCH))
+        return torch.cat([encoder.raw(network.shrink(part)) for part in parts])
 
     outputs = [raw(data.images), raw(data.images.flip(3))] if flips else [raw(data.images)]
     network.encoder.fit(torch.cat(outputs), class_of.repeat(len(outputs)))

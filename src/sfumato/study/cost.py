@@ -45,6 +45,9 @@ SECONDS: Mapping[str, float] = {
     "similarity": 0.0002,
     "cell": 0.05,
 }
+# The kinds of training, which the device of a study does. The rest is work of cores.
+TRAINED = {"classifier", "few-shot", "denoised", "meta", "code", "mask", "feature"}
+TRAINED |= {"recogniser", "restorer", "inverter"}
 
 
 @dataclass(frozen=True)
@@ -73,16 +76,29 @@ class Sizes:
         return (self.side / SIDE) ** 2
 
 
-def seconds(work: Mapping[str, float], *, speed: float = 1.0, encoder: float = 0.0) -> float:
-    """Seconds of one core for some work.
+def seconds(
+    work: Mapping[str, float],
+    *,
+    speed: float = 1.0,
+    encoder: float = 0.0,
+    processes: int = 1,
+    card: float | None = None,
+) -> float:
+    """Seconds for some work.
 
     Args:
         work: see `units`.
-        speed: of this machine, in machines that measured the constants.
-        encoder: seconds of this machine for one image through the pretrained encoder.
+        speed: of a core, in cores that measured the constants.
+        encoder: seconds of the device that trains for one image through the pretrained encoder.
+        processes: that share the work, a core each.
+        card: speed of a GPU that trains for all of them in turn, in such cores; None if the cores train.
     """
-    own = sum(amount * SECONDS[kind] for kind, amount in work.items() if kind != "encoder")
-    return own / speed + work.get("encoder", 0.0) * encoder
+    trained = sum(amount * SECONDS[kind] for kind, amount in work.items() if kind in TRAINED)
+    rest = sum(amount * SECONDS[kind] for kind, amount in work.items() if kind not in {*TRAINED, "encoder"})
+    encoded = work.get("encoder", 0.0) * encoder
+    if card is None:
+        return ((trained + rest) / speed + encoded) / processes
+    return trained / card + encoded + rest / speed / processes
 
 
 def units(config: "StudyConfig", sizes: Sizes) -> Iterator[tuple[Cell, dict[str, float]]]:

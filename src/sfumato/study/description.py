@@ -2,7 +2,8 @@
 
 import platform
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,13 @@ from sfumato.study.records import source_of
 from sfumato.study.vocabulary import CLASSIFIER, LEARNERS
 
 
-def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """The content of study.json: the settings, the data and the cells."""
-    config, task = lab.config, lab.config.task
-    both = [each.words for each in shared(lab.data, target=task.target, secret=task.sensitive)]
+def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """The content of study.json: the settings, the data and the cells. `labs`: one for each fold."""
+    lab = labs[0]
+    config, task, folds = lab.config, lab.config.task, [_splits(each) for each in labs]
+    content = content_of(lab.data)
+    told = [shared(each.data, target=task.target, secret=task.sensitive) for each in labs]
+    both = list(dict.fromkeys(each.words for of_fold in told for each in of_fold))
     named = {name: asdict(getattr(config, name)) for name in _settings_used(lab)}
     return {
         "name": config.name,
@@ -30,11 +34,11 @@ def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
             "images": len(lab.data),
             "shape": list(lab.data.images.shape[1:]),
             **({"grey": True} if lab.data.are_grey else {}),
-            "digest": lab.data.digest,
-            "splits": {name: len(rows) for name, rows in lab.data.splits.items()},
+            "content": content,
+            **(folds[0] if len(folds) == 1 else _joined(content, folds)),
             **({"shared": both} if both else {}),
         },
-        "task": {**asdict(config.task), "secret_is_task": _secret_is_task(lab)},
+        "task": {**asdict(config.task), "secret_is_task": any(map(_secret_is_task, labs))},
         "protections": config.specs,
         "learners": config.learners,
         "attacks": config.attacks if config.task.sensitive is not None else [],
@@ -47,6 +51,25 @@ def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
         "versions": versions(lab.device),
         "cells": cells,
     }
+
+
+def content_of(data: LabelledImages) -> str:
+    """The digest of images and labels, however they are split: the identity of a study's data."""
+    return replace(data, splits={}).digest
+
+
+def _splits(lab: Lab) -> dict[str, Any]:
+    """The splits of a fold, with the digest of its data."""
+    return {
+        "digest": lab.data.digest,
+        "splits": {name: len(rows) for name, rows in lab.data.splits.items()},
+    }
+
+
+def _joined(content: str, folds: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same of all folds: each image is tested in one of them."""
+    tested = sum(fold["splits"]["test"] for fold in folds)
+    return {"digest": content, "splits": {"test": tested}, "folds": folds}
 
 
 def _unreadable(data: LabelledImages) -> list[str]:

@@ -94,12 +94,15 @@ class Machine:
 
     Attributes:
         processes: how many cells run at the same time.
-        speed, encoder: see `cost.seconds`.
+        speed, encoder, card: see `cost.seconds`.
+        provided: the condition of the forecast, in words.
     """
 
     processes: int = 1
     speed: float = 1.0
     encoder: float = 0.0
+    card: float | None = None
+    provided: str = "if the machine does nothing else"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +117,7 @@ class Preflight:
         floors: for identity, and for each attribute.
         reason: why nothing can be recommended in any case; "" for no such reason.
         minutes: the time it takes, about.
+        provided: the condition of that, in words.
         processes: that share the work.
         encoder: an encoder that may classify better, in a sentence; "" for none.
         releases: of one person, for which the bound must hold.
@@ -133,6 +137,7 @@ class Preflight:
     floors: tuple[Floor, ...]
     reason: str
     minutes: float
+    provided: str
     processes: int
     encoder: str
     releases: int
@@ -179,6 +184,7 @@ def look(
         floors=floors,
         reason=reason,
         minutes=_minutes(config, counts, machine),
+        provided=machine.provided,
         processes=machine.processes,
         encoder=suggest_encoder(config, data, machine),
         **_of_many(config, first),
@@ -201,9 +207,8 @@ def _of_many(config: "StudyConfig", data: "LabelledImages") -> dict[str, int]:
 
 def _minutes(config: "StudyConfig", counts: cost.Sizes, machine: Machine) -> float:
     """How long a study takes."""
-    work = [amounts for _, amounts in cost.units(config, counts)]
-    seconds = sum(cost.seconds(amounts, speed=machine.speed, encoder=machine.encoder) for amounts in work)
-    return seconds / machine.processes / 60
+    given = {name: getattr(machine, name) for name in ("speed", "encoder", "processes", "card")}
+    return sum(cost.seconds(amounts, **given) for _, amounts in cost.units(config, counts)) / 60
 
 
 def in_turns(config: "StudyConfig", folds: int) -> "StudyConfig":
@@ -271,7 +276,7 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
         )
     if made.floors:
         say(_many_in_words(made))
-    say(f"time: {_duration(made.minutes, made.processes)}")
+    say(f"time: {_duration(made.minutes, made)}")
     if made.encoder:
         say(made.encoder)
     if made.reason:
@@ -328,10 +333,10 @@ def _cure(floor: Floor, made: Preflight, bound: str, folds: str) -> str:
     )
 
 
-def _duration(minutes: float, processes: int) -> str:
-    words = f"{processes} processes" if processes > 1 else "one process"
+def _duration(minutes: float, machine: Machine | Preflight) -> str:
+    words = f"{machine.processes} processes" if machine.processes > 1 else "one process"
     shown = f"{round(minutes) if minutes >= _LONG else max(0.1, round(minutes, 1)):g}"
-    return f"about {shown} minute{'s' * (shown != '1')} in {words}, if the machine does nothing else"
+    return f"about {shown} minute{'s' * (shown != '1')} in {words}, {machine.provided}"
 
 
 def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tuple[Floor, ...], str]:
@@ -520,8 +525,8 @@ def suggest_encoder(config: "StudyConfig", data: Sequence["LabelledImages"], mac
         return ""
     wheel = LITES[LITE][2]
     if wheel.is_installed():
-        other = replace(machine, encoder=_LITE_SECONDS / machine.speed)
-        how = f"it takes {_duration(_minutes(on_encoder(config, LITE), counts, other), machine.processes)}"
+        other = replace(machine, encoder=_LITE_SECONDS / (machine.card or machine.speed))
+        how = f"it takes {_duration(_minutes(on_encoder(config, LITE), counts, other), machine)}"
     else:
         how = f"it needs an extra: {wheel.cure()}"
     return (
@@ -542,10 +547,21 @@ def photographs(images: "torch.Tensor") -> bool:
 
 
 def measure(config: "StudyConfig", channels: int, engine: "EngineConfig | None" = None) -> Machine:
-    """How many processes of this machine an engine has, how fast a core is, and an encoder of the study."""
+    """How many processes an engine has, and how fast a core, the device that trains, and an encoder are.
+
+    Nobody asks a running cluster, which may have other machines: the forecast says what it takes for granted.
+    """
     import torch
 
+    from sfumato.base.placement import device_named
+
+    device, provided = device_named(config.device), Machine.provided
     processes = 1 if engine is None else engine.workers or max(1, (os.cpu_count() or 1) // engine.cpus)
+    if engine is not None and engine.name == "ray" and (engine.address or os.environ.get("RAY_ADDRESS")):
+        processes = engine.workers or 1
+        provided = "if the machines of the cluster are as fast as this one; more tasks at once take less"
+    if device.type != "cpu":
+        provided += f"; training is timed on {device.type}, by a few steps"
     frozen = [name for name in (config.training.encoder, config.codes.encoder) if cost.is_frozen(name)]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as cells have; several would wait for each other, which counts as work
@@ -553,17 +569,20 @@ def measure(config: "StudyConfig", channels: int, engine: "EngineConfig | None" 
         return Machine(
             processes=processes,
             speed=cost.STEP / step_seconds(processes),
-            encoder=_seconds_of(frozen[0], channels) if frozen else 0.0,
+            encoder=_seconds_of(frozen[0], channels, device) if frozen else 0.0,
+            card=None if device.type == "cpu" else cost.STEP / step_seconds(1, device),
+            provided=provided,
         )
     finally:
         torch.set_num_threads(threads)
 
 
-def step_seconds(processes: int = 1) -> float:
-    """Processor seconds to train a Conv-4 on an image, which measure the speed of a core beside such others.
+def step_seconds(processes: int = 1, device: "torch.device | None" = None) -> float:
+    """Seconds to train a Conv-4 on an image: the speed of a core beside such others, or of a GPU.
 
     Args:
         processes: how many train at the same time, as the cells of a study do.
+        device: that trains; None for the processor.
     """
     import torch
 
@@ -572,35 +591,46 @@ def step_seconds(processes: int = 1) -> float:
 
     def train(network: "torch.nn.Module") -> float:
         def use(images: "torch.Tensor") -> None:
-            with autocast(resolve("auto"), images.device):
+            with autocast(resolve("auto", images.device), images.device):
                 outputs = network(images)
             outputs.float().square().sum().backward()
 
-        return _processor_seconds(use, 1, turns=16)
+        return _seconds_an_image(use, 1, device, turns=16)
 
-    networks = [Conv4(1).to(memory_format=torch.channels_last) for _ in range(processes)]  # type: ignore[call-overload]
+    device = device or torch.device("cpu")
+    networks = [Conv4(1).to(device, memory_format=torch.channels_last) for _ in range(processes)]  # type: ignore[call-overload]
     with ThreadPoolExecutor(processes) as pool, memory.keep_freed():
         return statistics.mean(pool.map(train, networks))
 
 
-def _seconds_of(encoder: str, channels: int) -> float:
+def _seconds_of(encoder: str, channels: int, device: "torch.device") -> float:
     """Seconds of an image through a pretrained encoder."""
     import torch
 
     from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained
 
     with torch.no_grad():
-        return _processor_seconds(open_pretrained(parse_pretrained(encoder)).eval().raw, channels, turns=3)
+        network = open_pretrained(parse_pretrained(encoder)).eval().to(device)
+        return _seconds_an_image(network.raw, channels, device, turns=3)
 
 
-def _processor_seconds(use: Callable[["torch.Tensor"], object], channels: int, *, turns: int) -> float:
-    """Seconds of this thread for an image of 64x64: the least of some batches."""
+def _seconds_an_image(
+    use: Callable[["torch.Tensor"], object], channels: int, device: "torch.device", *, turns: int
+) -> float:
+    """Seconds of this thread, or of a GPU, for an image of 64x64: the least of some batches."""
     import torch
 
-    images = torch.zeros(_BATCH, channels, cost.SIDE, cost.SIDE).to(memory_format=torch.channels_last)
+    def now() -> float:
+        if device.type == "cpu":
+            return time.thread_time()
+        torch.cuda.synchronize(device)  # it is given work, and does it later
+        return time.perf_counter()
+
+    images = torch.zeros(_BATCH, channels, cost.SIDE, cost.SIDE, device=device)
+    images = images.to(memory_format=torch.channels_last)
     seconds = []
     for _ in range(turns):
-        start = time.thread_time()
+        start = now()
         use(images)
-        seconds.append(time.thread_time() - start)
+        seconds.append(now() - start)
     return min(seconds) / _BATCH

@@ -27,15 +27,18 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BusyError, DataError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.description import description, versions
+from sfumato.study.choose import reading
+from sfumato.study.choose.recommend import recommend
+from sfumato.study.description import content_of, description, versions
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
 from sfumato.study.parts import kinds
 from sfumato.study.parts.attacks import infer
+from sfumato.study.parts.kinds import examples
 from sfumato.study.parts.learners import few_shot
 from sfumato.study.protocol import learner_of
-from sfumato.study.records import read_json, source_of, write_json
+from sfumato.study.records import names_of, read_json, source_of, write_json
 from sfumato.study.vocabulary import FEW_SHOT, GREY_IMAGES, LEARNERS
 
 __all__ = ["Prepared", "Progress", "prepare", "run"]
@@ -116,7 +119,7 @@ def run(
     prepared = config if isinstance(config, Prepared) else prepare(config, fit=fit)
     config = prepared.config
     if not force:
-        _check_own(directory, config.name, source_of(prepared.data[0].name))
+        _check_own(directory, config.name, prepared.data[0])
     for sentence in prepared.notes:
         progress.note(sentence)
     labs = [Lab(config, part, directory, progress) for part in prepared.data]
@@ -124,7 +127,7 @@ def run(
         check(lab)
     cells = kinds.cells(config)
     listed = [entry(_lab_of(labs, cell), cell) for cell in cells]
-    write_json(directory / "study.json", description(labs[0], listed))
+    write_json(directory / "study.json", description(labs, listed))
     waiting = deque(
         (cell, entry)
         for cell, entry in zip(cells, listed, strict=True)
@@ -137,6 +140,10 @@ def run(
         begin = _bring(config, prepared.data)
         with engines.engine(engine, preload=_MODULES, begin=begin) as found:
             _at_once(found, config, directory, waiting, len(cells), progress)
+    for cell in examples.of_recommended(config, _recommended(config, directory)):
+        shown = entry(_lab_of(labs, cell), cell)
+        _one_after_the_other(labs, directory, deque([(cell, shown)]), len(cells), progress)
+        write_json(directory / "study.json", description(labs, [*listed, shown]))
     progress.cell("done", len(cells), len(cells))
     return directory
 
@@ -171,17 +178,28 @@ def check(lab: Lab) -> None:
 _Task = tuple[Cell, dict[str, Any]]
 
 
-def _check_own(directory: Path, name: str, source: str) -> None:
+def _recommended(config: StudyConfig, directory: Path) -> str | None:
+    """The spec that the records of a run recommend."""
+    advice = recommend(*reading.load(directory))
+    names = names_of(config.specs)
+    own = {names.get(spec, spec): spec for spec in config.specs}
+    return own[advice.setting.protection] if advice.setting else None
+
+
+def _check_own(directory: Path, name: str, loaded: LabelledImages) -> None:
     """Raises DataError for a folder of another study, or one of other data."""
     path = directory / "study.json"
     if not path.exists():
         return
-    before = read_json(path, "name another folder")
-    theirs = before.get("name"), before.get("data", {}).get("source")
-    if theirs != (name, source):
+    before, source = read_json(path, "name another folder"), source_of(loaded.name)
+    theirs = before.get("data", {})
+    # By content: two folders may have one name in a study, and one folder two. Older runs have a name.
+    same = theirs["content"] == content_of(loaded) if "content" in theirs else theirs.get("source") == source
+    if before.get("name") != name or not same:
         raise DataError(
-            f"{directory}: holds the run of study {theirs[0]!r} on {theirs[1]}, and this is {name!r} on "
-            f"{source}: name another folder, or replace that run with --force"
+            f"{directory}: holds the run of study {before.get('name')!r} on {theirs.get('source')}, and this "
+            f"is {name!r} on {source}{'' if same else ', other images or labels'}: name another folder, or "
+            "replace that run with --force"
         )
 
 

@@ -193,7 +193,6 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 (
                     "lfw/Aaron_Eckhart/Aaron_Eckhart_0001.jpg (also lfw-deepfunneled, lfw_funneled)",
                     "peopleDevTrain.txt, peopleDevTest.txt (for the official split)",
-                    "pairs.txt (for verification)",
                 ),
             ),
         )

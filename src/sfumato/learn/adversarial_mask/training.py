@@ -77,6 +77,7 @@ def train(
         asdict(config),
         seed=seed,
         precision=config.precision,
+        device=device,
         shape=list(data.images.shape[1:]),
         classes=list(classes),
         target=target,

@@ -77,6 +77,7 @@ def train(
         {**asdict(config), "encoder": named},
         seed=seed,
         precision=config.precision,
+        device=device,
         specs=[protection.spec for protection in protections],
         encoder=named if encoder is None else type(encoder).__name__,
         channels=data.images.shape[1],
@@ -89,6 +90,7 @@ def train(
     if encoder is None:
         card["start"] = begin(model.encoder, config.start)
     judge = _Validation(validation, target, protections, config, seed)
+    model.to(device)
     _fit_encoder(model, data, protections[0], source.codes, seed)
     if any(parameter.requires_grad for parameter in model.parameters()):
         classifier = None

@@ -209,15 +209,17 @@ def evaluate(
     return Accuracy.over(torch.stack(scores), sampler.shape, protection.spec)
 
 
-def make_untrained(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learner:
-    """Makes the network of some settings for images of (C, H, W), with weights from `seed`."""
+def make_untrained(
+    config: MetaConfig, image: tuple[int, ...], seed: int = 0, device: torch.device | None = None
+) -> Learner:
+    """Makes the network of some settings for images of (C, H, W), with weights from `seed`, for a device."""
     channels, height, width = image
     with initial_weights(seed):
         settings = {} if config.width is None else {"width": config.width}
         network = NETWORKS[config.network]((channels, height, width), config.way, **settings)
         if config.norm == "group":
             network = with_group_norm(network)
-    return Learner(network, precision=resolve(config.precision))
+    return Learner(network, precision=resolve(config.precision, device))
 
 
 def inner_of_use(config: MetaConfig, clipping_norm: float | None) -> Inner:

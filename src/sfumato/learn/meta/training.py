@@ -126,7 +126,7 @@ class Training:
         self._data = data
         self._protection = protection
         self._config = config
-        self._learner = make_untrained(config, image, seed)
+        self._learner = make_untrained(config, image, seed, device)
         trained = self._learner.last(config.layers)
         start = self._learner.initial()
         if config.algorithm == "meta-sgd":
@@ -327,7 +327,7 @@ class Training:
         card = {**self._card, "steps": self.done}
         frame = None if self._task_noise is None else self._task_noise.frame
         card["computed"] = fastest(self._learner, self._config.inner, self._start.device, frame)
-        card["precision"] = resolve(self._config.precision)
+        card["precision"] = resolve(self._config.precision, self._device)
         if self._promise is None:  # a digest would reveal which of two pools it was; a number often too
             card["data"] = {**card["data"], "digest": self._data.digest, "images": len(self._data)}
         card["privacy"] = None if self._promise is None else self._promise.card(card["computed"])

@@ -82,6 +82,7 @@ def train(
         {**asdict(config), "widths": list(config.widths)},
         seed=seed,
         precision=config.precision,
+        device=device,
         shape=list(data.images.shape[1:]),
         classes=trainable(data, config, targets, sensitive),
         sensitive=sensitive,

@@ -315,7 +315,7 @@ class Whitened(nn.Module):
         means /= places.bincount()[:, None]
         about = outputs - means[places]
         within = about.T @ about / len(about)
-        even = within.diagonal().mean() * torch.eye(len(within), dtype=within.dtype)
+        even = within.diagonal().mean() * torch.eye(len(within), dtype=within.dtype, device=within.device)
         values, vectors = torch.linalg.eigh((1 - self.shrinkage) * within + self.shrinkage * even)
         self.matrix.copy_(vectors * values.clamp(min=1e-6).rsqrt())
 
@@ -337,6 +337,7 @@ class PretrainedEncoder(nn.Module):
 
     def fit(self, raw: Tensor, codes: Tensor) -> None:
         """Standardises and whitens: (N, D) of `Pretrained.raw`, and the (N,) classes of the images."""
+        raw, codes = raw.to(self.encoder.centre.device), codes.to(self.encoder.centre.device)
         self.encoder.standardise(raw)
         self.whitened.fit(self.encoder.scale(raw), codes)
 

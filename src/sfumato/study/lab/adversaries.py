@@ -36,6 +36,8 @@ _FRAMING = 300  # photographs that show the usual place of faces
 class Releasing(Protocol):
     """Their view of a lab: releases as the devices make them, and its networks."""
 
+    device: torch.device  # of trainings
+
     @property
     def models(self) -> Models:
         """The networks."""
@@ -173,6 +175,7 @@ class Adversaries:
                 people=self._codes_of_others,
                 seed=cell.seed,
                 progress=self._lab.progress.within,
+                device=self._lab.device,
             )
             artefacts.save(path, restorer.state_dict(), _card("restorer", restorer, settings))
 
@@ -182,7 +185,7 @@ class Adversaries:
             tensors, card = artefacts.load(path, kind="restorer")
             restorer.load_state_dict(tensors)
             restorer.trained = Training(**card["trained"])
-            return restorer
+            return restorer.to(self._lab.device)
 
         settings = self._of(cell)
         return self._lab.models.once("restorer", settings, make, read)
@@ -199,6 +202,7 @@ class Adversaries:
                 people=self._codes_of_others,
                 seed=cell.seed,
                 progress=self._lab.progress.within,
+                device=self._lab.device,
             )
             artefacts.save(path, inverter.state_dict(), _card("inverter", inverter, settings))
 
@@ -211,7 +215,7 @@ class Adversaries:
             inverter = feature_inversion.Inverter(decoder, tensors["mean"], tensors["spread"])
             inverter.load_state_dict(tensors)
             inverter.trained = Training(**card["trained"])
-            return inverter.eval()
+            return inverter.eval().to(self._lab.device)
 
         settings = self._of(cell)
         return self._lab.models.once("inverter", settings, make, read)
@@ -227,7 +231,7 @@ class Adversaries:
         """The recogniser of an adversary who knows clean photographs only."""
         config = self._config.adversary
         if not config.steps:
-            return reidentify.Recogniser(self._network())
+            return reidentify.Recogniser(self._network()).to(self._lab.device)
         clean = self.others.images
 
         def make(path: Path) -> None:
@@ -240,7 +244,7 @@ class Adversaries:
             tensors, card = artefacts.load(path, kind="recogniser")
             recogniser.load_state_dict(tensors)
             recogniser.trained = Training(**card["trained"])
-            return recogniser
+            return recogniser.to(self._lab.device)
 
         settings = {**self.recogniser(), "seed": seed}
         return self._lab.models.once("recogniser", settings, make, read)
@@ -266,9 +270,14 @@ class Adversaries:
         config: reidentify.AdversaryConfig,
         encoder: nn.Module,
     ) -> reidentify.Recogniser:
-        progress = self._lab.progress.within
         return reidentify.train_recogniser(
-            seen, self._codes_of_others, config, encoder=encoder, seed=seed, progress=progress
+            seen,
+            self._codes_of_others,
+            config,
+            encoder=encoder,
+            seed=seed,
+            progress=self._lab.progress.within,
+            device=self._lab.device,
         )
 
     @cached_property

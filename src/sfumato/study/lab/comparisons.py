@@ -67,5 +67,6 @@ def compare_once(
         tensors, card = artefacts.load(path, kind="comparison")
         return Comparison(card["result"], tuple(card["classifiers"]), **tensors)
 
-    made: Comparison = lab.models.once("comparison", {"cell": lab.digest(cell, decided)}, make, read)
+    settings = {"cell": lab.digest(cell, decided)}
+    made: Comparison = lab.models.once("comparison", settings, make, read, keep=False)
     return made

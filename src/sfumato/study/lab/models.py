@@ -12,6 +12,7 @@ from sfumato.study.cells import digest_of
 
 # Raised when the same settings would give other results, so that older records are not taken for new ones.
 RESULTS = 2
+_MOST_KEPT = 16  # networks in memory: more than the cells of one setting use
 
 _Network = TypeVar("_Network")
 
@@ -65,7 +66,7 @@ def keep_recommended(
 
 
 class Models:
-    """The networks of one study on one data set. State: folders of artefacts, and those read so far."""
+    """The networks of one study on one data set. State: folders of artefacts, and those used last."""
 
     def __init__(self, directory: Path, data: str, *, shared: Path | None = None) -> None:
         """Keeps networks in `directory`, protections' artefacts in `shared`, for data of that digest."""
@@ -80,6 +81,8 @@ class Models:
         settings: dict[str, Any],
         make: Callable[[Path], None],
         read: Callable[[Path], _Network],
+        *,
+        keep: bool = True,
     ) -> _Network:
         """The network of these settings.
 
@@ -88,14 +91,17 @@ class Models:
             settings: all that decides it, besides the data.
             make: writes it to a path; called unless an earlier cell or run has written it.
             read: reads it from there.
+            keep: in memory, among the last that were used; False for what is large and read once.
 
         Raises:
             BusyError: another process is making it.
         """
         path = self._make(self._directory, kind, settings, make)
-        if path.name not in self._read:
-            self._read[path.name] = read(path)
-        network: _Network = self._read[path.name]
+        network: _Network = self._read.pop(path.name) if path.name in self._read else read(path)
+        if keep:
+            self._read[path.name] = network
+        for oldest in list(self._read)[:-_MOST_KEPT]:
+            del self._read[oldest]
         return network
 
     def artefact(self, kind: str, settings: dict[str, Any], make: Callable[[Path], None]) -> Path:

@@ -118,6 +118,7 @@ def _by_network(
             seed=cell.seed,
             checkpoint=checkpoint,
             progress=lab.progress.within,
+            device=lab.device,
         )
     )
     spec = cell.protection
@@ -128,7 +129,7 @@ def _by_network(
         "seed": cell.seed,
         **lab.artefact_digests([spec]),
     }
-    model = lab.models.once("inferrer", decided, make, classifier.load)
+    model = lab.models.once("inferrer", decided, make, lambda path: classifier.load(path).to(lab.device))
     names = lab.test.label(label).names
     codes = torch.tensor([names.index(name) for name in model.classes])
     return codes[model.classify(lab.release(cell, lab.test.images, PROBES).images())]

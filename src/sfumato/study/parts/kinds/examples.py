@@ -1,4 +1,4 @@
-"""A few test images, and their releases: for the first screen of a report."""
+"""A few test images, and their releases by the recommended setting: for the first screen of a report."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +37,14 @@ class Result(Model):
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
-    """One for each protection, of the first seed; none if a study wants no pictures."""
-    wanted = config.pictures and spec != "none" and seed == config.seeds[0]
-    return [Cell("examples", spec, seed)] if wanted else []
+    """None in advance: images of people are recorded for the page that shows them, and not for others."""
+    return []
+
+
+def of_recommended(config: "StudyConfig", spec: str | None) -> list[Cell]:
+    """One, of the first seed; none without a recommendation, or if a study wants no pictures."""
+    wanted = config.pictures and spec not in (None, "none")
+    return [Cell("examples", spec, config.seeds[0])] if spec and wanted else []
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from sfumato.base.precision import resolve
 from sfumato.errors import ConfigError
 from sfumato.learn import meta
 from sfumato.study.cells import Cell, non_defaults
@@ -46,7 +45,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     return over_episodes(accuracy) | {
         "trained_steps": model.card["steps"],
         "train_seconds": round(taken, 1),
-        "precision": resolve(lab.config.meta.precision),
+        "precision": model.card["precision"],
         "privacy": {"promise": meta.promise(model.card), **promised},
     }
 

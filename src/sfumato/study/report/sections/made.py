@@ -82,18 +82,22 @@ def _settings(group: dict[str, Any] | None) -> Entries:
 
 
 def _data(data: dict[str, Any]) -> Entries:
-    usual = ("train", "validation", "test")
-    splits = [name for name in usual if name in data["splits"]]
-    splits += [name for name in data["splits"] if name not in usual]
+    folds = [fold["splits"] for fold in data.get("folds", [data])]
     return [
         ("source", data["source"]),
         ("images", f"{data['images']:,}"),
         ("shape", " × ".join(str(side) for side in data["shape"]) + " (channels, height, width)"),
         *([("colours", GREY_IMAGES)] if data.get("grey") else []),
-        ("splits", ", ".join(f"{name} {data['splits'][name]:,}" for name in splits)),
+        ("splits", "; ".join(map(_sizes, folds)) + (" (the folds in turn)" if len(folds) > 1 else "")),
         ("digest", data["digest"]),
         *(("attention", words) for words in data.get("shared", ())),
     ]
+
+
+def _sizes(splits: dict[str, int]) -> str:
+    order = {name: number for number, name in enumerate(("train", "validation", "test"))}
+    names = sorted(splits, key=lambda name: order.get(name, len(order)))
+    return ", ".join(f"{name} {splits[name]:,}" for name in names)
 
 
 def _task(study: Study) -> Entries:

@@ -1,0 +1,161 @@
+"""The device of a study: everything that it trains is trained there, the adversaries of it among them."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from test_run import SETTINGS, cartoons
+from torch import nn
+
+import sfumato.study
+from sfumato.base import placement, precision
+from sfumato.base.engines import EngineConfig
+from sfumato.learn import few_shot, meta
+from sfumato.study import cost, grid, preflight
+from sfumato.study.cells import Cell
+from sfumato.study.lab import lab as labs
+from sfumato.study.lab.lab import Lab
+from sfumato.study.lab.progress import Progress
+
+
+def modules() -> Iterator[ModuleType]:
+    for found in pkgutil.walk_packages(sfumato.study.__path__, "sfumato.study."):
+        yield importlib.import_module(found.name)
+
+
+def names_in(tree: ast.Module, module: ModuleType) -> dict[str, Any]:
+    """What a module imports anywhere, by the names that it gives it."""
+    names = dict(vars(module))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("sfumato"):
+            for each in node.names:
+                whole = importlib.import_module(node.module)
+                if not hasattr(whole, each.name):
+                    importlib.import_module(f"{node.module}.{each.name}")
+                names[each.asname or each.name] = getattr(whole, each.name)
+    return names
+
+
+def calls(module: ModuleType) -> Iterator[tuple[str, ast.Call, Any]]:
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    names = names_in(tree, module)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            text = ast.unparse(node.func)
+            first, *rest = text.split(".")
+            called = names.get(first)
+            for name in rest:
+                called = getattr(called, name, None)
+            if inspect.isroutine(called) and str(called.__module__).startswith(
+                ("sfumato.learn", "sfumato.attack")
+            ):
+                yield f"{module.__name__}: {text}", node, called
+
+
+def test_every_training_of_a_study_is_told_the_device():
+    found = [
+        (where, node)
+        for module in modules()
+        for where, node, called in calls(module)
+        if "device" in inspect.signature(called).parameters
+    ]
+    told = {where: any(each.arg == "device" for each in node.keywords) for where, node in found}
+    assert [where for where, is_told in told.items() if not is_told] == []
+    assert {where.partition(": ")[2] for where in told} >= {
+        *("classifier.train", "few_shot.train", "meta.train", "feature_inversion.train"),
+        *("restore.train_restorer", "reidentify.train_recogniser"),
+    }
+
+
+def test_the_networks_of_adversaries_are_on_the_device_made_or_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    device, there = torch.device("cpu"), set()
+    move = nn.Module.to
+    monkeypatch.setattr(labs, "device_named", lambda name: device)
+
+    def recorded(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        if any(each is device for each in (*args, *kwargs.values())):  # by identity: a device of its own
+            there.add(type(self).__name__)
+        return move(self, *args, **kwargs)
+
+    monkeypatch.setattr(nn.Module, "to", recorded)
+    specs = ["blur:radius=1", "code:numbers=4"]
+    codes = {"start": "random", "way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2}
+    settings = {**SETTINGS, "protections": specs, "codes": codes, "inversion": {"steps": 2, "batch": 4}}
+    for _ in ("made", "read"):
+        there.clear()
+        lab = Lab(grid.parse(settings), cartoons(), tmp_path, Progress())
+        lab.adversaries.static(0)
+        for spec in specs:
+            lab.adversaries.undoer(Cell("attack", spec, 0))
+        assert there >= {"Recogniser", "Restorer", "Inverter"}
+
+
+def test_the_precision_is_that_of_the_device_which_trains(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)  # a processor without bfloat16
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    card = torch.device("cuda")
+    for device, expected in ((None, "float32"), (torch.device("cpu"), "float32"), (card, "bfloat16")):
+        assert precision.resolve("auto", device) == expected
+    small = meta.MetaConfig(precision="auto")
+    from sfumato.learn.cards import training_card
+    from sfumato.learn.meta.model import make_untrained
+
+    assert make_untrained(small, (1, 28, 28), device=card).mixed
+    assert not make_untrained(small, (1, 28, 28)).mixed
+    config = few_shot.FewShotConfig()
+    for device, expected in ((card, "bfloat16"), (None, "float32")):
+        made = training_card(cartoons(), {}, seed=0, precision=config.precision, device=device)
+        assert made["precision"] == expected
+
+
+def test_a_card_does_what_is_trained_and_cores_the_rest():
+    work = {"classifier": 1000.0, "values": 1000.0, "encoder": 10.0}
+    trained, rest = (1000 * cost.SECONDS[kind] for kind in ("classifier", "values"))
+    assert cost.seconds(work, encoder=2.0, processes=4) == pytest.approx((trained + rest + 20) / 4)
+    # Processes share one card, and take turns at it.
+    assert cost.seconds(work, encoder=2.0, processes=4, card=10) == pytest.approx(
+        trained / 10 + 20 + rest / 4
+    )
+    assert {*cost.SECONDS} >= cost.TRAINED
+
+
+def test_the_forecast_times_the_device_that_trains_and_says_so(monkeypatch: pytest.MonkeyPatch):
+    card, timed = torch.device("cuda"), []
+    monkeypatch.setattr(placement, "device_named", lambda name: card)
+    monkeypatch.setattr(
+        preflight, "step_seconds", lambda processes=1, device=None: timed.append(device) or cost.STEP / 8
+    )
+    made = preflight.measure(grid.parse(SETTINGS), 3)
+    assert (made.card, timed) == (8.0, [None, card])
+    assert made.provided == "if the machine does nothing else; training is timed on cuda, by a few steps"
+
+
+@pytest.mark.parametrize(
+    ("engine", "processes", "words"),
+    [
+        (EngineConfig(workers=3), 3, "if the machine does nothing else"),
+        (EngineConfig(name="ray", workers=3), 3, "if the machine does nothing else"),
+        (
+            EngineConfig(name="ray", address="far:6379"),
+            1,
+            "if the machines of the cluster are as fast as this one",
+        ),
+        (EngineConfig(name="ray", workers=20, address="far:6379"), 20, "if the machines of the cluster"),
+    ],
+)
+def test_nothing_is_taken_for_granted_of_the_machines_of_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, engine: EngineConfig, processes: int, words: str
+):
+    monkeypatch.setattr(preflight, "step_seconds", lambda processes=1, device=None: cost.STEP)
+    made = preflight.measure(grid.parse(SETTINGS), 3, engine)
+    assert (made.processes, made.card) == (processes, None)
+    assert made.provided.startswith(words)
