@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from device_cost import profile
 from rows import RESULTS, Rows
 from torch import Tensor
 
@@ -43,7 +44,6 @@ from sfumato.base.proportions import wilson
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge.export import export
-from sfumato.edge.profile import profile
 from sfumato.edge.runtime import session
 from sfumato.edge.sides import SIDES
 from sfumato.episodes import seed_of

@@ -1,7 +1,6 @@
-"""`sfumato export` and `sfumato edge profile`: what they print, and that mistakes leave nothing."""
+"""`sfumato export`: what it prints, and that mistakes leave nothing."""
 
 import csv
-import json
 import os
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from devices import pictures, remember_graphs, write_code, write_feature, write_
 
 from sfumato import images
 from sfumato.cli.exports import export_codes
-from sfumato.edge import profile
 from sfumato.edge.runtime import session
 from sfumato.serve import models
 
@@ -74,21 +72,6 @@ def test_an_int8_mask_is_checked_on_the_test_split(command: Command, tmp_path: P
     assert lines[2].startswith("pixels chosen otherwise: ")
     assert lines[-1].endswith("bytes, int8)")
     assert (tmp_path / "out" / "m.onnx").exists()
-
-
-def test_a_profile_is_a_table_or_lines_of_json(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    write_mask(tmp_path / "m.safetensors", shape=SHAPE)
-    said = command("edge", "profile", "m.safetensors", "--images", "5", "--json")
-    assert said.code == 0
-    cost = json.loads(said.out)
-    assert (cost["artefact"], cost["part"], cost["bytes"]) == ("m.safetensors", "mask", 32 + 3 * 64)
-    monkeypatch.setattr(profile, "profile", lambda artefacts, images: [profile.Cost(**cost)])
-    said = command("edge", "profile", "m.safetensors", "--images", "5")
-    assert "m.safetensors" in said.out
-    assert f"{cost['parameters']:,}" in said.out
-    assert "bytes sent" in said.out
 
 
 @pytest.mark.parametrize(
