@@ -84,8 +84,6 @@ class Service:
 
     async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
         """Embed inputs of a model, together with other waiting requests: see Engine.submit."""
-        if model.digest is not None:
-            logs.tell(**{"model.digest": model.digest})
         return await self.engine.embed(model, inputs)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato import data
-from sfumato.base import engines, memory, telemetry
+from sfumato.base import engines, memory
 from sfumato.base.engines import Engine, EngineConfig, explain_lost_workers
 from sfumato.base.files import claim
 from sfumato.data.copies import shared
@@ -335,8 +335,7 @@ def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bo
             if path.exists():
                 return True
             start, used = time.perf_counter(), time.process_time()
-            facts = {"sfumato.cell.kind": cell.kind, "sfumato.cell.digest": entry["digest"]}
-            with telemetry.time_work("study cell", facts), memory.keep_freed():
+            with memory.keep_freed():
                 result = kinds.measure(lab, cell)
             seconds = round(time.perf_counter() - start, 2)
             taken = {"seconds": seconds, "processor_seconds": round(time.process_time() - used, 2)}
