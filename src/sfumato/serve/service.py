@@ -6,7 +6,6 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from sfumato.base import logs
 from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.answer_tables import AnswerTables
 from sfumato.serve.config import ServiceConfig
