@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from commands import Command, check_mistake
@@ -113,36 +112,6 @@ def test_a_search_takes_known_labels_and_says_how_near_its_update_is(command: Co
     said = command("attack", "invert", *asked("smooth", 2), "--out", "back", *search)
     assert said.out.startswith("2 images of classes 2, 1, whose update lies ")
     assert said.out.endswith("\nwhat came back: back/came-back.png\n")
-
-
-def test_parts_of_vertical_learning_come_back_to_each_worker(command: Command, tmp_path: Path):
-    (tmp_path / "net.py").write_text(SOURCE)
-    left, right, head = drawn("half", 1).double(), drawn("half", 2).double(), drawn("head").double()
-    for name, network in (("left", left), ("right", right), ("head", head)):
-        save_file({key: each.float() for key, each in network.state_dict().items()}, f"{name}.safetensors")
-    parts = torch.rand(2, 3, 1, 4, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    joined = torch.cat([left(parts[0]), right(parts[1])], 1).detach()
-    for number, rows in enumerate(([0], [1], [2])):
-        loss = nn.functional.cross_entropy(head(joined[rows]), torch.tensor([number]))
-        gradients = torch.autograd.grad(loss, list(head.parameters()))
-        named = {
-            name: each.numpy() for (name, _), each in zip(head.named_parameters(), gradients, strict=True)
-        }
-        (tmp_path / "seen").mkdir(exist_ok=True)
-        np.savez(tmp_path / "seen" / f"{number}.npz", indices=np.array(rows), **named)
-    workers = ("--part", "net.py:half=1x4x8", "--part", "net.py:half=1x4x8", "--head", "net.py:head")
-    weights = ("--part-weights", "left.safetensors", "--part-weights", "right.safetensors")
-    files = (*workers, *weights, "--head-weights", "head.safetensors", "--observed", "seen", "--out", "back")
-    said = command("attack", "vertical", *files, "--set", "steps=150", "--set", "total_variation=0")
-    assert said.code == 0
-    for number in (0, 1):
-        back = torch.stack([images.read(f"back/part-{number + 1}/{place:03d}.png") for place in range(3)])
-        assert (to_float(back) - parts[number]).abs().mean() < 0.05
-    (tmp_path / "seen" / "3.npz").unlink(missing_ok=True)
-    np.savez(tmp_path / "seen" / "3.npz", weight=np.zeros(3))
-    check_mistake(
-        command("attack", "vertical", *files, "--force"), "3.npz: has no `indices`: write which images"
-    )
 
 
 @pytest.mark.parametrize(

@@ -62,23 +62,10 @@ def test_a_code_is_exported_and_said_to_release_bits_alone(command: Command, tmp
     assert (output.name, output.shape) == ("numbers", [1, 16])
 
 
-def test_an_int8_mask_is_checked_on_the_test_split(command: Command, tmp_path: Path, table: str):
-    write_mask(tmp_path / "m.safetensors", shape=SHAPE)
-    said = command("export", "m.safetensors", "out/m.onnx", "--int8", "--calibrate", table, "--check", table)
-    assert said.code == 0
-    lines = said.out.splitlines()
-    assert lines[0] == f"checked on 3 images of {table}, test split"
-    assert lines[1].startswith("largest difference of a score from PyTorch: ")
-    assert lines[2].startswith("pixels chosen otherwise: ")
-    assert lines[-1].endswith("bytes, int8)")
-    assert (tmp_path / "out" / "m.onnx").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["gone"], "gone: no such file"),
-        (["m.safetensors", "--int8"], "int8 needs calibration images"),
         (["m.safetensors", "--side", "cloud"], "has no cloud side"),
         (["m.safetensors", "--side", "clout"], "did you mean 'cloud'"),
         (["m.safetensors", "m.safetensors"], "is the artefact itself"),
