@@ -166,8 +166,8 @@ def _answer_risk(study: Study, advice: Recommendation) -> Answer:
     assert advice.risk is not None  # there is a setting
     risk, secret = advice.risk, study["task"]["sensitive"]
     sentences = (
-        f"{percent(risk.top1.value)} of releases are named with the right {secret} among "
-        f"{risk.identities:,} by the strongest adversary ({_ends(risk.top1)}; {risk.adversary}); guessing is "
+        f"{percent(risk.top1.value)} of releases are named with the right {secret} by the strongest "
+        f"adversary ({_ends(risk.top1)}; {risk.adversary}; among {risk.identities:,} people); guessing is "
         f"right for {percent(risk.chance)}.",
         *advice.found,
     )
