@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -48,6 +49,32 @@ def said(made: preflight.Preflight) -> str:
     words: list[str] = []
     preflight.show(made, words.append, options=OPTIONS)
     return "\n".join(words)
+
+
+@pytest.mark.parametrize(
+    ("protections", "attacks", "reason"),
+    [
+        (["blur:radius=4"], ["reidentify-values", "reidentify-adaptive"], "reidentify-restored-adaptive"),
+        (["code:bits=8", "blur:radius=4"], [], "reidentify-values and reidentify-restored-adaptive"),
+        (["code:bits=8", "blur:radius=4"], ["reidentify-values"], ""),  # the code can be recommended
+        (["none"], [], ""),
+    ],
+)
+def test_adversaries_without_whom_nothing_is_recommended_are_named_before_anything_is_trained(
+    protections: list[str], attacks: list[str], reason: str
+):
+    made = preflight.look(
+        replace(study(*protections), attacks=attacks), [photographs(400, 4)], preflight.Machine()
+    )
+    assert made.reason == (
+        f"the study leaves out {reason}, without which no setting is: add to attacks" if reason else ""
+    )
+    assert made.fits == (not reason)
+
+
+def test_the_study_to_copy_can_recommend():
+    config = grid.load(Path(__file__).parents[2] / "studies" / "example.yaml")
+    assert preflight.look(config, [photographs(400)], preflight.Machine()).fits
 
 
 def test_of_ten_test_people_guessing_is_right_in_a_tenth_and_a_tenth_cannot_be_shown():

@@ -520,7 +520,10 @@ def _with_interval(estimate: Estimate) -> str:
 
 
 def _risk_in_words(risk: Risk) -> str:
-    return f"{_with_interval(risk.top1)} by the {risk.adversary}, chance {percent(risk.chance)}"
+    return (
+        f"{_with_interval(risk.top1)} among {risk.identities:,} people by the {risk.adversary}, chance "
+        f"{percent(risk.chance)}"
+    )
 
 
 _UNKNOWN = "What many releases of one person tell is not known: fewer than four people have two pictures."
@@ -539,7 +542,8 @@ def curve_in_words(curve: Curve, releases: int) -> str:
     end = said[-1]
     words = (
         f"Adversaries name {', '.join(first)}{' and ' * bool(first)}{last} "
-        f"release{'s' * (end.releases > 1)} of a person ({_ends(end.named)}; guessing {percent(end.chance)}; "
+        f"release{'s' * (end.releases > 1)} of a person among {round(1 / end.chance):,} "
+        f"({_ends(end.named)}; guessing {percent(end.chance)}; "
         f"the most named person {percent(end.worst)}; {percent(end.over_half)} of people in over half of the "
         "tries)."
     )

@@ -167,7 +167,8 @@ def _answer_risk(study: Study, advice: Recommendation) -> Answer:
     risk, secret = advice.risk, study["task"]["sensitive"]
     sentences = (
         f"{percent(risk.top1.value)} of releases are named with the right {secret} by the strongest "
-        f"adversary ({_ends(risk.top1)}; {risk.adversary}); guessing is right for {percent(risk.chance)}.",
+        f"adversary ({_ends(risk.top1)}; {risk.adversary}; among {risk.identities:,} people); guessing is "
+        f"right for {percent(risk.chance)}.",
         *advice.found,
     )
     return Answer("What an adversary finds out", percent(risk.top1.value), sentences)
