@@ -77,7 +77,7 @@ def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | 
     parts, words = _split(config, loaded)
     fitted = reduce(grid.fit_to_data, parts, config) if fit else config
     grey = f"the images are {GREY_IMAGES}" if loaded.are_grey else ""
-    notes = (loaded.skipped_in_words, grey, words, *grid.fitting(config, fitted))
+    notes = (loaded.left_out_in_words(), grey, words, *grid.fitting(config, fitted))
     return Prepared(fitted, parts, tuple(filter(None, notes)))
 
 
