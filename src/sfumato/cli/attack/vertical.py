@@ -79,6 +79,7 @@ def vertical(
 
 def _parts(specs: list[str], weights: list[Path]) -> "list[Part]":
     from sfumato.attack.vertical import Part
+    from sfumato.audits.models import check_takes
     from sfumato.errors import ConfigError
 
     if weights and len(weights) != len(specs):
@@ -92,6 +93,7 @@ def _parts(specs: list[str], weights: list[Path]) -> "list[Part]":
             raise ConfigError(f"--part {spec}: write the network and the shape, as net.py:left=1x28x14")
         sizes = updates.image_shape(shape)
         network = updates.open_named(model, sizes, weights[number] if weights else None)
+        check_takes(network, sizes, logits=False)
         parts.append(Part(network.eval(), sizes))
     return parts
 
