@@ -54,9 +54,10 @@ def test_of_ten_test_people_guessing_is_right_in_a_tenth_and_a_tenth_cannot_be_s
     made = preflight.look(study(), [photographs(40)], preflight.Machine())
     (floor,) = made.floors
     assert (floor.people, floor.probes, floor.guessing) == (10, 40, 0.1)
-    # Clopper & Pearson 1934: 4 hits of 40, the error shared by five settings.
-    assert floor.lowest == pytest.approx(beta.ppf(1 - 0.05 / 5, 5, 36))
-    assert floor.best == pytest.approx(beta.ppf(1 - 0.05 / 5, 1, 40))
+    # Clopper & Pearson 1934, the error shared by five settings: of ten people nobody, or 4 hits of 40 that
+    # count as 16 trials (with the four hits of one more person who is named whole).
+    assert floor.lowest == pytest.approx(beta.ppf(1 - 0.05 / 5, 2.6, 14.4))
+    assert floor.best == pytest.approx(beta.ppf(1 - 0.05 / 5, 1, 10))
     assert not made.fits
 
 

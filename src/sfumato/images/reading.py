@@ -22,8 +22,24 @@ from sfumato.images.decoding import UNDER_WAY, Sifted, decode, sift
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Of the formats that are read, as programs and cameras write them.
 SUFFIXES = frozenset(
-    {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".avif"}
+    {
+        ".png",
+        ".apng",
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jif",
+        ".jfif",
+        ".jfi",
+        ".mpo",
+        ".webp",
+        ".bmp",
+        ".dib",
+        ".gif",
+    }
+    | {".tif", ".tiff", ".heic", ".heics", ".heif", ".heifs", ".hif", ".avif", ".avifs"}
 )
 
 MAX_BYTES = 64_000_000
@@ -82,17 +98,23 @@ def read_array(
     if channels not in (1, 3, None):
         raise ConfigError(f"channels is 1, 3 or None for the image's own, got {channels}")
     name = "<bytes>" if isinstance(source, bytes) else os.fspath(source)
-    data = source if isinstance(source, bytes) else _bytes_of(Path(name))
+    data = source if isinstance(source, bytes) else bytes_of(Path(name))
     sifted = _sift(name, data)
     del data
+    try:
+        return pixels_of(sifted, channels, size)
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
+
+
+def pixels_of(sifted: Sifted, channels: int | None, size: int | None = None) -> Pixels:
+    """Decodes a picture as `read` does, in its turn."""
     width, height = sifted.size
     pixels = max(width * height, sifted.pixels)
     UNDER_WAY.enter(pixels)
     try:
         picture = decode(sifted, channels)
-        return _planes(picture if size is None else _fit(picture, size))
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
+        return planes(picture if size is None else _fit(picture, size))
     finally:
         UNDER_WAY.leave(pixels)
 
@@ -100,14 +122,15 @@ def read_array(
 def resize(image: Pixels, size: int) -> Pixels:
     """The centre square of a (C, H, W) uint8 image with a side of `size` pixels, as `read` gives it."""
     planes = [Image.fromarray(plane) for plane in image]
-    return _planes(_fit(planes[0] if len(planes) == 1 else Image.merge(_MODES[len(planes)], planes), size))
+    return planes(_fit(planes[0] if len(planes) == 1 else Image.merge(_MODES[len(planes)], planes), size))
 
 
 def _fit(picture: Image.Image, size: int) -> Image.Image:
     return ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
 
 
-def _planes(picture: Image.Image) -> Pixels:
+def planes(picture: Image.Image) -> Pixels:
+    """The (C, H, W) pixels of a picture."""
     width, height = picture.size
     bands = picture.getbands()
     planes = np.empty((len(bands), height, width), np.uint8)
@@ -199,7 +222,8 @@ def _sift(name: str, data: bytes) -> Sifted:
         raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
 
 
-def _bytes_of(path: Path) -> bytes:
+def bytes_of(path: Path) -> bytes:
+    """The bytes of a file of at most MAX_BYTES. Raises ImageError."""
     try:
         return read_regular(path, MAX_BYTES)
     except OSError as error:

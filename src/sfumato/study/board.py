@@ -149,7 +149,7 @@ class Run:
         learned = [made for (protection, _), made in accuracies.items() if protection == spec]
         best = {target: max(learned, key=lambda made: made.value)} if learned else {}
         return best | {
-            name: Estimate(made.accuracy, made.low, made.high, seeds=1)
+            name: estimates.estimate_of(made.counted)
             for name, made in tells.labels.items()
             if name not in (target, sensitive)
         }

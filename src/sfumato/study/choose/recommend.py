@@ -135,7 +135,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     assert accuracy is not None  # it is known
     assert risk is not None
     chosen = []
-    if best.halves and any(hits.apart for hits in risk.named.values()):
+    if best.halves:
         chosen.append(
             "One half of the people and test images chose it; the figures come from the other half."
         )
@@ -220,7 +220,7 @@ class _Choice:
     def _of_unlike_people(self, setting: Setting) -> str:
         """The bound of counting if some people are on more test images than others; "" otherwise."""
         outputs, risk = self._proofs[setting.protection].outputs, setting.risk_on(1)
-        probes = next((hits for hits in risk.named.values() if hits.apart), None) if risk else None
+        probes = next(iter(risk.named.values()), None) if risk else None
         if outputs is None or probes is None:
             return ""
         most = probes.by_counting(outputs)
@@ -326,7 +326,7 @@ class _Choice:
     def what_would_show(self, setting: Setting) -> list[str]:
         """The number of people, or the bound, that would show that a setting keeps it, in a sentence."""
         error, proof = ERROR / self._settings, self._proofs.get(setting.protection)
-        hits = [named for risk in setting.risks for named in risk.named.values() if named.apart]
+        hits = [named for risk in setting.risks for named in risk.named.values()]
         if self.upper_end(setting) <= self._bound or not hits or not setting.risk:
             return []
         people, folds = len(hits[0].probes), hits[0].folds
