@@ -13,7 +13,7 @@ from sfumato.errors import DataError, did_you_mean
 from sfumato.images import check_batch
 
 _DIGESTED = 1 << 24  # bytes at a time
-_LOOKED = 256  # images
+_LOOKED = 256  # images at a time
 _NAMED = 3  # files that were left out
 
 
@@ -98,14 +98,27 @@ class LabelledImages:
 
     @cached_property
     def are_grey(self) -> bool:
-        """Whether the images have three equal channels; of many images it checks some."""
-        looked = self.images[torch.linspace(0, len(self) - 1, min(len(self), _LOOKED)).long()]
-        return len(looked) > 0 and looked.shape[1] == 3 and bool((looked == looked[:, :1]).all())
+        """Whether all images have three equal channels."""
+        parts = (self.images[start : start + _LOOKED] for start in range(0, len(self), _LOOKED))
+        equal = (part.shape[1] == 3 and bool((part == part[:, :1]).all()) for part in parts)
+        return len(self) > 0 and all(equal)
 
     def rows(self, rows: Tensor) -> "LabelledImages":
         """The images at (n,) int64 `rows`, with their labels and without splits."""
         labels = {k: Label(v.codes[rows], v.names) for k, v in self.labels.items()}
         return LabelledImages(self.name, self.images[rows], labels)
+
+    @cached_property
+    def same_as(self) -> Tensor:
+        """(N,) int64, the first row whose pixels are all equal to those of each image."""
+        first: dict[bytes, int] = {}
+        step = max(1, _DIGESTED // max(1, self.images[:1].numel()))
+        rows = [
+            first.setdefault(hashlib.blake2b(image.tobytes(), digest_size=16).digest(), start + number)
+            for start in range(0, len(self), step)
+            for number, image in enumerate(self.images[start : start + step].numpy())
+        ]
+        return torch.tensor(rows, dtype=torch.int64)
 
     @cached_property
     def digest(self) -> str:
@@ -137,6 +150,30 @@ def contact_sheet(data: LabelledImages, label: str, *, rows: int, columns: int) 
         blank = torch.full((columns - len(chosen), *size), 255, dtype=torch.uint8)
         lines.append(torch.cat(list(torch.cat([chosen, blank])), dim=2))
     return torch.cat(lines, dim=1)
+
+
+def draw_rows(codes: Tensor, most: int, *, seed: int) -> Tensor:
+    """At most `most` rows, drawn by a seed, ascending; all if there are no more.
+
+    Data is sorted by class, and often by person: the first rows are of a few of them. Here each class
+    keeps its share of the rows, and at least one while there is room.
+
+    Args:
+        codes: (N,) int64 class, or person, of each row.
+        most: n.
+        seed: decides which.
+    """
+    if len(codes) <= most:
+        return torch.arange(len(codes))
+    draw = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(codes), generator=draw)
+    order = order[codes[order].argsort(stable=True)]  # class after class
+    counts = codes.unique(return_counts=True)[1]
+    places = torch.cat([torch.arange(count) for count in counts.tolist()])
+    shares = torch.where(places > 0, places / counts.repeat_interleave(counts), -1.0)
+    # Among equal shares, the order of classes must not decide.
+    shares += 1e-6 * torch.rand(len(codes), generator=draw)
+    return order[shares.argsort()[:most]].sort().values
 
 
 def label_of(values: Sequence[str]) -> Label:
