@@ -68,7 +68,9 @@ def test_one_image_is_read_from_a_first_linear_layer(command: Command, tmp_path:
     photographs = client(tmp_path, "make", [2])
     said = command("attack", "first-layer", *asked("make", 1), "--out", "back", "--truth", "photos")
     assert said.code == 0
-    assert said.out.startswith("1 image read from the first layer (Phong et al. 2017), pixel by pixel.")
+    assert said.out.startswith(
+        "1 image read from the first layer by a division (Phong et al. 2017), pixel by pixel."
+    )
     assert said.out.endswith("originals above, what came back: back/came-back.png\n")
     assert (images.read(tmp_path / "back" / "000.png").int() - photographs[0]).abs().max() <= 1
     assert "net.py:make is your code, and runs now" in said.err
@@ -120,6 +122,8 @@ def test_a_search_takes_known_labels_and_says_how_near_its_update_is(command: Co
         (("--attack", "dgl"), "--attack dgl: did you mean 'dlg'"),
         (("--set", "steps=0"), "steps=0: at least 1"),
         (("--steps", "3"), "--steps and --rate need --images"),
+        (("--images", "1", "--shape", "1x8x8"), "its first layer takes 192 numbers: give the shape"),
+        (("--images", "1", "--labels", "7"), "the model has the classes 0 to 3: give one for each image"),
         (("--shape", "8x8"), "--shape 8x8: write channels x height x width, as 3x28x28"),
     ],
 )
