@@ -437,7 +437,7 @@ def test_calibration_images_of_another_size_are_refused(
     monkeypatch.setattr(graphs, "mask_graph", lambda masker: onnx.load(mask.exported.path))
     with pytest.raises(DataError, match="calibration images of 3x8x8: the artefact takes 3x18x20"):
         export(
-            mask.artefact, tmp_path / "m", check=pictures(), int8=True, calibration=pictures(shape=(3, 8, 8))
+            mask.artefact, tmp_path / "m.onnx", check=pictures(), int8=True, calibration=pictures(shape=(3, 8, 8))
         )
 
 

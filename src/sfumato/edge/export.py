@@ -107,7 +107,7 @@ def export(
     Raises:
         ArtefactError: damaged, foreign, of another kind, or its graph computes something else.
         ConfigError: an unknown or missing side, int8 without calibration or the reverse, or a
-            destination that is the artefact.
+            destination that is the artefact or no .onnx file.
         DataError: no images, or of another shape.
         MissingExtraError: the extra `edge` is not installed.
     """
@@ -117,6 +117,8 @@ def export(
     _check_images(check, source.shape, "check")
     if destination.exists() and destination.samefile(artefact):
         raise ConfigError(f"{destination}: is the artefact itself: name another file to write")
+    if destination.suffix != ".onnx":
+        raise ConfigError(f"{destination}: an export is a file whose name ends with .onnx: name it so")
     card = {
         "kind": source.kind,
         "side": side,
