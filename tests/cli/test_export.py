@@ -70,6 +70,8 @@ def test_a_code_is_exported_and_said_to_release_bits_alone(command: Command, tmp
         (["m.safetensors", "--side", "clout"], "did you mean 'cloud'"),
         (["m.safetensors", "m.safetensors"], "is the artefact itself"),
         (["m.safetensors", "--check", "fases"], "did you mean 'faces'"),
+        (["m.safetensors", "m.tflite"], "m.tflite: an export is a file whose name ends with .onnx"),
+        (["m.safetensors", "m"], "m: an export is a file whose name ends with .onnx"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line_and_nothing_is_written(
@@ -103,3 +105,27 @@ def test_a_code_that_cannot_be_exported_leaves_no_file_of_an_earlier_one(tmp_pat
     (reason,) = export_codes([code])
     assert not (tmp_path / "c.onnx").exists()
     assert "no .onnx file for the web page (" in reason
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (
+            ("train", "code", "--data", "faces", "--target", "hat", "--bits", "4", "--out", "c.onnx"),
+            "c.safetensors",
+        ),
+        (("train", "meta", "--data", "faces", "--out", "m.v2"), "m.safetensors"),
+        (("audit", "protection", "blur:radius=3", "--html", "r.pdf"), "r.html"),
+        (("audit", "vectors", "gone.npz", "--pdf", "r.html"), "r.pdf"),
+        (("study", "report", "gone", "--pdf", "r.html"), "r.pdf"),
+        (("show", "gone.safetensors", "--html", "card.md"), "card.html"),
+        (("show", "gone.safetensors", "--markdown", "card.txt"), "card.md"),
+    ],
+)
+def test_no_file_gets_a_name_of_another_format(
+    command: Command, tmp_path: Path, words: tuple[str, ...], name: str
+):
+    said = command(*words)
+    assert said.code == 1
+    assert f"file would be written: name it {name}" in said.err
+    assert list(tmp_path.iterdir()) == []

@@ -54,8 +54,12 @@ def test_the_networks_used_last_stay_in_memory_and_what_is_large_does_not(tmp_pa
     models, read = Models(tmp_path, "data"), []
 
     def use(number: int, *, keep: bool = True) -> None:
-        made = models.once("k", {"n": number}, Path.touch, lambda path: read.append(number) or number, keep=keep)
-        assert made == number
+        assert (
+            models.once(
+                *("k", {"n": number}, Path.touch), lambda path: read.append(number) or number, keep=keep
+            )
+            == number
+        )
 
     for number in range(17):
         use(number)

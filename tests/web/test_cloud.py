@@ -1,5 +1,7 @@
 """The page with a real server: what is enrolled and classified through it, as a client in Python would."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,13 +11,11 @@ import chromium
 import httpx
 import pytest
 import torch
-from devices import write_code
 from torch import Tensor
 
-from sfumato import wire
+from sfumato import images, wire
 from sfumato.base.listening import running
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.edge.export import export
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import parse
@@ -77,16 +77,29 @@ def cloud(site: Path, tmp_path_factory) -> Iterator[Cloud]:
     with Store(f"sqlite:///{folder}/store.db") as store:
         store.create_tenant("museum")
         _, key = store.create_key("museum", role="write", name="page")
-        artefacts = (
-            folder / "hats.safetensors",
-            write_code(folder / "code.safetensors", shape=SHAPE, bits=16),
-        )
-        export(artefacts[1], artefacts[1].with_suffix(".onnx"), check=hats(6, 2))  # which the page is handed
+        artefacts = (folder / "hats.safetensors", train_code(folder))
         served = list(map(models.load, artefacts))
         cloud = Cloud(create(store, served, ServiceConfig(web=site)), key=key, folder=folder)
         with running(cloud) as address:
             cloud.address = f"{address}/"
             yield cloud
+
+
+def train_code(folder: Path) -> Path:
+    """A code of `sfumato train code`, with the .onnx beside it that the command exports for the page."""
+    for kind in range(4):
+        for number, image in enumerate(hats(kind, 12)):
+            for split, most in (("train", 6), ("validation", 9), ("test", 12)):
+                if number < most:
+                    images.write(folder / "hats" / split / str(kind) / f"{number}.png", image)
+                    break
+    quick = ("epochs=1", "episodes_per_epoch=2", "validation_episodes=4", "way=2", "shot=1", "queries=1")
+    words = ["train", "code", "--data", f"folder:{folder}/hats", "--target", "class", "--bits", "16"]
+    words += ["--size", "32", "--known", "--episodes", "4", "--out", str(folder / "code.safetensors")]
+    words += [word for each in quick for word in ("--set", each)]
+    done = subprocess.run([sys.executable, "-m", "sfumato", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "code.safetensors"
 
 
 def choose_classifier(page: Any, number: str) -> None:

@@ -332,15 +332,20 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
-def check_new(path: Path, *, force: bool) -> None:
-    """Raises DataError if a file cannot be written, or exists and is not to be replaced with `force`."""
-    check_writable(path)
+def check_new(path: Path, *, force: bool, suffix: str = "") -> None:
+    """Raises DataError as check_writable, and if a file exists and is not to be replaced with `force`."""
+    check_writable(path, suffix=suffix)
     if path.exists() and not force:
         raise DataError(f"{path}: already exists: name another file, or replace it with --force")
 
 
-def check_writable(path: Path, *, folder: bool = False) -> None:
-    """Raises DataError now, rather than after the work, if a file, or one in a folder, cannot be written."""
+def check_writable(path: Path, *, folder: bool = False, suffix: str = "") -> None:
+    """Raises DataError now, rather than after the work, if a file, or one in a folder, cannot be written.
+
+    Or if its name ends as files of another format than `suffix` do.
+    """
+    if suffix and path.suffix not in ("", suffix):
+        raise DataError(f"{path}: a {suffix} file would be written: name it {path.with_suffix(suffix).name}")
     if path.is_dir() and not folder:
         raise DataError(f"{path}: is a folder: name a file to write")
     place = path.absolute() if folder else path.absolute().parent

@@ -29,7 +29,7 @@ def show(
 
     files = [path for path in (html, markdown) if path is not None]
     for path in files:
-        check_new(path, force=force)
+        check_new(path, force=force, suffix=".html" if path == html else ".md")
     card = describe(artefact, measured=describe_measurements(artefact))
     for path in files:
         with whole(path) as temporary:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.audit.family import For, Threshold, say
+from sfumato.cli.audit.family import For, Pdf, Threshold, say
 from sfumato.cli.options import Address, setting
 from sfumato.cli.show import (
     AsJson,
@@ -112,13 +112,7 @@ def report(
     directory: Annotated[
         Path, typer.Argument(help="The folder of the run, or the file that `sfumato study rows` made of it.")
     ],
-    pdf: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also print one page of PDF, with the advice, its utility and the risks left. Needs "
-            "Chromium or Chrome."
-        ),
-    ] = None,
+    pdf: Pdf = None,
     no_pictures: Annotated[
         bool,
         typer.Option("--no-pictures", help="Write the report without images. The records keep them."),
@@ -135,6 +129,7 @@ def report(
 ) -> None:
     """Write the report of a run from its records, even if the run is not finished.
 
+    The PDF is one page, with the advice, its utility and the risks left.
     With --for dpo it is the evidence on one setting, evidence.html in the same folder.
 
     Example: sfumato study report runs/mine --pdf mine.pdf

@@ -94,7 +94,7 @@ def export(
 
     Raises:
         ArtefactError: damaged, foreign, of another kind, or its graph computes something else.
-        ConfigError: an unknown or missing side, or a destination that is the artefact.
+        ConfigError: an unknown or missing side, or a destination that is the artefact or no .onnx file.
         DataError: no images, or of another shape.
         MissingExtraError: the extra `edge` is not installed.
     """
@@ -103,6 +103,8 @@ def export(
     _check_images(check, source.shape)
     if destination.exists() and destination.samefile(artefact):
         raise ConfigError(f"{destination}: is the artefact itself: name another file to write")
+    if destination.suffix != ".onnx":
+        raise ConfigError(f"{destination}: an export is a file whose name ends with .onnx: name it so")
     card = {
         "kind": source.kind,
         "side": side,

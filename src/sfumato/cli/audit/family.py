@@ -36,10 +36,10 @@ app = typer.Typer(
 )
 
 
-def _writable(path: Path | None) -> Path | None:
+def _writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     """Refuses a file that cannot be written before the audit, rather than after it."""
     if path is not None:
-        check_writable(path)
+        check_writable(path, suffix=f".{param.name}")  # --html or --pdf
     return path
 
 

@@ -103,7 +103,7 @@ class Given:
         from sfumato.base.settings import configure
 
         if not self.printing:
-            check_new(self.out, force=self.force or not replaces)
+            check_new(self.out, force=self.force or not replaces, suffix=".safetensors")
         config: _Config = configure(kind, [*chosen, *(self.overrides or [])])
         if self.printing:
             print_config(config)
