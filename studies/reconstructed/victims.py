@@ -223,7 +223,9 @@ def rebuild(
     shape = tuple(originals.images.shape[1:])
     if victim.network == "linear":
         seen = _pooled(shape, victim)
-        found = [first_layer.nearest(network, each, seen)[0].expand(victim.batch, -1, -1, -1) for each in shared]
+        found = [
+            first_layer.nearest(network, each, seen)[0].expand(victim.batch, -1, -1, -1) for each in shared
+        ]
         rebuilt = functional.interpolate(torch.cat(found)[: len(originals)], scale_factor=victim.pooled)
         return images.to_uint8(rebuilt.clamp(0, 1)), {"failed": 0}
     knows = ThreatModel(shape=shape)  # type: ignore[arg-type]

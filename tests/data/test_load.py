@@ -68,7 +68,7 @@ def test_omniglot_is_read_from_its_folder(tmp_path: Path):
         (
             "photos/",
             {},
-            "no data source is called 'photos/': .*Known: caltech101, celeba, cifar10, .*, table",
+            "no data source is called 'photos/': .*Known: caltech101, celeba, .*, table",
         ),
         ("", {}, "no data source is called ''"),
         ("/", {}, "/: the kind of source is missing: write folder:/"),

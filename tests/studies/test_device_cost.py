@@ -1,4 +1,4 @@
-"""studies/device_cost.py: counts that can be counted otherwise, and times and memory that are those of a run."""
+"""studies/device_cost.py: counts that can be counted otherwise, times and memory of a run."""
 
 import math
 from pathlib import Path

@@ -11,7 +11,6 @@ import pydantic
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.readers.caltech101 import caltech101
 from sfumato.data.readers.celeba import celeba
-from sfumato.data.readers.cifar import cifar10, cifar100
 from sfumato.data.readers.datasets import from_dataset
 from sfumato.data.readers.fer import fer
 from sfumato.data.readers.folder import folder
@@ -34,8 +33,6 @@ __all__ = [
     "LabelledImages",
     "caltech101",
     "celeba",
-    "cifar10",
-    "cifar100",
     "faces",
     "fer",
     "folder",
@@ -64,8 +61,6 @@ _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
         omniglot,
         celeba,
         miniimagenet,
-        cifar10,
-        cifar100,
         caltech101,
         imagenette,
         stanford_dogs,

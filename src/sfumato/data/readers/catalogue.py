@@ -132,22 +132,6 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 ),
             ),
             Source(
-                "cifar10",
-                "cifar10:DIR",
-                "60,000 photographs of 10 classes, 32x32",
-                "https://www.cs.toronto.edu/~kriz/cifar.html",
-                "no licence stated; the authors ask for a citation (Krizhevsky 2009)",
-                ("cifar-10-batches-py/data_batch_1 to _5, test_batch, batches.meta",),
-            ),
-            Source(
-                "cifar100",
-                "cifar100:DIR",
-                "60,000 photographs of 100 classes in 20 superclasses, 32x32",
-                "https://www.cs.toronto.edu/~kriz/cifar.html",
-                "no licence stated; the authors ask for a citation (Krizhevsky 2009)",
-                ("cifar-100-python/train, test, meta",),
-            ),
-            Source(
                 "caltech101",
                 "caltech101:DIR",
                 "about 8,700 photographs of 101 classes",
