@@ -2,7 +2,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from sfumato.assess.recognition import (

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import claims
@@ -160,9 +161,8 @@ def test_contrasts_of_one_data_set_may_all_say_the_same_by_one_chance():
     lfw = [replace(contrast(0.1), data="lfw")] * 3
     others = [replace(contrast(0.0, 0.1), data=name) for name in ("cmu", "faces")]
     assert claims.decide([*lfw, *others], Compare(), "each")[0] == "no power"
-    assert (
-        claims.decide([*lfw, replace(lfw[0], data="cmu"), *others], Compare(), "each")[0] == "holds in part"
-    )
+    shown = [*lfw, replace(lfw[0], data="cmu")]
+    assert claims.decide([*shown, *others], Compare(), "each")[0] == "holds in part"
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import synthetic
 
+from sfumato.base.proportions import wilson
 from sfumato.study import vocabulary
 from sfumato.study.choose import estimates, frontier, recommend
-from sfumato.base.proportions import wilson
 from sfumato.study.hits import Hits
 from sfumato.study.records import Record
 

@@ -16,8 +16,8 @@ import pytest
 import synthetic
 from matplotlib.figure import Figure
 
-from sfumato.errors import DataError, MissingExtraError
 from sfumato.base.proportions import over_people
+from sfumato.errors import DataError, MissingExtraError
 from sfumato.study import report, vocabulary
 from sfumato.study.choose.recommend import recommend
 from sfumato.study.parts import kinds

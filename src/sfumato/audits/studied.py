@@ -200,7 +200,7 @@ def _of_one(
         if protection != spec:
             continue
         infers = isinstance(risk, estimates.Inference)
-        kind, rates = "inference" if infers else "attack", risk.named[risk.classifier].rates
+        kind, rates = "inference" if infers else "attack", risk.strongest.rates
         people = len(rates)
         yield Risk(
             kind="inference" if infers else "singling out",

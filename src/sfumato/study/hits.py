@@ -49,6 +49,14 @@ class Hits:
         hits = tuple(count / times for count in self.hits)
         return replace(self, hits=hits * times, probes=self.probes * times)
 
+    def is_above(self, other: "Hits") -> bool:
+        """Whether more of the same probes are named: the 95% interval of the gap, over people, is above 0."""
+        gaps = [own - its for own, its in zip(self.hits, other.hits, strict=True)]
+        gap, people = sum(gaps) / sum(self.probes), len(gaps)
+        pairs = zip(gaps, self.probes, strict=True)
+        spread = people / max(1, people - 1) * sum((more - gap * probes) ** 2 for more, probes in pairs)
+        return gap * sum(self.probes) > 1.959964 * math.sqrt(spread)
+
     def by_counting(self, outputs: int) -> float:
         """The largest share of the probes that anybody can name from one of `outputs` outputs each.
 

@@ -198,7 +198,9 @@ def look(
 def _left_out(config: "StudyConfig") -> str:
     """That no setting has all adversaries that must be tried on it; "" if one has."""
     specs = [spec for spec in config.specs if spec != "none"]
-    absent = [[name for name in mandatory_attacks(spec) if name not in attacks_of(config, spec)] for spec in specs]
+    absent = [
+        [name for name in mandatory_attacks(spec) if name not in attacks_of(config, spec)] for spec in specs
+    ]
     if not specs or not all(absent):
         return ""
     names = " and ".join(dict.fromkeys(chain(*absent)))

@@ -62,6 +62,16 @@ class Risk:
         """In words: "adaptive adversary, linear classifier"."""
         return f"{ATTACKS[self.attack].words}, {classifier_in_words(self.classifier)}"
 
+    @property
+    def crowd(self) -> str:
+        """How many people are looked for, and among how many, in words."""
+        return f"{len(self.strongest.probes):,} people among {self.identities:,}"
+
+    @property
+    def strongest(self) -> Hits:
+        """The hits of their best classifier."""
+        return self.named[self.classifier]
+
     def upper_end(self, error: float) -> float:
         """The bound their share exceeds with this probability at most."""
         return max(hits.upper_end(error) for hits in self.named.values())

@@ -212,9 +212,11 @@ class _Choice:
                 f"{round_up(100 * proof.at_most)}% of {proof.candidates:,} equally likely people"
                 f"{self._of_unlike_people(setting)}."
             )
+        people = max(len(risk.strongest.probes) for risk in setting.risks)
         return (
-            f"At most {percent(self._bound)} is accepted; the upper end for all adversaries is "
-            f"{percent(self.upper_end(setting))} (95% confidence, all settings of the study allowed for)."
+            f"At most {percent(self._bound)} is accepted; the upper end for all adversaries and {people:,} "
+            f"people is {percent(self.upper_end(setting))} (95% confidence, all settings of the study "
+            "allowed for)."
         )
 
     def _of_unlike_people(self, setting: Setting) -> str:
@@ -520,10 +522,8 @@ def _with_interval(estimate: Estimate) -> str:
 
 
 def _risk_in_words(risk: Risk) -> str:
-    return (
-        f"{_with_interval(risk.top1)} among {risk.identities:,} people by the {risk.adversary}, chance "
-        f"{percent(risk.chance)}"
-    )
+    named, chance = _with_interval(risk.top1), percent(risk.chance)
+    return f"{named}, {risk.crowd}, by the {risk.adversary}, chance {chance}"
 
 
 _UNKNOWN = "What many releases of one person tell is not known: fewer than four people have two pictures."

@@ -167,7 +167,7 @@ def _answer_risk(study: Study, advice: Recommendation) -> Answer:
     risk, secret = advice.risk, study["task"]["sensitive"]
     sentences = (
         f"{percent(risk.top1.value)} of releases are named with the right {secret} by the strongest "
-        f"adversary ({_ends(risk.top1)}; {risk.adversary}; among {risk.identities:,} people); guessing is "
+        f"adversary ({_ends(risk.top1)}; {risk.adversary}; {risk.crowd}); guessing is "
         f"right for {percent(risk.chance)}.",
         *advice.found,
     )
