@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 from sfumato.base.files import open_regular
 from sfumato.errors import ArtefactError, SpecError, shorten
 from sfumato.images import Images, check_batch
+from sfumato.protect.release import cell_of
 
 # In grey levels, root mean square: the change of a photograph by JPEG of quality 95 (2 in the middle of LFW's
 # faces, a PSNR of 42 dB). Nobody sees it: a release no further from its image, or noise no stronger, protects
@@ -91,13 +92,13 @@ def cell_in_pixels(protection: Any, height: int, width: int) -> int:
     A cell of 1/8 has an eighth of the shorter side, rounded up: there are never more than 8 along that side.
 
     Args:
-        protection: a dataclass with a `cell`, in pixels or as a share.
+        protection: a dataclass whose `cell`, if there is one, is in pixels or a share.
         height, width: of the images.
 
     Raises:
         SpecError: cells of so few pixels protect nothing.
     """
-    cell = protection.cell
+    cell = cell_of(protection)
     if isinstance(cell, Fraction):
         cell = replace(protection, cell=math.ceil(cell * min(height, width))).cell  # replace checks it
     return int(cell)
