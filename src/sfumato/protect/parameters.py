@@ -6,9 +6,10 @@ import math
 import re
 from dataclasses import replace
 from fractions import Fraction
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 from sfumato.base.files import open_regular
+from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import ArtefactError, SpecError, shorten
 from sfumato.images import Images, check_batch
 from sfumato.protect.release import cell_of
@@ -84,6 +85,44 @@ def check_size_of_cell(name: str, cell: int | Fraction) -> None:
             f"{name}: cell={_brief(cell)} is a share of the shorter side of an image: choose one above 0 and "
             "of at most 1/2, such as 1/8"
         )
+
+
+class Parametrised:
+    """What the protections of sfumato have in common, unless they say otherwise. No state.
+
+    Attributes:
+        name: with which their specs begin.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def spec(self) -> str:
+        """See Protection.spec."""
+        return canonical(self.name, self)
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
+        """See Protection.guarantee: nothing is proved."""
+        return None
+
+    def suspicious(self, release: Any, *, false_alarm: float, made_of: str | None = None) -> str | None:
+        """See Suspecting.suspicious: any release may be one of it."""
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone: another process reads the files itself."""
+        own: Any = self  # a dataclass
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(own)}
+
+
+class OfArtefact(Parametrised):
+    """A protection by a trained file, `artefact`."""
+
+    artefact: FilePath
+
+    def digest(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
+        return artefact_digest(self.artefact)
 
 
 def cell_in_pixels(protection: Any, height: int, width: int) -> int:
