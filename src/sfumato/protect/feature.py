@@ -27,8 +27,7 @@ from sfumato.networks.one_by_one import each_by_itself
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import (
     FilePath,
-    artefact_digest,
-    canonical,
+    OfArtefact,
     check_bounds,
     check_path,
     check_pixels,
@@ -180,7 +179,7 @@ def load_extractor(path: str) -> Extractor:
 
 
 @dataclass(frozen=True)
-class Feature:
+class Feature(OfArtefact):
     """The private feature of the extractor of an artefact, with Gaussian noise.
 
     Without `norm`, as published: the noise has the covariance of training features, times `noise`. Nothing is
@@ -197,7 +196,7 @@ class Feature:
     noise: float
     norm: float | None = None
 
-    kind = "numbers"
+    name, kind = "feature", "numbers"
 
     def __post_init__(self) -> None:
         check_path("feature", "artefact", self.artefact)
@@ -217,15 +216,6 @@ class Feature:
     def draws_noise(self) -> bool:
         """Whether two releases of one image differ."""
         return self.noise > 0
-
-    @property
-    def spec(self) -> str:
-        """The canonical string."""
-        return canonical("feature", self)
-
-    def digest(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
-        return artefact_digest(self.artefact)
 
     def check(self) -> None:
         """Reads the artefact now, not at the first release. Raises ArtefactError: see load_extractor."""
@@ -280,14 +270,6 @@ class Feature:
         count = 1 if pixels is None else check_pixels("feature", pixels)
         return guarantee_of_clipped(norm=self.norm, variance=self.noise, pixels=count)
 
-    def suspicious(self, release: FeatureRelease, *, false_alarm: float, made_of: str | None = None) -> None:
-        """None: any numbers may be a feature. See Protection.suspicious."""
-        return
-
     @cached_property
     def _extractor(self) -> Extractor:
         return load_extractor(self.artefact)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The parameters alone: another process reads the artefact itself."""
-        return {name: value for name, value in vars(self).items() if name != "_extractor"}

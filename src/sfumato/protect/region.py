@@ -24,7 +24,14 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
 from sfumato.protect.block import Block
-from sfumato.protect.parameters import PLACES, FilePath, artefact_digest, check_path, file_parameters
+from sfumato.protect.parameters import (
+    PLACES,
+    FilePath,
+    Parametrised,
+    artefact_digest,
+    check_path,
+    file_parameters,
+)
 from sfumato.protect.release import Release, kind_of
 
 if TYPE_CHECKING:
@@ -71,7 +78,7 @@ class RegionRelease(Release):
 
 
 @dataclass(frozen=True)
-class Region:
+class Region(Parametrised):
     """A protection of pixels on parts of an image; the rest is shown unchanged.
 
     Attributes:
@@ -235,20 +242,12 @@ class Region:
         ]
         return [box for box in boxes if box[0] < box[1] and box[2] < box[3]]
 
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: everything around the boxes is shown, and their position depends on the image."""
-        return
-
     def bound_in_words(self, shape: tuple[int, int, int]) -> str:
         """The proved bound for (C, H, W) images instead of a guarantee, in words."""
         inside = {"faces": "within each box around a face", "background": "outside of the faces"}
         where = inside.get(self.place, "within the boxes")
         proved = str(self.inner.guarantee(shape) or "nothing is proved").partition(";")[0]
         return f"{where}: {proved}; all else is shown unchanged, and so is a face that was not found"
-
-    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """None: a receiver does not know which parts were protected. See Protection.suspicious."""
-        return None
 
     def _around_faces(self, image: "Tensor") -> list[list[float]]:
         """Left, top, right and bottom edges of the detected faces, widened by the margin."""
@@ -301,12 +300,6 @@ class Region:
                 )
             boxes.append((edges[0], edges[1], edges[2], edges[3]))
         return boxes
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The parameters alone: another process reads the file itself."""
-        return {
-            name: value for name, value in vars(self).items() if name not in ("_find", "_table", "_known")
-        }
 
 
 def _read_boxes(path: Path) -> dict[bytes | None, list[Edges]]:

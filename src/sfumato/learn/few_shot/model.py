@@ -29,6 +29,7 @@ from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect import Protection, enlarge
 from sfumato.protect.parameters import cell_in_pixels
+from sfumato.protect.release import cell_of
 
 _KIND = "few-shot"
 _EMBED_BATCH = 256
@@ -272,7 +273,7 @@ def make_untrained(
     cell = config.cell
     if cell is None:
         # Shares of an image have no common divisor if its size is not known.
-        known = encoder is None and (size or all(isinstance(each.cell, int) for each in protections))
+        known = encoder is None and (size or all(isinstance(cell_of(each), int) for each in protections))
         cell = math.gcd(*(cell_in_pixels(each, *(size or (1, 1))) for each in protections)) if known else 1
     planes = len(conditions.keys)
     if planes and encoder is None and is_pretrained(config.encoder):
