@@ -340,6 +340,25 @@ def printable(name: str) -> str:
 
 
 def check_new(path: Path, *, force: bool) -> None:
-    """Raises DataError if a file exists that would be replaced, unless `force` is set."""
+    """Raises DataError if a file cannot be written, or exists and is not to be replaced with `force`."""
+    check_writable(path)
     if path.exists() and not force:
         raise DataError(f"{path}: already exists: name another file, or replace it with --force")
+
+
+def check_writable(path: Path, *, folder: bool = False) -> None:
+    """Raises DataError now, rather than after the work, if a file, or one in a folder, cannot be written."""
+    if path.is_dir() and not folder:
+        raise DataError(f"{path}: is a folder: name a file to write")
+    place = path.absolute() if folder else path.absolute().parent
+    while not os.path.lexists(place):
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+        if not folder:
+            path.exists()  # a name that is too long
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be written ({error.strerror}): name a place where you may write"
+        ) from error

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from sfumato import images
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, gather
+from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, Decoded, gather
 from sfumato.data.readers.table import with_labels
 from sfumato.errors import DataError, ImageError, did_you_mean, needs_extra
 
@@ -118,11 +117,11 @@ def _texts(values: Sequence[Any], names: Sequence[str] | None) -> list[str]:
 
 def _decode(
     path: Path, files: Sequence[Path], column: str, *, channels: int, size: int
-) -> Iterator[Tensor | ImageError]:
+) -> Iterator[Decoded | ImageError]:
     """The image of each row of all files, in order, or its error; on all of torch's threads."""
     from pyarrow import parquet as reader
 
-    def read(row: int, value: Any) -> Tensor | ImageError:
+    def read(row: int, value: Any) -> Decoded | ImageError:
         try:
             return read_encoded(value, channels=channels, size=size)
         except ImageError as error:
@@ -137,9 +136,10 @@ def _decode(
                     yield from pool.map(read, islice(rows, len(values)), values)
 
 
-def read_encoded(value: Any, *, channels: int, size: int) -> Tensor:
+def read_encoded(value: Any, *, channels: int, size: int) -> Decoded:
     """The image of encoded bytes, or of {bytes, path}. Raises ImageError, also for a path without bytes."""
     data = value.get("bytes") if isinstance(value, dict) else value
     if not data:
         raise ImageError("no bytes of an image: a path alone is not followed: write the images into the file")
-    return images.read(bytes(data), channels=channels, size=size)
+    pixels, further = images.read_first(bytes(data), channels=channels, size=size)
+    return images.as_tensor(pixels), further
