@@ -1,8 +1,8 @@
 """Tar files of strangers, read member by member, with bounds on what their bytes become.
 
-tarfile reads headers of any length, keeps every member, and unpacks without end. Here extended headers, members
-and unpacked bytes are bounded, only gzip is unpacked, and a damaged header, or what lies behind the first end
-of a file, is never left out in silence.
+tarfile reads headers of any length, keeps every member, and unpacks without end. Here extended headers,
+members and unpacked bytes are bounded, only gzip is unpacked, and neither a damaged header nor what lies
+behind the first end of a file is left out in silence.
 """
 
 import gzip

@@ -21,7 +21,7 @@ import numpy as np
 from sfumato import images
 from sfumato.base import engines
 from sfumato.base.engines import EngineConfig
-from sfumato.base.files import lock_file
+from sfumato.base.files import check_writable, lock_file
 from sfumato.device.jobs import listing, releasing, worker
 from sfumato.device.jobs.journal import BOXES, Journal, Row, by_shape, path_of
 from sfumato.device.jobs.manifest import MANIFEST, Outcome, write_manifest
@@ -43,7 +43,7 @@ from sfumato.device.ledger.storage import Folder, Remote, Storage, storage_of
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.images import Images, Pixels, as_array
-from sfumato.images.reading import bytes_of
+from sfumato.images.reading import name_and_bytes
 from sfumato.protect.region import Box, Region
 from sfumato.protect.release import IMAGES, Protection, artefact_of, file_digest_of, kind_of
 
@@ -297,12 +297,11 @@ def protect_image(
     counts: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
     name = "" if isinstance(source, bytes) else Path(source).name
-    data = source if isinstance(source, bytes) else bytes_of(Path(source))
+    shown, data = name_and_bytes(source)
     try:
         read = read_as(data, name, config.channels, counts, left_out)
     except ImageError as error:
-        message = str(error).replace("<bytes>", os.fspath(source)) if name else str(error)
-        raise ImageError(message, cause=error.cause) from error.__cause__
+        raise ImageError(str(error).replace("<bytes>", shown), cause=error.cause) from error.__cause__
     image, printed = look(read, config.size)
     released, new, _ = releasing.charge_and_release(
         protection, image[None], ledger, folders=[folder], names=[name], printed=[printed]
@@ -341,7 +340,12 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path) -> No
     if target.exists() and not target.is_folder():
         raise DataError(f"{target}: is not a folder: name a new folder for the releases of {source}")
     if target.within(source):
-        raise DataError(f"{target}: lies in {source}, whose images would be mixed with their releases")
+        raise DataError(
+            f"{target}: lies in {source}, whose images would be mixed with their releases: name a folder "
+            "outside of it"
+        )
+    if isinstance(target, Folder):
+        check_writable(target.path, folder=True)
     if Folder(ledger).within(target):
         raise DataError(f"{ledger}: lies in {target}, which leaves the device: the ledger must not")
 
@@ -362,8 +366,8 @@ def _check_format(protection: Protection, config: FolderConfig) -> None:
     if isinstance(protection, Region) and config.size is not None and protection.of_original:
         raise ConfigError(
             f"--size {config.size} makes other pictures than those that {protection.file} has boxes of: "
-            "write the smaller pictures first, and measure the boxes on them; or give boxes for all pictures, "
-            "in shares up to 1"
+            "write the smaller pictures first, and measure the boxes on them; or give boxes for all "
+            "pictures, in shares up to 1"
         )
     kind = kind_of(protection)
     usual = usual_format(kind)
@@ -374,6 +378,8 @@ def _check_format(protection: Protection, config: FolderConfig) -> None:
         )
     if not hasattr(protection, "artefact"):
         return
+    if hasattr(protection, "check"):
+        protection.check()
     from sfumato.protect.mask import Mask  # PyTorch comes with it
 
     if not isinstance(protection, Mask):
@@ -383,7 +389,6 @@ def _check_format(protection: Protection, config: FolderConfig) -> None:
             f"{config.format_name} cannot say which pixels are hidden: "
             f"write a mask as {' or '.join(images.TRANSPARENT)}"
         )
-    protection.check()
 
 
 @contextmanager
@@ -453,6 +458,11 @@ def _run(
     with ExitStack() as stack:
         plan = listing.Plan(job, only, outcome)
         stack.callback(plan.close)
+        if job.config.people and plan.is_flat:
+            raise DataError(
+                f"{job.source}: no image lies in a sub-folder, and each person needs one: make a folder for "
+                "each of them, or leave --people out"
+            )
         stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
         held = tasks.hold(partial(Ledger, ledger, keep_releases=job.target is not None))

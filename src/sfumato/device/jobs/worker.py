@@ -44,6 +44,7 @@ _SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", RELEAS
 _GROUP_BYTES = 16 << 20  # of pixels released together
 
 GREY, COLOUR = "grey images made colour", "colour images made grey"
+NOBODY = "images outside of the folders of people"
 
 # Pictures of one file behind the first, which alone is released.
 PAGES = "further pages or frames of their files"
@@ -65,8 +66,8 @@ class FolderConfig:
             "RELEASE" is the format that travels to a service, see sfumato.wire: the only one for codes and
             features. Answers are "TEXT", the name of the class.
         cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
-        rename: derive names from a secret key instead of using the originals, in meaningless folders; all files
-            have one time, and neither the order of writing nor that of members of a tar file tells the names.
+        rename: derive names from a secret key instead of using the originals, in meaningless folders. All
+            files have one time, and are written in the order of these names, in tar files, too.
         people: each folder of the source, with all below it, has the images of one person, for the budgets of
             people; otherwise the person is unknown.
         size: every image becomes a centre square of this side, in pixels, before it is protected; None keeps
@@ -143,10 +144,7 @@ class Job:
         if self.config.rename:
             secret = hmac.new(self.secret, os.fsencode(name), hashlib.sha256).hexdigest()
             return f"{secret[:2]}/{secret[2:18]}{suffix}"
-        known = (*SHARDS, PurePosixPath(name).suffix.lower())
-        ending = next(
-            (end for end in known if end in (*SHARDS, *SUFFIXES) and name.lower().endswith(end)), ""
-        )
+        ending = next((end for end in (*SHARDS, *SUFFIXES) if name.lower().endswith(end)), "")
         return name[: len(name) - len(ending)] + suffix
 
 
@@ -350,6 +348,8 @@ class Worker:
                         source.row.fail(self._cause_of(error), source.name)
                     else:
                         source.row.shapes["x".join(map(str, shape))] += 1
+                        if self.job.config.people and source.person is None:
+                            source.row.counts[NOBODY] += 1
                         if count is not None:
                             source.row.count_boxes(source.name, count)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from sfumato.base.files import PART, leads_out, open_regular, whole
 from sfumato.device.ledger.scopes import covers, folder_name
-from sfumato.images.reading import bytes_of
+from sfumato.images.reading import name_and_bytes
 
 HEAD = 512  # bytes, by which the format of a file is told
 _TIME = 315_532_800  # 1980-01-01, the first time that all archives can hold
@@ -114,7 +114,7 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """Read the bytes of an image file. Raises ImageError as images.read does."""
-        return bytes_of(self.path / name)
+        return name_and_bytes(self.path / name)[1]
 
     def head(self, name: str) -> bytes:
         """Read the first bytes of a file. Raises OSError."""
