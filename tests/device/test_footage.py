@@ -368,5 +368,5 @@ def test_a_clip_that_was_cut_short_is_refused_and_the_whole_one_is_read(tmp_path
     for share in (0.3, 0.6, 0.77, 0.9):
         cut = tmp_path / f"cut.{suffix}"
         cut.write_bytes(data[: int(len(data) * share)])
-        with footage(cut) as clip, pytest.raises(ImageError, match="is damaged or cut short: it states [23]"):
+        with footage(cut) as clip, pytest.raises(ImageError, match="is damaged or cut short"):
             list(clip.frames())
