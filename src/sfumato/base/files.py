@@ -295,12 +295,32 @@ def _escape(value: object) -> object:
     return value  # -0.5 is a number to a spreadsheet, too
 
 
+MOST_VALUES = 5_000_000  # of a JSON text: some 500 MB
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+
+
+def has_more_values(text: str | bytes, most: int) -> bool:
+    """Whether a JSON text has more commas and colons than `most`, outside of strings."""
+    if len(text) <= most:
+        return False
+    content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    values = content.count(b",") + content.count(b":")
+    if values <= most:
+        return False
+    return (
+        values - sum(match[0].count(b",") + match[0].count(b":") for match in _STRINGS.finditer(content))
+        > most
+    )
+
+
 def parse_json(text: str | bytes) -> Any:
     """Reads JSON strictly: no NaN or infinity, and no key that occurs twice.
 
     Raises:
-        ValueError: it is not JSON, or too deep.
+        ValueError: it is not JSON, too deep, or of more than MOST_VALUES values and keys.
     """
+    if has_more_values(text, MOST_VALUES):
+        raise ValueError(f"more than {MOST_VALUES:,} values")
     try:
         return json.loads(
             text, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_each_key_once

@@ -21,6 +21,7 @@ import sfumato
 from sfumato import artefacts
 from sfumato.base.files import parse_json, whole
 from sfumato.base.onnx_graphs import Graph
+from sfumato.base.schemas import validate_json
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError, DataError, shorten
 from sfumato.learn.refusal import Refusal, RefusalCard
@@ -265,7 +266,7 @@ def _check_card(content: bytes, told: dict[str, str], path: str | os.PathLike[st
             "file"
         )
     try:
-        _Card.model_validate_json(json.dumps(card))
+        validate_json(_Card, json.dumps(card))
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
         key = ".".join(map(str, problem["loc"])) or "the card"
