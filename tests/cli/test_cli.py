@@ -4,6 +4,7 @@ Most commands run inside the test, through the function behind the script; a pro
 the process is the point.
 """
 
+import contextlib
 import json
 import shlex
 import signal
@@ -22,7 +23,7 @@ from commands import SCRIPT, Command
 
 import sfumato
 from sfumato import data, images
-from sfumato.cli import main
+from sfumato.cli import main, show
 from sfumato.cli.app import app
 from sfumato.study import grid
 
@@ -380,8 +381,8 @@ training: {way: 2, shot: 1, queries: 1, epochs: 6, patience: 6, episodes_per_epo
 pictures: 1
 embeddings: false
 """
-# Accuracy of the clear image and of 4 x 2; similarity, pictures, proved, tells; examples of the 4.
-CELLS = 1 + 4 * 2 + 4 * 5 + 4
+# Accuracy of the clear image and of 4 x 2; similarity, pictures, proved, tells.
+CELLS = 1 + 4 * 2 + 4 * 5
 
 
 def test_ctrl_c_stops_with_one_line_and_the_same_command_goes_on(command: Command, tmp_path: Path):
@@ -413,6 +414,31 @@ def test_ctrl_c_stops_with_one_line_and_the_same_command_goes_on(command: Comman
     whole = records(tmp_path / "run")
     assert len(whole) == CELLS
     assert {path: whole[path] for path in finished} == finished
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_ctrl_c_says_that_work_is_kept_within_a_block_that_keeps_it_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], keeps: bool
+):
+    def stopped(prog_name: str) -> None:
+        with show.keeping_work():
+            pass  # an earlier part, which is over
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            show.keeping_work() if keeps else contextlib.nullcontext(),
+        ):
+            raise KeyboardInterrupt
+        raise SystemExit(130)
+
+    monkeypatch.setattr(show, "VOLUME", show.Volume())
+    monkeypatch.setattr("sfumato.cli.app.app", stopped)
+    with pytest.raises(SystemExit):
+        main()
+    kept = "Finished work is kept. Run the same command again to resume"
+    assert (
+        capsys.readouterr().err
+        == f"\nsfumato: stopped. {kept if keeps else 'The same command begins anew'}\n"
+    )
 
 
 # A stranger's own photographs

@@ -125,7 +125,40 @@ def test_where_nobody_can_be_looked_for_that_is_said_and_there_are_no_adversarie
     said = command("demo", "--data", source, "--target", "gender", "--sensitive", "person", "--print-config")
     assert said.code == 0, said.err
     assert yaml.safe_load(said.out)["task"].get("sensitive") is None
-    assert "person: fewer than two have two test photographs" in said.err
+    assert "person: fewer than two of its values have two test photographs" in said.err
+
+
+def test_a_target_and_a_secret_that_were_swapped_are_told(command, tmp_path):
+    names = [f"p{number}" for number in range(12)]
+    (tmp_path / "photos").mkdir()
+    lines = ["file,person,glasses"]
+    for number in range(48):
+        images.write(tmp_path / f"{number}.png", torch.full((3, 16, 16), 3 * number, dtype=torch.uint8))
+        lines.append(f"{number}.png,{names[number % 12]},{('yes', 'no')[number % 2]}")
+    (tmp_path / "photos.csv").write_text("\n".join(lines))
+    said = command(
+        *(
+            "demo",
+            "--data",
+            "table:photos.csv",
+            "--target",
+            "person",
+            "--sensitive",
+            "glasses",
+            "--print-config",
+        )
+    )
+    assert "person has more values: is it the secret? --target glasses --sensitive person" in said.err
+
+
+def test_a_run_is_not_begun_among_other_files(command, tmp_path):
+    source = photographs(tmp_path, {"train": ("a", "b"), "test": ("a", "b")})
+    before = sorted(tmp_path.rglob("*"))
+    said = command("demo", "--data", source, "--target", "gender", "--out", ".", "--yes")
+    assert said.code == 1
+    assert "other files, such as" in said.err
+    assert "and no run: name a new folder" in said.err
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("test_classes", [("female", "male"), ("e", "f")])

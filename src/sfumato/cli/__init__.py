@@ -38,10 +38,11 @@ def main() -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:
-            print(
-                "\nsfumato: stopped. Finished work is kept. Run the same command again to resume",
-                file=sys.stderr,
-            )
+            from sfumato.cli.show import VOLUME
+
+            kept = "Finished work is kept. Run the same command again to resume"
+            anew = "The same command begins anew"
+            print(f"\nsfumato: stopped. {kept if VOLUME.keeps else anew}", file=sys.stderr)
         raise
 
 

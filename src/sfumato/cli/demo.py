@@ -197,9 +197,13 @@ def of_own_images(
     secret: str | None = target if sensitive is None else sensitive
     if sensitive is not None and not _can_be_looked_for(loaded, sensitive):
         secret = None
+        swapped = len(loaded.classes(sensitive)) < len(loaded.classes(target))
+        cure = "Add photographs of the same people"
+        if swapped:
+            cure = f"{target} has more values: is it the secret? --target {sensitive} --sensitive {target}"
         note(
-            f"{sensitive}: fewer than two have two test photographs, so that adversaries have nobody to look "
-            "for: they are left out, and nothing is recommended. Add photographs of the same people"
+            f"{sensitive}: fewer than two of its values have two test photographs, so that adversaries have "
+            f"nobody to look for: they are left out, and nothing is recommended. {cure}"
         )
     task = settings.get("task", {}) | {"target": target, "sensitive": secret}
     if split_by is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from sfumato.cli.options import LedgerFile
+from sfumato.cli.show import keeping_work
 
 if TYPE_CHECKING:
     from sfumato.device.client import Client, Demanded, Enrolled
@@ -85,7 +86,7 @@ def enrol(
         name = printable(str(source))
         print(f"failed: {'' if name in str(error) else f'{name}: '}{printable(str(error))}", file=sys.stderr)
 
-    with connect(url, key_file, spec, ledger, insecure=insecure) as cloud:
+    with connect(url, key_file, spec, ledger, insecure=insecure) as cloud, keeping_work():
         if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
             cloud.create(classifier, model)
         # Only all classes together show which of them stand out.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfumato.cli.options import Address, LedgerFile
-from sfumato.cli.show import AsJson, print_json, stderr
+from sfumato.cli.show import AsJson, keeping_work, print_json, stderr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -272,9 +272,10 @@ def _many(
         if dry_run:
             outcome = folder.dry_run(source, protection, ledger, config, engine=engine, report=report)
         else:
-            outcome = folder.protect_folder(
-                source, target, protection, ledger, config, engine=engine, report=report
-            )
+            with keeping_work():
+                outcome = folder.protect_folder(
+                    source, target, protection, ledger, config, engine=engine, report=report
+                )
         seconds = progress.tasks[task].elapsed or 1e-9
     if as_json:
         print_json({"dry_run": dry_run, **_in_numbers(outcome, protection, ledger)})

@@ -32,13 +32,23 @@ class Volume:
     Attributes:
         quiet: print no progress and no notes of choices, only warnings and errors.
         verbose: print tracebacks of errors, and let libraries log.
+        keeps: the same command resumes if it is stopped now; see `keeping_work`.
     """
 
     quiet: bool = False
     verbose: bool = False
+    keeps: bool = False
 
 
 VOLUME = Volume()
+
+
+@contextmanager
+def keeping_work() -> Iterator[None]:
+    """Marks a block whose finished work a later run of the same command takes: Ctrl-C within it says so."""
+    VOLUME.keeps = True
+    yield
+    VOLUME.keeps = False  # an interrupt does not come here
 
 
 def note(words: str) -> None:
@@ -209,7 +219,7 @@ def run_study(
     if held:
         note(f"{directory / 'records'}: {held} records of an earlier run hold images: share a new folder")
     console = stderr()
-    with bars(console) as progress:
+    with bars(console) as progress, keeping_work():
         cells = progress.add_task("cells")
         training = progress.add_task("", visible=False)
 

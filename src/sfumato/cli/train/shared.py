@@ -13,7 +13,17 @@ import typer
 
 from sfumato.base.files import check_new
 from sfumato.cli.options import Force, Size, setting
-from sfumato.cli.show import AsJson, PrintConfig, bars, note, print_config, print_json, settings_of, stderr
+from sfumato.cli.show import (
+    AsJson,
+    PrintConfig,
+    bars,
+    keeping_work,
+    note,
+    print_config,
+    print_json,
+    settings_of,
+    stderr,
+)
 from sfumato.cli.sources import SplitBy, Strict
 
 _LICENCE = r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*"  # without its parentheses: nobody needs them
@@ -153,7 +163,7 @@ class Given:
         from sfumato.networks.encoders import embedding_cache
 
         checkpoint = self.out.with_suffix(".checkpoint")
-        with bars(console or stderr()) as progress, embedding_cache.store():
+        with bars(console or stderr()) as progress, embedding_cache.store(), keeping_work():
             task = progress.add_task(unit)
             yield checkpoint, lambda done, total: progress.update(task, completed=done, total=total)
         checkpoint.unlink(missing_ok=True)
