@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gradient_defences import add_gaussian, prune
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,7 +27,6 @@ from sfumato.errors import DataError
 from sfumato.learn import classifier
 from sfumato.learn.augmentation import apply
 from sfumato.learn.classifier import ClassifierConfig, ClassifierModel
-from sfumato.protect.gradients import add_gaussian, prune
 
 READ, SEARCHED = "closed-form", "search"
 ATTACKS = (READ, SEARCHED)
