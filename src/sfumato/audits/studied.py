@@ -152,14 +152,14 @@ def _of_many(
         figures: tuple[tuple[Kind, str, Estimate, list[float], float | None], ...] = (
             (
                 "singling out",
-                f"adversary who knows earlier releases of each of {panel} people ({chosen})",
+                f"adversary who knows earlier releases of {panel} people at a time ({chosen})",
                 point.named,
                 [rate for each in points for rate in each.named],
                 _bound(proof, point.chance, n),
             ),
             (
                 "linkability",
-                f"adversary who links the labels of two services, {panel} people each",
+                f"adversary who links the labels of two services, {panel} people at a time",
                 point.linked,
                 [rate for each in points for rate in each.linked],
                 None,

@@ -65,7 +65,7 @@ def upper_end_over_people(hits: Sequence[float], probes: Sequence[float], *, err
     trials, people = trials_of_people(hits, probes), trials_of_people([0.0] * len(probes), probes)
     right = sum(hits) / sum(probes) * trials
     end = 1.0 if right >= trials else float(betaincinv(right + 1, trials - right, 1 - error))
-    return max(end, 1 - error ** (1 / people))
+    return max(end, 1 - math.pow(error, 1 / people))
 
 
 def of_groups(share: float, variance: float, *, groups: int, trials: int) -> tuple[float, float]:

@@ -131,5 +131,5 @@ def join(of_seeds: Sequence[Hits], *, folds: bool = False) -> Hits:
     hits, probes = [each.hits for each in of_seeds], [each.probes for each in of_seeds]
     if folds or len({len(people) for people in probes}) > 1:
         return Hits(tuple(chain(*hits)), tuple(chain(*probes)), seeds=1, folds=len(of_seeds))
-    sums = (tuple(map(sum, zip(*counts, strict=True))) for counts in (hits, probes))
-    return Hits(*sums, seeds=len(of_seeds))
+    right, asked = (tuple(map(math.fsum, zip(*counts, strict=True))) for counts in (hits, probes))
+    return Hits(right, asked, seeds=len(of_seeds))

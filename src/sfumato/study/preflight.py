@@ -185,7 +185,7 @@ def look(
         task=1 / task.way if config.episodic else sum(commonest) / max(1, sum(map(len, codes))),
         settings=len(config.specs),
         floors=floors,
-        reason=reason or _left_out(config),
+        reason=reason or _lacking_attacks(config),
         minutes=_minutes(config, counts, machine),
         provided=machine.provided,
         processes=machine.processes,
@@ -195,7 +195,7 @@ def look(
     )
 
 
-def _left_out(config: "StudyConfig") -> str:
+def _lacking_attacks(config: "StudyConfig") -> str:
     """That no setting has all adversaries that must be tried on it; "" if one has."""
     specs = [spec for spec in config.specs if spec != "none"]
     absent = [
@@ -379,7 +379,7 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
             guessing,
             bound,
             settings,
-            guess=_one_of,
+            guess=lambda people: 1 / people,
             proved=outputs / among if proves else None,
             by=by or None,
             needed_by_proof=len(data) * math.ceil(outputs / bound - 1e-9) if outputs and bound else None,
@@ -472,11 +472,6 @@ def _floor(
         needed=fewest(keeps, most=_MOST_PEOPLE),
         **proof,
     )
-
-
-def _one_of(people: int) -> float:
-    """How often a guess of the identity is right."""
-    return 1 / people
 
 
 def _same(chance: float, _: int) -> float:

@@ -174,7 +174,7 @@ INFERRERS = {
 def release_kind(spec: str) -> str:
     """The kind of a spec's release. For an unknown name: pixels.
 
-    Of a code that is read from a file a study writes its length into the spec; see specs.in_full.
+    A study writes the length of a code that it reads from a file into the spec; see specs.in_full.
     """
     name, _, rest = spec.partition(":")
     own = None if name in PROTECTIONS else protections.PROTECTIONS.get(name)

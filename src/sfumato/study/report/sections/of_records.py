@@ -40,7 +40,7 @@ _ABREAST = 7  # labels that fit side by side on paper
 
 
 def people(study: Study, records: Sequence[Record]) -> Section | None:
-    """People's recognition at comparable settings of blur and noise; None if the study has none of them."""
+    """People's recognition at comparable settings of blur and noise; None without such settings."""
     width = study["data"]["shape"][2]
     answers: list[tuple[str, Recognised]] = []
     for spec in study["protections"]:
@@ -74,7 +74,7 @@ def people(study: Study, records: Sequence[Record]) -> Section | None:
 
 
 def inference(study: Study, records: Sequence[Record]) -> Section | None:
-    """How often each attribute is inferred, with guessing and its bound; None if the study has none."""
+    """How often each attribute is inferred, with guessing and its bound; None without attributes."""
     inferred = inferences(study, records)
     if not inferred:
         return None
