@@ -1,5 +1,6 @@
 """Codes: what their training promises, on a drawn world."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,9 @@ def test_whom_a_code_is_trained_against_and_how_much_belong_together(people: dat
         trained(people, CodeConfig(**QUICK, bits=4), sensitive=["identity"])
     with pytest.raises(DataError, match="'headwear' is a target and sensitive"):
         trained(people, CodeConfig(**QUICK, bits=4, against=1), sensitive=["headwear"])
+    alias = replace(people, labels={**people.labels, "hat": people.label("headwear")})
+    with pytest.raises(DataError, match="'headwear' is a target and sensitive under the name 'hat'"):
+        trained(alias, CodeConfig(**QUICK, bits=4, against=1), sensitive=["hat"])
 
 
 def test_too_few_classes_for_an_episode_are_named(people: data.LabelledImages):

@@ -83,6 +83,12 @@ class LabelledImages:
         values: Tensor = self.label(label).codes.unique()
         return values
 
+    def are_one(self, label: str, other: str) -> bool:
+        """Whether two labels divide the images alike: one thing under two names."""
+        both = torch.stack([self.label(label).codes, self.label(other).codes])
+        kinds = {len(self.classes(label)), len(self.classes(other)), both.unique(dim=1).shape[1]}
+        return len(kinds) == 1
+
     def split(self, name: str) -> "LabelledImages":
         """The images of one split. Raises DataError that names the nearest."""
         if name not in self.splits:

@@ -252,16 +252,7 @@ class Answer(OfArtefact):
 
     @torch.no_grad()
     def release(self, images: Images, noise: Noise) -> AnswerRelease:
-        """Answers (N, C, H, W) uint8 images, each by itself.
-
-        Args:
-            images: the originals.
-            noise: not used.
-
-        Raises:
-            SpecError: images of another size than the classifier was trained on.
-            ArtefactError: as load_answerer does.
-        """
+        """See Protection.release. Raises as load_answerer does, and SpecError for images of another size."""
         answerer = self._answerer
         check_trained_on("answer", self.artefact, "a classifier", images, answerer.shape)
         rows = [int(logits.argmax(1)) for logits in each_by_itself(answerer, as_tensor(images))]

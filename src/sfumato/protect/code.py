@@ -233,18 +233,10 @@ class Code(OfArtefact):
             )
 
     def release(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
-        """The codes of (N, C, H, W) uint8 images, with fresh noise for every image.
+        """See Protection.release. Raises as `check` does, and SpecError for images of another size.
 
         Each image goes through the network by itself: a batch would round it differently, and its code
         would depend on the others.
-
-        Args:
-            images: the originals.
-            noise: `fresh_noise()` when the result leaves the device.
-
-        Raises:
-            SpecError: images of another size than the encoder was trained on, or as `check` does.
-            ArtefactError: as load_encoder does.
         """
         return self.release_of(self.encode(images), noise)
 

@@ -223,18 +223,10 @@ class Feature(OfArtefact):
 
     @torch.no_grad()
     def release(self, images: Images, noise: Noise) -> FeatureRelease:
-        """The noisy features of (N, C, H, W) uint8 images, with fresh noise for every image.
+        """See Protection.release. Raises as load_extractor does, and SpecError for images of another size.
 
         Each image goes through the network by itself: a batch would round it differently, and its feature
         would depend on the others, which the guarantee does not cover.
-
-        Args:
-            images: the originals.
-            noise: `fresh_noise()` when the result leaves the device.
-
-        Raises:
-            SpecError: images of another size than the extractor was trained on.
-            ArtefactError: as load_extractor does.
         """
         return self.release_of(self.encode(images), noise)
 

@@ -21,7 +21,7 @@ from sfumato.images import to_float, to_uint8
 from sfumato.learn.cards import Precision, Spec, describing, make_portable, protection_of
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.few_shot.config import FewShotConfig
-from sfumato.learn.refusal import RefusalCard
+from sfumato.learn.refusal import Refusal
 from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import make_encoder
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, check_card, is_pretrained
@@ -190,7 +190,7 @@ class _Card(artefacts.Card):
     shape: artefacts.ImageShape | None = None
     weights: dict[artefacts.Name, Annotated[float, Field(gt=0)]] | None = None
     made_of: list[artefacts.Sha256 | None] | None = None
-    refusal: RefusalCard | None = None
+    refusal: Refusal | None = None
 
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> "_Card":
