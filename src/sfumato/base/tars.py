@@ -1,22 +1,27 @@
 """Tar files of strangers, read member by member, with bounds on what their bytes become.
 
 tarfile reads headers of any length, keeps every member, and unpacks without end. Here extended headers,
-members and unpacked bytes are bounded, only gzip is unpacked, and neither a damaged header nor what lies
+members, unpacked bytes and memory are bounded, and neither a damaged header nor what lies
 behind the first end of a file is left out in silence.
 """
 
+import bz2
 import gzip
+import lzma
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 MAX_MEMBERS = 1_000_000
 _MAX_HEADER = 1 << 16  # bytes of an extended header: names of 4,096 bytes, and room for attributes
 _MAX_NESTED = 8  # extended headers of one member
 _MAX_GLOBALS = 1000  # of all global headers
+_XZ_MEMORY = 1 << 27  # bytes, for xz -9
 _MOST_BEHIND = 100  # reads behind the end
-_FREE, _RATIO = 1 << 30, 100  # bytes that any gzip file may become, and more for each of its bytes
+_FREE, _RATIO = 1 << 30, 100  # bytes that any packed file may become, and more for each of its bytes
 
 _EXTENDED = frozenset(
     {
@@ -33,44 +38,79 @@ class DamagedTarError(Exception):
     """A tar file that cannot be read to its end, with the cause, which names no file."""
 
 
-def read_members(file: Any) -> Iterator[tuple[tarfile.TarInfo, Any]]:
-    """Yield each member, and a file of its content (None if it is no regular file), to read before the next.
+def read_members(file: Any) -> Iterator[tuple[tarfile.TarInfo, Callable[..., bytes] | None]]:
+    """Yield each member, and the function that reads its content (None if it is no regular file).
 
     Args:
-        file: opened for reading, from its beginning; it need not seek. Plain, or packed by gzip.
+        file: opened for reading, from its beginning; it need not seek. Plain, or packed by gzip, bzip2 or xz.
 
     Raises:
-        DamagedTarError: it is damaged, ends early, or passes a bound; see above.
+        DamagedTarError: also when content is read: it is damaged, ends early, or passes a bound; see above.
         OSError: it cannot be read.
     """
-    counted = _Counted(file, file.read(2))
-    if counted.head == b"\x1f\x8b":
-        counted = _Counted(gzip.GzipFile(fileobj=counted), packed=counted)
-    try:
+    packed = _Counted(file, file.read(6))
+    unpack = next((unpack for magic, unpack in _UNPACK.items() if packed.head.startswith(magic)), None)
+    counted = packed if unpack is None else _Counted(unpack(packed), packed=packed)
+    with (
+        _explain_damage(),
         # ignore_zeros: files that were joined (tar --concatenate, cat) have an end in their middle.
-        with tarfile.open(fileobj=counted, mode="r|", tarinfo=_BoundedInfo, ignore_zeros=True) as opened:
-            for number, member in enumerate(opened):
-                if number >= MAX_MEMBERS:
-                    raise DamagedTarError(f"a tar file of more than {MAX_MEMBERS:,} members")
-                yield member, opened.extractfile(member) if member.isfile() else None
-                opened.members.clear()
-    except _BeyondError as error:
-        raise DamagedTarError(str(error)) from error
-    except gzip.BadGzipFile as error:
-        raise DamagedTarError("a damaged tar file") from error
-    except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
-        raise DamagedTarError("a damaged tar file") from error
+        tarfile.open(fileobj=counted, mode="r|", tarinfo=_BoundedInfo, ignore_zeros=True) as opened,
+    ):
+        for number, member in enumerate(opened):
+            if number >= MAX_MEMBERS:
+                raise DamagedTarError(f"a tar file of more than {MAX_MEMBERS:,} members")
+            content = opened.extractfile(member) if member.isfile() else None
+            yield member, None if content is None else partial(_read, content)
+            opened.members.clear()
 
 
-class _BeyondError(Exception):
-    """A bound was passed."""
+def _read(content: Any, size: int = -1) -> bytes:
+    with _explain_damage():
+        data: bytes = content.read(size)
+        return data
+
+
+@contextmanager
+def _explain_damage() -> Iterator[None]:
+    try:
+        yield
+    except (tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise DamagedTarError("a damaged tar file") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise DamagedTarError("a damaged tar file") from error  # bzip2 says so
+
+
+class _Unxz:
+    """A file packed by xz, unpacked in bounded memory. State: the decoder."""
+
+    def __init__(self, file: "_Counted") -> None:
+        self._file, self._decoder = file, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most `size` bytes."""
+        while not self._decoder.eof:
+            packed = self._file.read(1 << 16) if self._decoder.needs_input else b""
+            if self._decoder.needs_input and not packed:
+                raise EOFError
+            if data := self._decoder.decompress(packed, size):
+                return data
+        return b""
+
+
+_UNPACK: dict[bytes, Any] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": _Unxz,
+}
 
 
 class _Counted:
     """A file whose bytes are counted. State: their number.
 
-    Raises _BeyondError if they are more than the `packed` bytes that they come from may become, and EOFError
-    if more and more is read behind the end: tarfile skips a member of any stated size in small steps.
+    Raises DamagedTarError if they are more than the `packed` bytes that they come from may become, and
+    EOFError if more and more is read behind the end: tarfile skips a member of any size in small steps.
     """
 
     def __init__(self, file: Any, head: bytes = b"", *, packed: "_Counted | None" = None) -> None:
@@ -86,7 +126,7 @@ class _Counted:
         if self._behind > _MOST_BEHIND:
             raise EOFError
         if self._packed is not None and self.bytes > _FREE + _RATIO * self._packed.bytes:
-            raise _BeyondError(f"a packed file that becomes more than {_RATIO} times as large")
+            raise DamagedTarError(f"a packed file that becomes more than {_RATIO} times as large")
         return data
 
 
@@ -95,14 +135,14 @@ class _BoundedInfo(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, *arguments: Any) -> "_BoundedInfo":
-        """Parse a block. Raises _BeyondError for a header whose text is too long, or a sparse file."""
+        """Parse a block. Raises DamagedTarError for a header whose text is too long, or a sparse file."""
         header = super().frombuf(*arguments)
         if header.size < 0:
             raise tarfile.ReadError("a size below 0")
         if header.type in _EXTENDED and header.size > _MAX_HEADER:
-            raise _BeyondError(f"a tar file with a header of more than {_MAX_HEADER:,} bytes")
+            raise DamagedTarError(f"a tar file with a header of more than {_MAX_HEADER:,} bytes")
         if header.type == tarfile.GNUTYPE_SPARSE:
-            raise _BeyondError(_SPARSE)
+            raise DamagedTarError(_SPARSE)
         return header
 
     @classmethod
@@ -111,7 +151,7 @@ class _BoundedInfo(tarfile.TarInfo):
         state = opened.__dict__
         state["nested"] = state.get("nested", 0) + 1
         if state["nested"] > _MAX_NESTED or len(opened.pax_headers) > _MAX_GLOBALS:
-            raise _BeyondError("a tar file with too many headers for one member")
+            raise DamagedTarError("a tar file with too many headers for one member")
         try:
             header = super().fromtarfile(opened)
         except tarfile.HeaderError as error:
@@ -127,7 +167,7 @@ class _BoundedInfo(tarfile.TarInfo):
         return header
 
     def _proc_gnusparse_10(self, *_: Any) -> None:
-        raise _BeyondError(_SPARSE)
+        raise DamagedTarError(_SPARSE)
 
 
 _SPARSE = "a tar file with sparse files: pack them without --sparse"

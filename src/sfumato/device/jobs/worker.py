@@ -281,16 +281,16 @@ class Worker:
         folder = self.job.source.lies_in(shard_name)
         try:
             with self.job.source.stream(shard_name) as content:
-                for member, opened in read_members(content):
+                for member, read in read_members(content):
                     parts = PurePosixPath(member.name).parts
                     name = "/".join(parts)
                     if member.isdir() or not parts:
                         continue
                     if ".." in parts or member.name.startswith("/"):
                         row.fail("a name that leads out of the tar file", member.name)
-                    elif opened is None or any(part.startswith(".") for part in parts):
+                    elif read is None or any(part.startswith(".") for part in parts):
                         row.left_out["hidden, or no regular files"] += 1
-                    elif not (head := opened.read(512)) or not is_image(name, head):
+                    elif not is_image(name, head := read(512)):
                         row.left_out[NO_IMAGES] += 1
                     elif self.job.output(name) in outputs:
                         row.fail(SAME_NAME, member.name)
@@ -298,7 +298,7 @@ class Worker:
                         row.fail("more bytes than allowed", member.name)
                     else:
                         outputs.add(self.job.output(name))
-                        data = head + opened.read()
+                        data = head + read()
                         person = self.job.person(shard_name) or self.job.person(name)
                         yield _Source(name, row, partial(bytes, data), folder, person)
         except OSError as error:
