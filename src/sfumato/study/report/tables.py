@@ -171,7 +171,10 @@ def _scores(result: Any) -> list[Row]:
 def _over_people(row: Row, counted: Hits) -> Row:
     """The row with its interval over people, who are not listed."""
     low, high = counted.interval
-    return {key: part for key, part in row.items() if not isinstance(part, tuple)} | {"low": low, "high": high}
+    return {key: part for key, part in row.items() if not isinstance(part, tuple)} | {
+        "low": low,
+        "high": high,
+    }
 
 
 _ATTACKS = _Source(
