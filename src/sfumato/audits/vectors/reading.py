@@ -4,7 +4,9 @@ A file has rows of equal length: an array of .npy, or of .npz with others that h
 a list column or columns of numbers of .parquet or .csv.
 """
 
+import re
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from sfumato.attack.sets import even
 from sfumato.base.files import open_regular, parse_json, read_table
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra, shorten
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 EACH_ARRAY = "*"  # as people: each array of an .npz is of one person
 _FEWEST, _MOST_CLASSES = 20, 20
+_SERIES = 3  # columns that are called alike, at least
+_SPREAD = 1000.0  # times as much as the median column: what varies more is no part of a vector
+_WHO = re.compile(
+    r"(the_)?(person|people|identity|subject|patient|user|individual|speaker|customer|owner|who)(_?(id|name))?",
+    re.IGNORECASE,
+)
 _MOST_OF_ONE = 150  # vectors of a person in a sample: as many as name them from 100
 _DAMAGES = (OSError, EOFError, ValueError, TypeError, NotImplementedError, zipfile.BadZipFile)
 
@@ -27,12 +36,16 @@ class Vectors:
     """Vectors, or a sample of them.
 
     Attributes:
-        values: (N, D) finite float32, scaled to a variance of 1, on average over the D numbers.
+        values: (N, D) finite float32, divided by `unit`: their variance is 1, on average over the D numbers.
         people: (N,) int64 codes of the people they belong to; None if unknown.
         labels: attribute -> (N,) int64 codes of its classes; -1 if unknown.
         rows: (N,) their positions in the file, from 0.
         total: the number of rows in the file.
         words: the array or columns that they come from.
+        unit: (D,) what each number was divided by: one for all, unless one is so large that it hides others.
+        names: of the D numbers: their columns; none if they are of one array.
+        left_out: columns beside the vectors that are no part of them, and were not looked at.
+        groups: as `people`, of a column that seems to say them, if they are not given; and its name.
     """
 
     values: np.ndarray
@@ -41,6 +54,11 @@ class Vectors:
     rows: np.ndarray
     total: int
     words: str = "an array"
+    unit: np.ndarray = field(default_factory=lambda: np.ones(1))
+    names: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    groups: np.ndarray | None = None
+    group_name: str = ""
 
 
 @dataclass
@@ -85,8 +103,11 @@ def read(
     for name in chosen - set(content.columns):
         known = did_you_mean(name, content.columns) if content.columns else "It has no other: write an .npz"
         raise ConfigError(f"{path}: has no column {name!r} with an entry for each vector. {known}")
-    matrix, words = _matrix(path, content, vectors, chosen)
+    matrix, words, names = _matrix(path, content, vectors, chosen)
     total = len(matrix)
+    others = [name for name in content.columns if name not in {*chosen, *names}]
+    by_name = (name for name in others if _WHO.fullmatch(name) and len(content.columns[name]) == total)
+    group_name = "" if people is not None or not labels else next(by_name, "")
     for name in chosen:
         if len(content.columns[name]) != total:
             raise DataError(
@@ -94,10 +115,23 @@ def read(
                 "vector one"
             )
     owners = None if people is None else _people(path, people, content.columns[people])
+    groups = _people(path, group_name, content.columns[group_name]) if group_name else None
     kept = _sample(owners, total, rows, np.random.default_rng(seed))
-    values = _check(path, np.asarray(matrix[kept]), kept)
+    values, unit = _check(path, np.asarray(matrix[kept]), kept)
     classes = {name: _classes(path, name, content.columns[name][kept]) for name in labels}
-    return Vectors(values, None if owners is None else owners[kept], classes, kept, total, words)
+    return Vectors(
+        values=values,
+        people=None if owners is None else owners[kept],
+        labels=classes,
+        rows=kept,
+        total=total,
+        words=words,
+        unit=unit,
+        names=names,
+        left_out=tuple(others) if names else (),
+        groups=None if groups is None else groups[kept],
+        group_name=group_name,
+    )
 
 
 def _open(path: Path) -> _Read:
@@ -193,8 +227,14 @@ def _shapes(content: _Read) -> str:
     return shorten(", ".join(shapes)) or "no array"
 
 
-def _matrix(path: Path, content: _Read, vectors: str | None, chosen: set[str]) -> tuple[np.ndarray, str]:
-    """The vectors, and their origin in words."""
+def _matrix(
+    path: Path, content: _Read, vectors: str | None, chosen: set[str]
+) -> tuple[np.ndarray, str, tuple[str, ...]]:
+    """The vectors, their origin in words, and the columns that make them, if they are no array.
+
+    Without `vectors`, columns belong to a vector if they are called alike, a word and a number, if many are;
+    else if they hold fractions, as most do, and vary as they do.
+    """
     matrices = {name: each for name, each in content.matrices.items() if vectors in (None, name)}
     if len(matrices) > 1:
         raise DataError(
@@ -207,24 +247,33 @@ def _matrix(path: Path, content: _Read, vectors: str | None, chosen: set[str]) -
                 f"{path}: {name or 'the array'} has the shape {matrix.shape}: vectors are rows of numbers, "
                 "(N, D): reshape it with array.reshape(len(array), -1)"
             )
-        return matrix, f"{name or 'the array'}, {len(matrix):,} x {matrix.shape[1]:,} {matrix.dtype}"
+        return matrix, f"{name or 'the array'}, {len(matrix):,} x {matrix.shape[1]:,} {matrix.dtype}", ()
     names = [name for name in content.columns if name not in chosen and name.startswith(vectors or "")]
     if path.suffix in (".npy", ".npz") or not names:
         wanted = "" if vectors is None else f" called {vectors}"
         raise DataError(f"{path}: has no array of vectors{wanted}, (N, D); it has {_shapes(content)}")
+    series = Counter(name.rstrip("0123456789") for name in names if name[-1:].isdigit()).most_common(2)
+    usual, most = series[0] if series else ("", 0)
+    alike = most >= max(_SERIES, len(names) / 3, *(2 * count for _, count in series[1:]))
+    if alike and vectors is None:
+        names = [name for name in names if name.rstrip("0123456789") == usual != name]
     matrix = np.stack([_numbers(path, name, content.columns[name]) for name in names], 1)
+    if not alike and vectors is None:
+        fractions, spread = (matrix % 1 != 0).any(0), np.nanstd(matrix, 0)
+        part = (spread <= _SPREAD * np.nanmedian(spread)) & (fractions | (2 * fractions.sum() <= len(names)))
+        names, matrix = [name for name, each in zip(names, part, strict=True) if each], matrix[:, part]
     counting = np.flatnonzero((np.diff(matrix, axis=0) == 1).all(0))
     if len(counting) and len(matrix) > 2:
         raise DataError(
             f"{path}: {names[counting[0]]} counts the rows and does not belong to a vector: remove it, or "
             "name the beginning of the vectors' columns with --vectors"
         )
-    return matrix, f"{len(names):,} columns, {names[0]} to {names[-1]}"
+    return matrix, f"{len(names):,} columns, {names[0]} to {names[-1]}", tuple(names)
 
 
 def _numbers(path: Path, name: str, column: np.ndarray) -> np.ndarray:
     try:
-        return column.astype(np.float32)
+        return column.astype(np.float64)
     except (ValueError, TypeError) as error:
         raise DataError(
             f"{path}: {name} does not hold numbers ({shorten(str(error))}): name this column with --people "
@@ -232,8 +281,8 @@ def _numbers(path: Path, name: str, column: np.ndarray) -> np.ndarray:
         ) from error
 
 
-def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Finite numbers, scaled; see Vectors."""
+def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Finite numbers, scaled, and what they were divided by; see Vectors."""
     if values.dtype.kind not in "fiub":
         raise DataError(f"{path}: vectors of {values.dtype}: real numbers are expected, such as float32")
     if len(values) < _FEWEST or values.shape[1] < 2:
@@ -257,9 +306,10 @@ def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> np.ndarray:
         )
     if (numbers == numbers[0]).all():
         raise DataError(f"{path}: all {len(values):,} vectors are equal: no two people can be told apart")
-    numbers = numbers / np.abs(numbers).max()  # before squares, which may be too large
-    scaled: np.ndarray = (numbers / np.sqrt(numbers.var(0).mean())).astype(np.float32)
-    return scaled
+    most = np.abs(numbers).max()  # before squares, which may be too large
+    unit = even(numbers / most)
+    unit = most * unit * np.sqrt((numbers / (most * unit)).var(0).mean())
+    return (numbers / unit).astype(np.float32), unit
 
 
 def _codes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
