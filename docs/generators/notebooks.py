@@ -28,8 +28,13 @@ def as_notebook(text: str) -> str:
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
+# A page that only the site has, as others name it: a clone, which lacks it, has no link to it.
+_MADE = re.compile(r"`docs/((?:results|reference)/[a-z/-]+\.(?:md|rst))(#[\w-]+)?`")
+
+
 def link(app: object, page: str, source: list[str]) -> None:
-    """Puts a link to the file below the title of each notebook, when Sphinx reads it."""
+    """Puts links to pages that are made, and to the file of a notebook, when Sphinx reads a page."""
+    source[0] = _MADE.sub(r"[\1](/\1\2)", source[0])
     if page.startswith("notebooks/"):
         address = _DOWNLOAD.format(page.removeprefix("notebooks/"))
         source[0] = re.sub(r"^(# .+)$", rf"\1\n\n{address}", source[0], count=1, flags=re.MULTILINE)

@@ -43,6 +43,7 @@ OVERVIEW = (
     "failures",
     "served",
 )  # pages whose chapters docs/results.md sums up
+KEPT = ("protections", "served")  # in the repository, which has no links to the others
 PARTS = {  # of pages that people write: page -> template -> the mark between which and the next end its lines are
     "threat-model.md": {
         "threat-model/adversaries.md.jinja": "<!-- made by `make results` -->",
@@ -79,10 +80,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Overview:
-    """A page of results in short: its title, its path below docs, and what its chapters found."""
+    """A page of results in short: its title, its path below docs, whether a clone has it, and its findings."""
 
     title: str
     path: str
+    kept: bool
     findings: tuple[Finding, ...]
 
 
@@ -113,7 +115,8 @@ def pages(templates: Environment) -> dict[Path, str]:
 
 
 def _overview(name: str, page: str) -> Overview:
-    return Overview(page.partition("\n")[0].removeprefix("# "), f"results/{name}.md", tuple(findings(page)))
+    title = page.partition("\n")[0].removeprefix("# ")
+    return Overview(title, f"results/{name}.md", name in KEPT, tuple(findings(page)))
 
 
 def remade(page: str, begin: str, lines: str) -> str:

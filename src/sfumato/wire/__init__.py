@@ -31,7 +31,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Not at import: releases import PyTorch, which the messages, and so the store, do not need.
+    # Not at import: releases import all protections, which the messages, and so the store, do not need.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = load(f"sfumato.wire.releases:{name}")
