@@ -136,7 +136,6 @@ def test_a_call_that_does_not_parse_is_answered_with_usage(command: Command, arg
 SMALL = {
     "faces": {"identities": 6, "images_per_identity": 2, "headwear": 6},
     "glyphs": {"classes": 6, "drawers": 2},
-    "scenes": {"things": 6, "images_per_thing": 2, "backgrounds": 3},
 }
 
 

@@ -24,7 +24,6 @@ from sfumato.data.readers.table import table
 from sfumato.data.worlds.faces import faces
 from sfumato.data.worlds.glyphs import glyphs
 from sfumato.data.worlds.hats import hats
-from sfumato.data.worlds.scenes import scenes
 from sfumato.errors import ConfigError, DataError, ImageError, did_you_mean
 
 __all__ = [
@@ -45,12 +44,11 @@ __all__ = [
     "miniimagenet",
     "omniglot",
     "parquet",
-    "scenes",
     "stanford_dogs",
     "table",
 ]
 
-WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs, "scenes": scenes}
+WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs}
 _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
     reader.__name__: reader
     for reader in (

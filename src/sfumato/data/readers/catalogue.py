@@ -53,14 +53,6 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 (),
             ),
             Source(
-                "scenes",
-                "scenes",
-                "any number of invented things, in clutter; by default 10,000 images of 500 things",
-                "",
-                "drawn here: no licence needed",
-                (),
-            ),
-            Source(
                 "folder",
                 "folder:DIR",
                 "your own images, a sub-folder per class",
