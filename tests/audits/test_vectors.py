@@ -345,7 +345,7 @@ def test_a_file_without_such_vectors_says_why(tmp_path: Path, arrays: dict, opti
     [
         ("a.pkl", b"", "a pickle is not, since it could run code"),
         ("a.npz", b"not a zip", "damaged, or not a .npz file"),
-        ("a.parquet", b"PAR1", "damaged, or not a .parquet file"),
+        ("a.parquet", b"PAR1", "cannot be read as Parquet"),
         (
             "a.csv",
             b"e0,name\n1,Anna\n2,Bo\n4,Eva\n",

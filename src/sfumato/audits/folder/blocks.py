@@ -195,7 +195,10 @@ def _tiff(data: bytes) -> Iterator[Block]:
         for tag in exif:
             if tag in _IN_TAGS:
                 value = exif[tag]
-                yield _IN_TAGS[tag], value if isinstance(value, bytes) else struct.pack(f"{len(value)}I", *value)
+                yield (
+                    _IN_TAGS[tag],
+                    value if isinstance(value, bytes) else struct.pack(f"{len(value)}I", *value),
+                )
         (count,) = struct.unpack_from(order + "H", data, start)
         for place in range(start + 2, start + 2 + 12 * count, 12):
             kind, length = struct.unpack_from(order + "HI", data, place + 2)
@@ -255,7 +258,9 @@ def _heif(data: bytes) -> Iterator[Block]:
 def _is_alpha(item: Item, of: int) -> bool:
     """Whether an item is the transparency of another."""
     refers = any(name == b"auxl" and of in targets for name, targets in item.references)
-    return refers and any(name == b"auxC" and body[4:].startswith(_ALPHA) for name, body, _ in item.properties)
+    return refers and any(
+        name == b"auxC" and body[4:].startswith(_ALPHA) for name, body, _ in item.properties
+    )
 
 
 _WALKS: dict[str, Callable[[bytes], Iterator[Block]]] = {

@@ -17,7 +17,11 @@ _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 _CELLS, _EXACT = range(3, 62), 6  # of a mosaic on a part, in pixels; smaller ones are whole
 _GRID, _EDGE = 4.0, 1.5  # times the differences off a grid, and grey levels on it, at least
 _NOISE, _SOFT, _BLUR = 12.0, 0.8, 1.5  # grey levels; pixels
-_LEAST, _FILLED, _SQUARE = 12, 0.85, 0.93  # a side of a part of one colour, its share of its box; at the border
+_LEAST, _FILLED, _SQUARE = (
+    12,
+    0.85,
+    0.93,
+)  # a side of a part of one colour, its share of its box; at the border
 _SAME, _CONTRAST = 4, 12  # grey levels: between most pixels of one colour, and to those around it
 _CHANGED = 8  # grey levels, between a picture and its original
 _WHOLE = 0.5  # of a picture: then it is protected as a whole
@@ -98,7 +102,11 @@ def _whole_grid(grey: Grey) -> float:
     if not rows or not columns:
         return 0.0
     # One that sees every second line alone has twice the cell; else they are of one square, or nearly.
-    return float((rows * columns) ** 0.5) if max(rows, columns) < 1.4 * min(rows, columns) else min(rows, columns)
+    return (
+        float((rows * columns) ** 0.5)
+        if max(rows, columns) < 1.4 * min(rows, columns)
+        else min(rows, columns)
+    )
 
 
 def _fit_grid(profile: Grey) -> float:
@@ -114,7 +122,11 @@ def _fit_grid(profile: Grey) -> float:
         if len(edges) < (1 if times == 2.5 else 2):
             break
         gaps = np.diff(edges)
-        for gap in sorted({float(max(*edges + 1, *(len(profile) - edges)))} if len(edges) == 1 else {*np.percentile(gaps, (10, 30, 50)).tolist(), gaps.mean()}):
+        for gap in sorted(
+            {float(max(*edges + 1, *(len(profile) - edges)))}
+            if len(edges) == 1
+            else {*np.percentile(gaps, (10, 30, 50)).tolist(), gaps.mean()}
+        ):
             if gap < 2:
                 continue
             step, start = _regress(edges, gap)
@@ -130,7 +142,11 @@ def _regress(edges: NDArray[np.int64], gap: float) -> tuple[float, float]:
         return gap, float(edges[0])
     numbers = np.cumsum(np.append(0, np.rint(np.diff(edges) / gap)))
     for _ in range(2):
-        near = np.ones(len(edges), bool) if numbers[-1] == 0 else np.abs(edges - np.polyval(np.polyfit(numbers, edges, 1), numbers)) < 1.5
+        near = (
+            np.ones(len(edges), bool)
+            if numbers[-1] == 0
+            else np.abs(edges - np.polyval(np.polyfit(numbers, edges, 1), numbers)) < 1.5
+        )
         if near.sum() < 2 or np.ptp(numbers[near]) == 0:
             return gap, float(edges[0])
         step, start = np.polyfit(numbers[near], edges[near], 1)
@@ -159,7 +175,10 @@ def _grids(grey: Grey) -> list[tuple[Box, float]]:
     from scipy import ndimage
 
     found = []
-    steps = np.abs(np.diff(grey, axis=1, prepend=grey[:, :1])), np.abs(np.diff(grey, axis=0, prepend=grey[:1])).T
+    steps = (
+        np.abs(np.diff(grey, axis=1, prepend=grey[:, :1])),
+        np.abs(np.diff(grey, axis=0, prepend=grey[:1])).T,
+    )
     sums = [np.cumsum(np.pad(each, ((1, 0), (0, 0))), 0, dtype=np.float64) for each in steps]
     for cell in _CELLS:
         side = 3 * cell
@@ -188,7 +207,11 @@ def _fold(sums: Grey, tops: Grey, lefts: Grey, cell: int) -> tuple[Grey, Grey]:
     lines = (sums[tops + side] - sums[tops]) / side  # (T, W)
     windows = np.stack([lines[:, left : left + side] for left in lefts], 1)
     windows = windows.reshape(len(tops), len(lefts), 3, cell)
-    near = windows if cell < _EXACT else np.maximum(windows, np.maximum(np.roll(windows, 1, 3), np.roll(windows, -1, 3)))
+    near = (
+        windows
+        if cell < _EXACT
+        else np.maximum(windows, np.maximum(np.roll(windows, 1, 3), np.roll(windows, -1, 3)))
+    )
     offset = near.min(2).argmax(-1)[..., None]
     on = np.take_along_axis(near, offset[:, :, None], 3)[..., 0]
     off = (windows.sum((2, 3)) - on.sum(-1)) / (3 * (cell - 1))
@@ -216,10 +239,19 @@ def _find_filled(values: NDArray[np.uint8]) -> list[Box]:
     found = []
     for number, (rows, columns) in enumerate(ndimage.find_objects(labels), 1):
         height, width = rows.stop - rows.start, columns.stop - columns.start
-        if sizes[number] < _LEAST**2 / 2 or min(height, width) < _LEAST or max(height, width) > 2.5 * min(height, width):
+        if (
+            sizes[number] < _LEAST**2 / 2
+            or min(height, width) < _LEAST
+            or max(height, width) > 2.5 * min(height, width)
+        ):
             continue
         share = sizes[number] / (height * width)
-        ends = rows.start == 0 or columns.start == 0 or rows.stop >= all_rows - 1 or columns.stop >= all_columns - 1
+        ends = (
+            rows.start == 0
+            or columns.start == 0
+            or rows.stop >= all_rows - 1
+            or columns.stop >= all_columns - 1
+        )
         bar = height >= all_rows - 1 or width >= all_columns - 1
         if ends and (share < _SQUARE or (bar and 2 * height * width < all_rows * all_columns)):
             continue
@@ -227,11 +259,19 @@ def _find_filled(values: NDArray[np.uint8]) -> list[Box]:
             continue
         inside = values[:, rows, columns][:, labels[rows, columns] == number]
         colour = np.median(inside, 1)
-        ring = np.ones((all_rows, all_columns), bool)[max(0, rows.start - 3) : rows.stop + 4, max(0, columns.start - 3) : columns.stop + 4]
-        around = values[:, max(0, rows.start - 3) : rows.stop + 4, max(0, columns.start - 3) : columns.stop + 4]
-        ring[rows.start - max(0, rows.start - 3) :][:height, columns.start - max(0, columns.start - 3) :][:, :width] = False
+        ring = np.ones((all_rows, all_columns), bool)[
+            max(0, rows.start - 3) : rows.stop + 4, max(0, columns.start - 3) : columns.stop + 4
+        ]
+        around = values[
+            :, max(0, rows.start - 3) : rows.stop + 4, max(0, columns.start - 3) : columns.stop + 4
+        ]
+        ring[rows.start - max(0, rows.start - 3) :][:height, columns.start - max(0, columns.start - 3) :][
+            :, :width
+        ] = False
         differs = np.abs(around[:, ring] - colour[:, None]).max(0)
-        if np.ptp(np.percentile(inside, (2, 98), axis=1), axis=0).max() <= _SAME and (not differs.size or np.median(differs) > _CONTRAST):
+        if np.ptp(np.percentile(inside, (2, 98), axis=1), axis=0).max() <= _SAME and (
+            not differs.size or np.median(differs) > _CONTRAST
+        ):
             found.append((rows.start, rows.stop + 1, columns.start, columns.stop + 1))  # with its last line
     return found
 

@@ -57,7 +57,16 @@ _DATE = re.compile(r"(19|20)\d\d[-_.]?(0[1-9]|1[0-2])[-_.]?([0-2]\d|3[01])")
 _DIFFERS = 12.0  # grey levels between a thumbnail and the picture, root mean square
 _TRIES = 8  # pictures that are looked for in a block
 _LUMINANCE = 3688  # the sum of the published luminance table of JPEG, of quality 50
-_DAMAGED = (ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, SyntaxError, TypeError)
+_DAMAGED = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+)
 _DAMAGED += (ValueError, struct.error)  # type: ignore[assignment]  # Pillow raises any kind at a damaged block
 
 
@@ -118,7 +127,10 @@ def _read_exif(block: bytes, *, is_page: bool) -> Iterator[str]:
     exif.load(block)
     if any(value for tag, value in exif.get_ifd(ExifTags.IFD.GPSInfo).items() if tag):
         yield _GPS
-    own, thumbnail = {**exif, **exif.get_ifd(ExifTags.IFD.Exif)}, {} if is_page else exif.get_ifd(ExifTags.IFD.IFD1)
+    own, thumbnail = (
+        {**exif, **exif.get_ifd(ExifTags.IFD.Exif)},
+        {} if is_page else exif.get_ifd(ExifTags.IFD.IFD1),
+    )
     tags = {tag for tag, value in own.items() if tag not in SHOWN_TAGS and _tells(value)}
     tags |= {tag for tag in thumbnail if tag not in SHOWN_TAGS or tag == _BASE.StripOffsets}
     tags -= {700, 33723, 34377, 34675, int(ExifTags.IFD.Interop)}  # blocks of a TIFF by themselves
@@ -152,7 +164,10 @@ def _read_named(name: str, body: bytes) -> Iterator[str]:
 def _read_profile(body: bytes) -> Iterator[str]:
     """Name a profile of colours whose name or tags are none of the usual ones: displays bear owners' names."""
     (count,) = struct.unpack_from(">I", body, 128)
-    tags = {body[at : at + 4]: struct.unpack_from(">II", body, at + 4) for at in range(132, 132 + 12 * min(count, 99), 12)}
+    tags = {
+        body[at : at + 4]: struct.unpack_from(">II", body, at + 4)
+        for at in range(132, 132 + 12 * min(count, 99), 12)
+    }
     start, length = tags.get(b"desc", (0, 0))
     text = body[start : start + length]
     if text[:4] == b"mluc":
@@ -247,9 +262,14 @@ def video_metadata(path: Path, opened: Any) -> list[str]:
     kinds = {words for stream in opened.streams if (words := _TRACKS.get(stream.type))}
     for stream in opened.streams:
         disposition = getattr(stream, "disposition", 0)
-        if any(getattr(type(disposition), name, 0) & disposition for name in ("attached_pic", "timed_thumbnails")):
+        if any(
+            getattr(type(disposition), name, 0) & disposition for name in ("attached_pic", "timed_thumbnails")
+        ):
             kinds.add("a cover picture, which nobody looked at")
-    for key, value in [*opened.metadata.items(), *(pair for each in opened.streams for pair in each.metadata.items())]:
+    for key, value in [
+        *opened.metadata.items(),
+        *(pair for each in opened.streams for pair in each.metadata.items()),
+    ]:
         bare = key.lower().removesuffix("-eng")
         if bare in _KEYS and not (bare in ("handler_name", "encoder", "timecode") and _tells(value)):
             continue
