@@ -230,11 +230,11 @@ def _check_header(name: str, header: list[str]) -> None:
 
     Whole numbers that count are the names that pandas gives columns without names.
     """
-    words = [word for cell in header for word in re.split(r"[\s;]+", cell)]
-    numbers = [word for word in words if _NUMBER.fullmatch(word)]
+    cells = [re.split(r"[\s;]+", cell) for cell in header]
+    numbers = [word for words in cells if all(map(_NUMBER.fullmatch, words)) for word in words]
     start = int(numbers[0]) if numbers and numbers[0].isdecimal() else 0
     counting = [str(start + place) for place in range(len(numbers))]
-    if 2 * len(numbers) > len(words) and numbers != counting:
+    if 2 * len(numbers) > sum(map(len, cells)) and numbers != counting:
         raise DataError(
             f"{name}: its first line holds numbers ({', '.join(numbers[:3])}), so that it has no header: "
             "write the names of the columns above it"
