@@ -21,6 +21,8 @@ from sfumato.serve.served import Served
 
 _Result = np.ndarray | Exception
 
+_END = partial(stop_failed, "its engine ended by a bug")
+
 _log = logging.getLogger("sfumato.serve")
 
 
@@ -54,7 +56,7 @@ class Engine:
         most_batch: int = 32,
         most_waiting: int = 512,
         observe: Callable[[int, float], None] | None = None,
-        dead: Callable[[], None] = partial(stop_failed, "its engine ended by a bug"),
+        dead: Callable[[], None] = _END,
     ) -> None:
         """Start the thread.
 

@@ -222,8 +222,8 @@ class Conversation:
         at_most_named: float | None = None,
     ) -> Steps[dict[str, Enrolled]]:
         """Make images examples of many classes."""
-        check_alike("the labels", "are", images)
         given = [(normalise_label(label), sources) for label, sources in images.items()]
+        check_alike("the classes to enrol", "are called", {label for label, _ in given})
         each: list[Iterable[Image]] = [_examples(label, sources, people=people) for label, sources in given]
         subject = yield from self._subject(classifier, begin=True)
         if average:
@@ -236,7 +236,9 @@ class Conversation:
                 failed(image.source, error)
 
         if at_most_named is not None:
-            of_label = {label: list(part) for (label, _), part in zip(given, each, strict=True)}
+            of_label: dict[str, list[Image]] = {label: [] for label, _ in given}
+            for (label, _), part in zip(given, each, strict=True):  # a label in two normal forms is one class
+                of_label[label] += part
             left = find_standing_out(
                 subject.protection, of_label, subject.shape, at_most=at_most_named, average=average
             )

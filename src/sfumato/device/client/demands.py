@@ -8,20 +8,25 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sfumato.base.files import printable
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.summary import Pin
 from sfumato.errors import ConfigError, SpecError, shorten
 from sfumato.protect import Protection, parse
-from sfumato.protect.code import Code
-from sfumato.protect.feature import Feature
 from sfumato.protect.naming import guarantee_words, naming_words
 from sfumato.protect.release import Trained
 from sfumato.protect.spec import files_of, portable
 from sfumato.wire.messages import ModelInfo
 
-Protecting = Protection | Feature | Code
+if TYPE_CHECKING:  # not at run time: a client that sends pixels has no PyTorch
+    from sfumato.protect.code import Code
+    from sfumato.protect.feature import Feature
+
+    Protecting = Protection | Feature | Code
+else:
+    Protecting = Protection
 
 SIGNER = ""  # in pins, instead of a classifier: the public key that signs the answer tables
 
@@ -219,9 +224,12 @@ def number_of(protection: Protecting, model: ModelInfo) -> int | None:
     spec = portable(protection.spec)
     for number, taken in enumerate(model.specs):
         # The device chooses the noise of a private feature or a code; made_of identifies its artefact.
-        if taken == spec or (isinstance(protection, Feature | Code) and _family(taken) == _family(spec)):
+        if taken == spec or (_family(spec) in _NOISY and _family(taken) == _family(spec)):
             return number
     return None
+
+
+_NOISY = ("feature", "code")
 
 
 def _family(spec: str) -> str:

@@ -7,6 +7,7 @@ are compared by the code of the service, sfumato.learn.gallery.
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
@@ -20,13 +21,17 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.learn.gallery import Gallery
 from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import Code
-from sfumato.protect.feature import Feature
 from sfumato.wire import tables
 from sfumato.wire.tables import AnswerTable, PrototypeTable, Table
 
+if TYPE_CHECKING:
+    from sfumato.protect.feature import Feature
+
+Encoding = Union[Code, "Feature"]
+
 
 def look_up(
-    table: Table, protection: Code | Feature, sources: Source | Iterable[Source], *, top: int = 1
+    table: Table, protection: Encoding, sources: Source | Iterable[Source], *, top: int = 1
 ) -> list[list[Guess]]:
     """Return the classes of each image as the service would answer; Guess(None) comes first if it is of none.
 
@@ -41,7 +46,7 @@ def look_up(
     return list(map(answerer(table, protection, top=top), as_list(sources)))
 
 
-def answerer(table: Table, protection: Code | Feature, *, top: int = 1) -> Callable[[Source], list[Guess]]:
+def answerer(table: Table, protection: Encoding, *, top: int = 1) -> Callable[[Source], list[Guess]]:
     """Return a function that answers for one image, see look_up.
 
     Args:

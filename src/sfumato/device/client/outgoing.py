@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from sfumato import wire
 from sfumato.device.client.demands import Protecting
@@ -20,11 +19,15 @@ from sfumato.device.jobs.survey import survey
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
+from sfumato.images import Pixels
 from sfumato.protect import Protection
 from sfumato.protect.code import Code
 from sfumato.protect.naming import chances_by_class
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Stopped = ImageError | BudgetExceededError  # the errors that stop an image
 Failed = Callable[[Source, Stopped], None]
@@ -108,7 +111,7 @@ class Outgoing:
 
         Raises: as Client.enrol.
         """
-        read: list[tuple[Image, Tensor]] = []
+        read: list[tuple[Image, Pixels]] = []
         for image in images:
             try:
                 values, printed = image_of(image.source, shape)
@@ -138,9 +141,9 @@ class Outgoing:
     def _charge_each(
         self,
         protection: Protection,
-        read: list[tuple[Image, Tensor]],
+        read: list[tuple[Image, Pixels]],
         failed: Callable[[Image, Stopped], None],
-    ) -> list[tuple[Image, Tensor]]:
+    ) -> list[tuple[Image, Pixels]]:
         """Charge each image by itself and return those that may leave; `failed` gets the others."""
         passing = []
         for image, values in read:
@@ -153,7 +156,7 @@ class Outgoing:
         return passing
 
     def _charge(
-        self, protection: Protection, read: list[tuple[Image, Tensor]], average: bool
+        self, protection: Protection, read: list[tuple[Image, Pixels]], average: bool
     ) -> Released | None:
         if not read:
             return None
@@ -162,7 +165,7 @@ class Outgoing:
             if not self._surveyed:
                 survey(ledger)
                 self._surveyed = True
-            images = torch.stack([image for _, image in read])
+            images = np.stack([image for _, image in read])
             folders = [folder_of(image.source) for image, _ in read]
             people = [image.person for image, _ in read]
             names = [name_of(image.source) for image, _ in read]
@@ -212,6 +215,8 @@ def find_standing_out(
     """
     if not isinstance(protection, Code):
         raise ConfigError(f"{protection.spec}: only codes of few bits show who stands out")
+    import torch
+
     numbers: list[Tensor] = []
     classes = []
     for label, sources in images.items():
@@ -220,7 +225,7 @@ def find_standing_out(
             with suppress(ImageError):  # reported when it would be sent
                 read.append(image_of(image.source, shape)[0])
         if read:
-            made = protection.encode(torch.stack(read))
+            made = protection.encode(np.stack(read))
             numbers.append(made.mean(0, keepdim=True) if average else made)
             classes.append(label)
     left: dict[str, float] = {}

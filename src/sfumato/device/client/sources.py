@@ -5,20 +5,22 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, Union
 
-import torch
 from PIL import Image, ImageOps
-from torch import Tensor
 
 from sfumato import images
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.errors import ImageError
+from sfumato.images import Images, Pixels, as_array
+
+if TYPE_CHECKING:  # a client that sends pixels needs no PyTorch
+    from torch import Tensor
 
 _Image = TypeVar("_Image")
 
-Source = str | os.PathLike[str] | Image.Image | Tensor
+Source = Union[str, os.PathLike[str], Image.Image, "Tensor", Pixels]
 
 _MOST_IMAGES = 32  # of a request
 _MOST_VALUES = 8_000_000  # pixels in all channels of a request
@@ -27,7 +29,7 @@ _MOST_VALUES = 8_000_000  # pixels in all channels of a request
 def as_list(sources: Source | Iterable[Source]) -> Iterable[Source]:
     """Return images as an iterable; a single image becomes a list of one."""
     single = isinstance(sources, str | os.PathLike | Image.Image)
-    if single or (isinstance(sources, Tensor) and sources.ndim == 3):
+    if single or getattr(sources, "ndim", 0) == 3:  # an array or a tensor
         return [sources]  # type: ignore[list-item]
     return sources  # type: ignore[return-value]
 
@@ -41,7 +43,7 @@ def batches(images: Iterable[_Image], shape: tuple[int, int, int]) -> Iterator[l
         yield batch
 
 
-def image_of(source: Source, shape: tuple[int, int, int]) -> tuple[Tensor, Fingerprint | None]:
+def image_of(source: Source, shape: tuple[int, int, int]) -> tuple[Pixels, Fingerprint | None]:
     """Read an image as a model takes it, (C, H, W) uint8, and the fingerprint of the original picture.
 
     Raises ImageError as `fit` does.
@@ -50,7 +52,7 @@ def image_of(source: Source, shape: tuple[int, int, int]) -> tuple[Tensor, Finge
     return image, fingerprints(picture[None])[0]
 
 
-def fit(source: Source, shape: tuple[int, int, int]) -> tuple[images.Images, Tensor]:
+def fit(source: Source, shape: tuple[int, int, int]) -> tuple[Pixels, Pixels]:
     """Read a picture. Returns it as read, and as a model takes it: (C, H, W) uint8.
 
     Raises:
@@ -58,15 +60,17 @@ def fit(source: Source, shape: tuple[int, int, int]) -> tuple[images.Images, Ten
     """
     channels, height, width = shape
     content: str | os.PathLike[str] | bytes
-    if isinstance(source, Tensor):
-        images.check_batch(source[None])
-        if source.shape == shape:
-            return source, source
-        content = images.encode(source)
-    elif isinstance(source, Image.Image):
+    if isinstance(source, Image.Image):
         content = _as_file(source)
-    else:
+    elif isinstance(source, str | os.PathLike):
         content = source
+    else:
+        given: Images = source[None]
+        images.check_batch(given)
+        pixels = as_array(given)[0]
+        if pixels.shape == shape:
+            return pixels, pixels
+        content = images.encode(pixels)
     picture = images.read_array(content, channels=channels)
     image = images.resize(picture, height) if height == width else picture
     if image.shape != shape:
@@ -75,7 +79,7 @@ def fit(source: Source, shape: tuple[int, int, int]) -> tuple[images.Images, Ten
             "resize it yourself: only squares are cropped here",
             cause="of another size",
         )
-    return picture, torch.from_numpy(image)
+    return picture, image
 
 
 def _as_file(picture: Image.Image) -> bytes:
