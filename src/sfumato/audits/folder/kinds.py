@@ -16,12 +16,10 @@ from sfumato.protect.region import Box, disjoint
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 _CELLS, _EXACT = range(3, 62), 6  # of a mosaic on a part, in pixels; smaller ones are whole
 _GRID, _EDGE = 4.0, 1.5  # times the differences off a grid, and grey levels on it, at least
+_FEW, _MANY, _QUIET = 4, 12, 1.0  # lines: few stand out by twice as much, unless a picture has little else
 _NOISE, _SOFT, _BLUR = 12.0, 0.8, 1.5  # grey levels; pixels
-_LEAST, _FILLED, _SQUARE = (
-    12,
-    0.85,
-    0.93,
-)  # a side of a part of one colour, its share of its box; at the border
+_LEAST = 12  # pixels, a side of a part of one colour
+_FILLED, _SQUARE = 0.85, 0.93  # the share of its box, inside and at the border
 _SAME, _CONTRAST = 4, 12  # grey levels: between most pixels of one colour, and to those around it
 _CHANGED = 8  # grey levels, between a picture and its original
 _WHOLE = 0.5  # of a picture: then it is protected as a whole
@@ -48,7 +46,7 @@ class Look:
         """The protection of this library that makes such pictures, or None."""
         names = {
             "mosaic": "pixelize:cell={:.0f}",
-            "blur": "blur:radius={:.2g}",
+            "blur": "blur:radius={:.3g}",
             "noise": "gaussian:sigma={:.3g}",
         }
         return names[self.kind].format(self.strength) if self.kind in names else None
@@ -60,9 +58,11 @@ def look(picture: Tensor) -> Look:
     grey: Grey = np.tensordot(_LUMA, values.astype(np.float32), 1)
     if all(np.ptp(np.percentile(plane[::3, ::3], (2, 98))) <= _SAME for plane in values):
         return Look("one colour")
-    if cell := _whole_grid(grey):
+    cell = _whole_grid(grey)
+    # A few lines may be the edges of a box, whose own mosaic is finer.
+    grids = _grids(grey) if not cell or 4 * cell > min(grey.shape) else []
+    if cell and all(2 * part > cell for _, part in grids):
         return Look("mosaic", cell)
-    grids = _grids(grey)
     area = sum((bottom - top) * (right - left) for (top, bottom, left, right), _ in grids)
     if grids:
         cells = sorted(cell for _, cell in grids)
@@ -102,11 +102,9 @@ def _whole_grid(grey: Grey) -> float:
     if not rows or not columns:
         return 0.0
     # One that sees every second line alone has twice the cell; else they are of one square, or nearly.
-    return (
-        float((rows * columns) ** 0.5)
-        if max(rows, columns) < 1.4 * min(rows, columns)
-        else min(rows, columns)
-    )
+    alike = max(rows, columns) < 1.4 * min(rows, columns)
+    cell = float((rows * columns) ** 0.5) if alike else min(rows, columns)
+    return float(round(cell)) if abs(cell / round(cell) - 1) * min(grey.shape) < 0.5 else cell
 
 
 def _fit_grid(profile: Grey) -> float:
@@ -114,60 +112,52 @@ def _fit_grid(profile: Grey) -> float:
 
     Programs that shrink and enlarge make cells of no whole number: their edges lie within a pixel of a grid.
     """
-    best, cell = _GRID, 0.0
-    usual = np.percentile(profile, 30) + 0.25
-    peaks = np.maximum(profile, np.maximum(np.append(0, profile[:-1]), np.append(profile[1:], 0))) == profile
-    for times in (2.5, 5.0, 12.0):
-        edges = np.flatnonzero(peaks & (profile > max(_EDGE, times * usual)))
-        if len(edges) < (1 if times == 2.5 else 2):
-            break
-        gaps = np.diff(edges)
-        for gap in sorted(
-            {float(max(*edges + 1, *(len(profile) - edges)))}
-            if len(edges) == 1
-            else {*np.percentile(gaps, (10, 30, 50)).tolist(), gaps.mean()}
-        ):
-            if gap < 2:
-                continue
-            step, start = _regress(edges, gap)
-            ratio = _rate_grid(profile, step, start)
-            if ratio > best * 1.05:
-                best, cell = ratio, step
+    best, cell = 0.0, 0.0
+    padded, usual = np.pad(profile, 1), np.percentile(profile, 30) + 0.25
+    peaks = np.maximum(profile, np.maximum(padded[:-2], padded[2:])) == profile
+    for least in (2.5 * usual, 5 * usual, 12 * usual, 0.2 * profile.max(), 0.4 * profile.max()):
+        edges = np.flatnonzero(peaks & (profile > max(_EDGE, least)))
+        if len(edges) == 1:
+            tried = [(float(max(edges[0] + 1, len(profile) - edges[0])), float(edges[0]))]
+        else:
+            gaps = np.diff(edges) if len(edges) else np.zeros(1)
+            tried = [_regress(edges, gap) for gap in {*np.percentile(gaps, (10, 30, 50)), gaps.mean()} if gap >= 2]
+        for step, start in tried:
+            if (share := _rate_grid(profile, step, start)) > best:
+                best, cell = share, step
     return cell
 
 
 def _regress(edges: NDArray[np.int64], gap: float) -> tuple[float, float]:
     """Fit positions to whole multiples of about a gap: the cell, and the position of the first line."""
-    if len(edges) == 1:
-        return gap, float(edges[0])
-    numbers = np.cumsum(np.append(0, np.rint(np.diff(edges) / gap)))
-    for _ in range(2):
-        near = (
-            np.ones(len(edges), bool)
-            if numbers[-1] == 0
-            else np.abs(edges - np.polyval(np.polyfit(numbers, edges, 1), numbers)) < 1.5
-        )
-        if near.sum() < 2 or np.ptp(numbers[near]) == 0:
+    numbers, near = np.cumsum(np.append(0, np.rint(np.diff(edges) / gap))), np.ones(len(edges), bool)
+    step, start = gap, float(edges[0])
+    for _ in range(3):  # the second time without those that lie off the line
+        if near.sum() < 2 or np.ptp(numbers[near]) == 0 or step < 2:
             return gap, float(edges[0])
         step, start = np.polyfit(numbers[near], edges[near], 1)
-        if step < 2:
-            return gap, float(edges[0])
-        numbers = np.rint((edges - start) / step)
-    return float(step), float(start)
+        near = np.abs(edges - start - step * numbers) < 1.5
+        numbers = np.rint((edges - start) / step) if step >= 2 else numbers
+    return float(max(step, 2)), float(start)
 
 
 def _rate_grid(profile: Grey, step: float, start: float) -> float:
-    """Divide the weak ones of the differences on a grid, within a pixel, by those off it; 0 if they are low."""
+    """The share of all differences that lies on a grid, within a pixel; 0 unless its weak ones stand out.
+
+    Of a coarser grid, each second line of this one, it is about half.
+    """
     lines = np.arange(start % step, len(profile), step)
-    places = np.rint(lines)[:, None].astype(int) + (-1, 0, 1)
-    places = places.clip(0, len(profile) - 1)
+    places = np.add.outer(np.rint(lines).astype(int), (-1, 0, 1)).clip(0, len(profile) - 1)
     on = profile[places]
     places = np.unique(np.take_along_axis(places, on.argmax(1)[:, None], 1))
-    if len(places) == 0 or len(places) == len(profile):
+    weak = np.sort(on.max(1))[len(lines) // 3]
+    off = np.delete(profile, places)
+    if weak < _EDGE or not off.size:
         return 0.0
-    weak = np.sort(on.max(1))[len(lines) // 5]
-    off = np.delete(profile, places).mean()
-    return float(weak / (off + 0.25)) if weak > _EDGE else 0.0
+    # JPEG rings beside edges. A few lines may be the edges of a box; many are no chance.
+    doubt = 1 + _FEW / len(lines) if off.mean() > _QUIET else 1.0
+    ratio = weak / (np.percentile(off, 60) + 0.25) / (doubt if len(lines) < _MANY else 0.7)
+    return float(profile[places].sum() / profile.sum()) if ratio > _GRID else 0.0
 
 
 def _grids(grey: Grey) -> list[tuple[Box, float]]:
@@ -175,11 +165,10 @@ def _grids(grey: Grey) -> list[tuple[Box, float]]:
     from scipy import ndimage
 
     found = []
-    steps = (
-        np.abs(np.diff(grey, axis=1, prepend=grey[:, :1])),
-        np.abs(np.diff(grey, axis=0, prepend=grey[:1])).T,
-    )
-    sums = [np.cumsum(np.pad(each, ((1, 0), (0, 0))), 0, dtype=np.float64) for each in steps]
+    sums = []
+    for lines in (grey, grey.T):  # of the differences along each line, down to each row
+        steps = np.abs(np.diff(lines, axis=1, prepend=lines[:, :1]))
+        sums.append(np.cumsum(np.pad(steps, ((1, 0), (0, 0))), 0, dtype=np.float64))
     for cell in _CELLS:
         side = 3 * cell
         if side > min(grey.shape):
@@ -207,24 +196,12 @@ def _fold(sums: Grey, tops: Grey, lefts: Grey, cell: int) -> tuple[Grey, Grey]:
     lines = (sums[tops + side] - sums[tops]) / side  # (T, W)
     windows = np.stack([lines[:, left : left + side] for left in lefts], 1)
     windows = windows.reshape(len(tops), len(lefts), 3, cell)
-    near = (
-        windows
-        if cell < _EXACT
-        else np.maximum(windows, np.maximum(np.roll(windows, 1, 3), np.roll(windows, -1, 3)))
-    )
+    beside = (0,) if cell < _EXACT else (-1, 0, 1)
+    near = np.max([np.roll(windows, by, 3) for by in beside], 0)
     offset = near.min(2).argmax(-1)[..., None]
     on = np.take_along_axis(near, offset[:, :, None], 3)[..., 0]
     off = (windows.sum((2, 3)) - on.sum(-1)) / (3 * (cell - 1))
     return on.min(-1), on.min(-1) / (off + 0.25)
-
-
-def _find_flat(values: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Find the pixels of a (3, H, W) picture that equal those below and to their right."""
-    flat: NDArray[np.bool_] = np.ones(values[0].shape, bool)
-    for plane in values.astype(np.int16):
-        flat[:-1] &= np.abs(np.diff(plane, axis=0)) <= 1
-        flat[:, :-1] &= np.abs(np.diff(plane, axis=1)) <= 1
-    return flat
 
 
 def _find_filled(values: NDArray[np.uint8]) -> list[Box]:
@@ -234,45 +211,29 @@ def _find_filled(values: NDArray[np.uint8]) -> list[Box]:
     """
     from scipy import ndimage
 
-    labels, _ = ndimage.label(_find_flat(values))
-    sizes, (all_rows, all_columns) = np.bincount(labels.ravel()), values.shape[1:]
-    found = []
-    for number, (rows, columns) in enumerate(ndimage.find_objects(labels), 1):
-        height, width = rows.stop - rows.start, columns.stop - columns.start
-        if (
-            sizes[number] < _LEAST**2 / 2
-            or min(height, width) < _LEAST
-            or max(height, width) > 2.5 * min(height, width)
-        ):
+    shape = np.array(values.shape[1:])
+    flat: NDArray[np.bool_] = np.ones(shape, bool)
+    for plane in values.astype(np.int16):
+        flat[:-1] &= np.abs(np.diff(plane, axis=0)) <= 1
+        flat[:, :-1] &= np.abs(np.diff(plane, axis=1)) <= 1
+    labels, _ = ndimage.label(flat)
+    sizes, found = np.bincount(labels.ravel()), []
+    for number, place in enumerate(ndimage.find_objects(labels), 1):
+        starts, stops = (np.array([getattr(part, end) for part in place]) for end in ("start", "stop"))
+        sides, share = stops - starts, sizes[number] / np.prod(stops - starts)
+        if min(sides) < _LEAST or max(sides) > 2.5 * min(sides):
             continue
-        share = sizes[number] / (height * width)
-        ends = (
-            rows.start == 0
-            or columns.start == 0
-            or rows.stop >= all_rows - 1
-            or columns.stop >= all_columns - 1
-        )
-        bar = height >= all_rows - 1 or width >= all_columns - 1
-        if ends and (share < _SQUARE or (bar and 2 * height * width < all_rows * all_columns)):
+        bar = (sides >= shape - 1).any() and 2 * np.prod(sides) < np.prod(shape)
+        if (min(starts) == 0 or (stops >= shape - 1).any()) and (bar or share < _SQUARE):
             continue
-        if not (share > _FILLED or abs(share - np.pi / 4) < 0.05):
-            continue
-        inside = values[:, rows, columns][:, labels[rows, columns] == number]
-        colour = np.median(inside, 1)
-        ring = np.ones((all_rows, all_columns), bool)[
-            max(0, rows.start - 3) : rows.stop + 4, max(0, columns.start - 3) : columns.stop + 4
-        ]
-        around = values[
-            :, max(0, rows.start - 3) : rows.stop + 4, max(0, columns.start - 3) : columns.stop + 4
-        ]
-        ring[rows.start - max(0, rows.start - 3) :][:height, columns.start - max(0, columns.start - 3) :][
-            :, :width
-        ] = False
-        differs = np.abs(around[:, ring] - colour[:, None]).max(0)
-        if np.ptp(np.percentile(inside, (2, 98), axis=1), axis=0).max() <= _SAME and (
-            not differs.size or np.median(differs) > _CONTRAST
-        ):
-            found.append((rows.start, rows.stop + 1, columns.start, columns.stop + 1))  # with its last line
+        area = tuple(slice(max(0, part.start - 6), part.stop + 6) for part in place)
+        mine, part = labels[area] == number, values[:, *area]
+        inside, around = part[:, mine], part[:, ~ndimage.binary_dilation(mine, iterations=3)]
+        differs = np.abs(around - np.median(inside, 1)[:, None]).max(0)
+        same = np.ptp(np.percentile(inside, (2, 98), axis=1), axis=0).max() <= _SAME
+        alone = differs.size == 0 or np.median(differs) > _CONTRAST
+        if (share > _FILLED or abs(share - np.pi / 4) < 0.05) and same and alone:
+            found.append((int(starts[0]), int(stops[0]) + 1, int(starts[1]), int(stops[1]) + 1))  # last lines
     return found
 
 

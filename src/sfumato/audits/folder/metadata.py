@@ -15,7 +15,9 @@ from torch import Tensor
 
 from sfumato import images
 from sfumato.audits.folder.blocks import BEHIND, SHOWN_TAGS, blocks_of
-from sfumato.errors import ImageError
+from sfumato.device.jobs.footage import FORMATS
+from sfumato.errors import ImageError, needs_extra
+from sfumato.images.decoding import sift
 
 _BASE = ExifTags.Base
 _GPS = "a position (GPS)"
@@ -30,7 +32,7 @@ _TAGS = {
     "the name of the device": (_BASE.HostComputer,),
     "the program that wrote it": (_BASE.Software, _BASE.ProcessingSoftware),
     "the maker's note (serial numbers, faces)": (_BASE.MakerNote,),
-    "further pictures in it, which nobody looked at": (330, _BASE.StripOffsets),
+    "a thumbnail that was not read": (_BASE.StripOffsets,),
 }
 _WORDS = {int(tag): words for words, tags in _TAGS.items() for tag in tags}
 _NAMED = {
@@ -43,9 +45,9 @@ _NAMED = {
 }
 # What encoders write of themselves alone; it tells nothing of people.
 _TOOLS = re.compile(
-    r"(Lav[cf][\d.]*|CREATOR: gd-jpeg v[\d.]+ \(using IJG JPEG v\d+\)(, (default )?quality( = \d+)?)?|GIMP [\d.]+"
+    r"(Lav[cf][\d.]*( lib[\w-]+| \w+)?|CREATOR: gd-jpeg v[\d.]+ \(using IJG JPEG v\d+\)(, (default )?quality( = \d+)?)?|GIMP [\d.]+"
     r"|Created with (The )?GIMP|tifffile\.py|{\"shape\": \[[\d, ]*\]}|Matplotlib version[\d.]+, https?://matplotlib.org/"
-    r"|libvips [\d.]+|Pillow [\d.]+|(Video|Sound|Core Media (Video|Audio)|L-SMASH (Video|Audio)) ?Handler|ASCII)?[\s\0]*"
+    r"|libvips [\d.]+|Pillow [\d.]+|(Video|Sound|Subtitle|Core Media (Video|Audio)|L-SMASH (Video|Audio)) ?Handler|ASCII)?[\s\0]*"
 )
 _PROFILES = re.compile(r"(?i)(e-|u|c2|nc?)?(sRGB|Display P3|P3|Adobe RGB|ProPhoto|ROMM|Rec\.? ?\d|ITU-R|BT\.|Gr[ae]y|Dot Gain)"
     r"[\w .:()-]*|Generic [\w .]+|GIMP built-in [\w .-]+|Apple Wide Color Sharing Profile|c2(ci)?|u1?RGB")  # fmt: skip
@@ -115,7 +117,7 @@ def metadata_of(kind: str, content: bytes, picture: Tensor) -> Metadata:
                 found.thumbnail = _find_thumbnail(body if name != "tags" else b"", picture)
     except _DAMAGED:
         found.add("a block that cannot be read")
-    if kind == "JPEG" and (table := re.search(rb"\xff\xdb..[\0\x20](.{64})", content, re.DOTALL)):
+    if kind == "JPEG" and (table := re.search(rb"\xff\xdb..\0(.{64})", sift(content).data, re.DOTALL)):
         scale = 100 * sum(table[1]) / _LUMINANCE
         found.quality = max(1, round((200 - scale) / 2 if scale <= 100 else 5000 / scale))
     return found
@@ -228,8 +230,8 @@ def sidecar_words(name: str, content: bytes) -> list[str] | None:
 
 # Keys that containers and encoders need or write of themselves.
 _KEYS = frozenset(
-    "major_brand minor_version compatible_brands vendor_id language duration handler_name encoder alpha_mode "
-    "stereo_mode bps number_of_frames number_of_bytes _statistics_writing_app _statistics_tags rotate timecode".split()
+    "major_brand minor_version compatible_brands vendor_id language duration alpha_mode stereo_mode bps "
+    "number_of_frames number_of_bytes _statistics_writing_app _statistics_tags rotate".split()
 )
 _MARKS = {
     "location": _GPS,
@@ -249,35 +251,36 @@ _TRACKS = {
     "attachment": "an attached file",
 }
 _BOXES = frozenset(b"ftyp moov mdat free skip wide moof mfra sidx styp".split())
-_INNER = frozenset(b"mvhd trak mvex iods tkhd mdia edts tref udta meta load".split())
+_INNER = frozenset(b"mvhd trak mvex iods tkhd mdia edts tref udta meta load free skip".split())
 
 
-def video_metadata(path: Path, opened: Any) -> list[str]:
+def video_metadata(path: Path) -> list[str]:
     """Name what a video says beside its frames.
 
-    Args:
-        path: of the file.
-        opened: of PyAV.
+    Raises:
+        av.FFmpegError: it cannot be opened.
+        MissingExtraError: the extra `video` is not installed.
     """
-    kinds = {words for stream in opened.streams if (words := _TRACKS.get(stream.type))}
-    for stream in opened.streams:
-        disposition = getattr(stream, "disposition", 0)
-        if any(
-            getattr(type(disposition), name, 0) & disposition for name in ("attached_pic", "timed_thumbnails")
-        ):
-            kinds.add("a cover picture, which nobody looked at")
-    for key, value in [
-        *opened.metadata.items(),
-        *(pair for each in opened.streams for pair in each.metadata.items()),
-    ]:
+    with needs_extra("video", "video"):
+        import av
+    kinds, whitelist = set[str](), {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
+    with av.open(f"file:{path}", container_options=whitelist, metadata_errors="replace") as opened:
+        marks = [*opened.metadata.items()]
+        for stream in opened.streams:
+            marks += stream.metadata.items()
+            kinds |= {_TRACKS[stream.type]} if stream.type in _TRACKS else set()
+            disposition = getattr(stream, "disposition", 0)
+            if any(
+                getattr(type(disposition), name, 0) & disposition
+                for name in ("attached_pic", "timed_thumbnails")
+            ):
+                kinds.add("a cover picture, which nobody looked at")
+    for key, value in marks:
         bare = key.lower().removesuffix("-eng")
-        if bare in _KEYS and not (bare in ("handler_name", "encoder", "timecode") and _tells(value)):
-            continue
-        if bare == "encoder" and value.startswith(("Lavc", "Lavf", "x264")):
-            continue
-        kinds.add(next((said for word, said in _MARKS.items() if word in bare), f"a note ({bare[:40]})"))
-    kinds |= {f"a block that was not read ({name})" for name in _boxes(path)}
-    return sorted(kinds)
+        own = bare in _KEYS or (bare in ("handler_name", "encoder", "software") and not _tells(value))
+        if not own and value.strip():
+            kinds.add(next((said for word, said in _MARKS.items() if word in bare), f"a note ({bare[:40]})"))
+    return sorted(kinds | {f"a block that was not read ({name})" for name in _boxes(path)})
 
 
 def _boxes(path: Path) -> Iterator[str]:
@@ -294,10 +297,15 @@ def _boxes_in(file: Any, start: int, end: int, known: frozenset[bytes]) -> Itera
         if length == 1:
             (length,), head = struct.unpack(">Q", file.read(8)), 16
         length = length or end - start
-        if length < head or (start == 0 and name != b"ftyp"):
+        if start == 0 and name not in _BOXES:
+            return  # of another format
+        if not head <= length <= end - start:
+            yield f"bytes behind the video, {end - start:,}"
             return
         if name in (b"moov", b"trak", b"udta"):
             yield from _boxes_in(file, start + head, start + length, _INNER)
+        elif name in (b"free", b"skip") and file.read(min(length - head, 1 << 20)).strip(b"\0"):
+            yield f"filled box {name.decode()}, {length:,} bytes"
         elif name not in known and name[0] != 0xA9:  # which is a note
             yield f"box {name.decode('latin-1')}, {length:,} bytes"
         start += length
@@ -311,8 +319,12 @@ def name_clues(names: Iterable[str], people: Iterable[str]) -> Counter[str]:
         base = name.rsplit("/", 1)[-1]
         found["a date in the name"] += bool(_DATE.search(base))
         found["the camera's number in the name"] += bool(re.match(r"(?i)(img|dsc|dscn|pxl|p)_?\d{4}", base))
+        words = re.split(r"[\W_]+", name.casefold())  # of which a short name or a number has to be one
         found["the name of a known person in the name"] += any(
-            person and person in _letters(name) for person in plain
+            (person in words and not (person.isdigit() and len(person) < 3))
+            or (len(person) > 2 and not person.isdigit() and person in _letters(name))
+            for person in plain
+            if person
         )
     return +found
 
