@@ -391,6 +391,10 @@ def test_every_label_is_told_beside_guessing(known: Path, tmp_path: Path):
     run.run(grid.parse({**settings, "artefacts": str(known / "models")}), tmp_path)
     for spec in ("none", *specs):
         labels = results_of(tmp_path)["tells", spec].labels
+        for label in labels.values():  # person by person, whose images are told together
+            assert sum(label.probes) == label.images
+            assert label.counted.share == pytest.approx(label.accuracy)
+            assert (label.low, label.high) == label.counted.interval
         assert set(labels) == set(cartoons().labels)
         for told in labels.values():
             assert 0 <= told.low <= told.accuracy <= told.high <= 1
