@@ -11,6 +11,7 @@ import torch
 from tests.study.test_recommend import CLEAR, found, small_study
 from tests.study.test_values import lab, portraits
 
+from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
@@ -20,7 +21,7 @@ from sfumato.study.records import Record
 from sfumato.study.report.sections import of_records
 
 CODE, NUMBERS, BLUR = "code:bits=16", "code:numbers=1", "blur:radius=3"
-RARELY, OFTEN = [0.1, 0.0] * 20, [1.0, 0.4] * 20
+RARELY, OFTEN = [0.1, 0.0] * 40, [1.0, 0.4] * 40
 ASKED = {"reidentification_at_most": 0.1, "releases": 100}
 
 
@@ -99,7 +100,8 @@ def test_the_interval_is_that_of_resampling_people():
 def test_over_seeds_it_is_the_mean_of_the_numbers_that_all_seeds_have():
     records = [curve(BLUR, {1: [0.2] * 10}), curve(BLUR, {1: [0.4] * 10, 3: [0.9] * 10}, seed=1)]
     (point,) = estimates.curves(study(BLUR, seeds=[0, 1]), records)[BLUR].points
-    assert point.named == estimates.Estimate(pytest.approx(0.3), 0.2, 0.4, 2)
+    low, high = over_people([3.0] * 10, [10.0] * 10)  # of a seed
+    assert point.named == estimates.Estimate(*map(pytest.approx, (0.3, low, high)), seeds=1)
 
 
 def test_a_protection_without_people_to_look_for_has_no_curve_and_a_study_no_section():
@@ -124,9 +126,9 @@ def test_what_is_sent_is_recommended_if_many_releases_name_few():
     assert not advice.by_table
     (words,) = [line for line in advice.details if line.startswith("Adversaries name")]
     assert words.startswith(
-        "Adversaries name 5.0% from 1, 5.0% from 10 and 5.0% from 100 releases of a person ("
+        "Adversaries name 5.0% from 1, 5.0% from 10 and 5.0% from 100 releases of a person among 40 ("
     )
-    assert "guessing 5.0%; the most named person 10.0%; 0.0% of people in over half of the tries)." in words
+    assert "guessing 2.5%; the most named person 10.0%; 0.0% of people in over half of the tries)." in words
 
 
 def test_what_names_many_after_many_releases_is_not_recommended():

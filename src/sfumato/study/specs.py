@@ -73,7 +73,7 @@ def recipe_of(spec: str) -> Untrained | None:
 
 
 def in_full(named: Named) -> Named:
-    """A protection whose spec tells the kind of its release to all who read it: a code's has its length.
+    """A protection whose spec tells the kind of its release: that of a code of numbers has their count.
 
     Raises:
         ArtefactError: the file of a code is missing, damaged or foreign.
@@ -85,4 +85,4 @@ def in_full(named: Named) -> Named:
     if not isinstance(named, Code) or named.bits or named.numbers:
         return named
     encoder = load_encoder(named.artefact)
-    return replace(named, bits=encoder.bits, numbers=None if encoder.bits else encoder.dimension)
+    return named if encoder.bits else replace(named, numbers=encoder.dimension)

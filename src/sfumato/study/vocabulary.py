@@ -174,7 +174,7 @@ INFERRERS = {
 def release_kind(spec: str) -> str:
     """The kind of a spec's release. For an unknown name: pixels.
 
-    A study writes the length of a code that it reads from a file into the spec; see specs.in_full.
+    A code without `numbers` makes bits: a study writes that of a file into the spec; see specs.in_full.
     """
     name, _, rest = spec.partition(":")
     own = None if name in PROTECTIONS else protections.PROTECTIONS.get(name)
