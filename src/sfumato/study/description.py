@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import sfumato
-from sfumato.data.copies import shared
+from sfumato.data.copies import find_shared
 from sfumato.data.labelled import LabelledImages
 from sfumato.study.lab.lab import Lab
 from sfumato.study.parts import kinds
@@ -20,7 +20,7 @@ from sfumato.study.vocabulary import CLASSIFIER, LEARNERS
 def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
     """The content of study.json: the settings, the data and the cells."""
     config, task = lab.config, lab.config.task
-    both = [each.words for each in shared(lab.data, target=task.target, secret=task.sensitive)]
+    both = [each.words for each in find_shared(lab.data, target=task.target, secret=task.sensitive)]
     named = {name: asdict(getattr(config, name)) for name in _settings_used(lab)}
     return {
         "name": config.name,

@@ -74,7 +74,7 @@ def _methods() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """The shared options of `sfumato train METHOD`, see `method`. State: what splits share, for the card."""
+    """The shared options of `sfumato train METHOD`, see `method`. State: findings for the card."""
 
     out: Path
     overrides: list[str] | None
@@ -119,14 +119,14 @@ class Given:
     ) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
         """Read training, validation (if there are any) and test images.
 
-        It says how it made missing splits, and what splits share.
+        It says how it made missing splits, and which pictures and people several splits have.
 
         Args:
             target, sensitive, episodic: the purpose of the splits; see data.splitting.
             settings: of the source; see sources.read.
         """
         from sfumato.cli.sources import read
-        from sfumato.data.copies import shared
+        from sfumato.data.copies import find_shared
         from sfumato.data.splitting import split_for_task
 
         source, words = split_for_task(
@@ -137,7 +137,7 @@ class Given:
             split_by=self.split_by,
         )
         note(words)
-        for finding in shared(source, target=target, secret=sensitive):
+        for finding in find_shared(source, target=target, secret=sensitive):
             note(str(finding))
             self.shared.append(finding.words)
         validation = source.split("validation") if "validation" in source.splits else None
@@ -159,7 +159,7 @@ class Given:
     def tell(
         self, card: Mapping[str, Any], lines: Sequence[str], *, tested: Any = None, **figures: Any
     ) -> None:
-        """Add licence, test, and what splits share to the card, and print the results.
+        """Add licence, test, and findings about splits to the card, and print the results.
 
         Args:
             card: of the model.
