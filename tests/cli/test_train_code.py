@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import onnx
@@ -27,6 +28,30 @@ def test_the_exported_code_has_the_digest_and_the_mode_of_the_artefact(
     card = {each.key: each.value for each in onnx.load(exported).metadata_props}["sfumato"]
     assert json.loads(card)["artefact"] == hashlib.sha256(artefact.read_bytes()).hexdigest()
     assert exported.stat().st_mode == artefact.stat().st_mode
+
+
+def test_pictures_and_people_in_two_splits_are_said_by_every_command_and_by_the_card(
+    command: Command, table: Path, tmp_path: Path
+):
+    """Each test picture is one of training under another name, and one of its people is in both."""
+    photos = table.parent
+    for row in range(18, 24):
+        shutil.copy(photos / f"{row - 18}.png", photos / f"{row}.png")
+    table.write_text(table.read_text().replace(",p6,", ",p0,"))
+    pictures = "6 of 6 images of test are the same pictures as in train"
+    info = command("data", "info", f"table:{table}").out
+    assert f"{pictures} (such as 18.png and 0.png): what is measured on test is too high" in info
+    assert "label person: 7 values, 1 of them in more than one split" in info
+    assert "3 pictures occur under two values of 'person'" in info
+    said = train(command, table)
+    assert f"{pictures} (such as" in said.err
+    card = command("show", "c.safetensors").out
+    assert f"Of its data, {pictures}: what is measured" in card
+    assert "18.png" not in card
+    asked = ("--target", "colour", "--sensitive", "person")
+    check = command("demo", "--data", f"table:{table}", *asked, "--check")
+    assert f"{pictures} (such as" in check.out + check.err
+    assert "1 of 7 people ('person') are in more than one split (such as 'p0')" in check.out + check.err
 
 
 METHODS = {

@@ -43,7 +43,7 @@ def info(source: Annotated[str, _SOURCE]) -> None:
     Example: sfumato data info folder:photos
     """
     from sfumato.data import WORLDS
-    from sfumato.data.copies import in_two_splits, shared
+    from sfumato.data.copies import find_shared, in_two_splits
 
     loaded = read(source, drawn=False) if source in WORLDS else read(source)
     channels, height, width = loaded.images.shape[1:]
@@ -58,7 +58,7 @@ def info(source: Annotated[str, _SOURCE]) -> None:
     else:
         for name, rows in loaded.splits.items():
             print(f"split {name}: {len(rows):,} images")
-    for finding in shared(replace(loaded, splits=splits)):
+    for finding in find_shared(replace(loaded, splits=splits)):
         print(finding)
 
 

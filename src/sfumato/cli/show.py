@@ -206,6 +206,8 @@ def run_study(
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
     machine = preflight.measure(prepared.config, prepared.data[0].images.shape[1], engine)
     made = preflight.look(prepared.config, prepared.data, machine)
+    for sentence in prepared.notes if check else ():  # a run says them, too
+        note(sentence)
     if check and as_json:
         print_json(made.as_json())
     else:

@@ -34,7 +34,9 @@ class Shared:
         return f"{self.finding} (such as {printable(self.example)}): {self.effect}"
 
 
-def shared(data: LabelledImages, *, target: str | None = None, secret: str | None = None) -> list[Shared]:
+def find_shared(
+    data: LabelledImages, *, target: str | None = None, secret: str | None = None
+) -> list[Shared]:
     """What two splits share, and pictures with two values of one label.
 
     Two pictures are the same if all their pixels are equal, at the size at which the data was read.

@@ -413,7 +413,7 @@ def train(
     model.card |= run.outcome
     model.card["prototypes"] = None if judge is None else judge.calibration(model)
     if judge is not None:  # of the weights that were chosen, as a service answers
-        model.card["validation_accuracy"] = judge.served(model)
+        model.card["validation_accuracy"] = judge.measure_served(model)
     return model
 
 
@@ -592,12 +592,12 @@ class _Judge:
     def accuracy(self, model: CodeModel) -> float:
         """The mean over all episodes, of codes with the noise of the settings, by plain means.
 
-        It compares epochs, and takes a tenth of the time of `served`.
+        It compares epochs, and takes a tenth of the time of `measure_served`.
         """
         codes = self._codes(model)
         return episode_accuracies(codes, self._places, shot=self._config.validation_shot).mean().item()
 
-    def served(self, model: CodeModel) -> float:
+    def measure_served(self, model: CodeModel) -> float:
         """The same by a service's answers, for the card."""
         right = _answers(model, self._codes(model), self._places, shot=self._config.validation_shot)[0]
         return float(right.mean())

@@ -84,7 +84,7 @@ class Release:
 
     @property
     def bytes_per_image(self) -> int:
-        """The bytes of one image, before any compression; see pack. Raises DataError for masks of none."""
+        """The bytes of one image, before any compression; see pack. Raises DataError for an empty mask."""
         if self.shown is None:
             return int(np.prod(self.array.shape[1:]))
         if not len(self.shown):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import sfumato
-from sfumato.data.copies import shared
+from sfumato.data.copies import find_shared
 from sfumato.data.labelled import LabelledImages
 from sfumato.study.lab.lab import Lab
 from sfumato.study.parts import kinds
@@ -23,7 +23,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
     lab = labs[0]
     config, task, folds = lab.config, lab.config.task, [_splits(each) for each in labs]
     content = content_of(lab.data)
-    told = [shared(each.data, target=task.target, secret=task.sensitive) for each in labs]
+    told = [find_shared(each.data, target=task.target, secret=task.sensitive) for each in labs]
     both = list(dict.fromkeys(each.words for of_fold in told for each in of_fold))
     named = {name: asdict(getattr(config, name)) for name in _settings_used(lab)}
     return {

@@ -130,14 +130,14 @@ class Given:
     ) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
         """Read training, validation (if there are any) and test images.
 
-        It says how it made missing splits, and what splits share.
+        It says how it made missing splits, and which pictures and people several splits have.
 
         Args:
             target, sensitive, episodic: the purpose of the splits; see data.splitting.
             settings: of the source; see sources.read.
         """
         from sfumato.cli.sources import read
-        from sfumato.data.copies import shared
+        from sfumato.data.copies import find_shared
         from sfumato.data.splitting import split_for_task
 
         source, words = split_for_task(
@@ -149,7 +149,7 @@ class Given:
         )
         note(words)
         self.left_out.extend(filter(None, [source.left_out_in_words(names=False)]))
-        for finding in shared(source, target=target, secret=sensitive):
+        for finding in find_shared(source, target=target, secret=sensitive):
             note(str(finding))
             self.shared.append(finding.words)
         validation = source.split("validation") if "validation" in source.splits else None
