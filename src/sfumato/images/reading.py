@@ -22,7 +22,7 @@ from sfumato.images.decoding import UNDER_WAY, Sifted, decode, sift
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Of the formats that are read, as programs and cameras write them.
+# Programs and cameras write these for the formats that are read.
 SUFFIXES = frozenset(
     {
         ".png",

@@ -86,8 +86,9 @@ def with_labels(
     for name, values in columns.items():
         for missing in sorted(_MISSING.intersection(values)):
             said = f" but {missing!r}, pandas' word for none" if missing else ""
-            row = line(values.index(missing))
-            raise DataError(f"{row}: no value for {name!r}{said}: fill it in or remove the row")
+            raise DataError(
+                f"{line(values.index(missing))}: no value for {name!r}{said}: fill it in or remove the row"
+            )
     for row, split in enumerate(splits or ()):
         if split and split.lower() not in SPLITS:
             raise DataError(f"{line(row)}: no split {split!r}: {did_you_mean(split, set(SPLITS.values()))}")
