@@ -247,7 +247,7 @@ def _others(data: bytes, kind: str) -> list[Callable[[], Sifted]]:
     if kind == "JPEG":
         return [partial(_sift_part, data, part) for part in _jpegs(data)[1:]]
     if kind == "TIFF":
-        return [partial(sift_tiff, data, directory) for directory in _directories(data)[1:]]
+        return [partial(sift_tiff, data, directory) for directory in directories(data)[1:]]
     if kind in ("AVIF", "HEIF"):
         sift_item = sift_avif if kind == "AVIF" else sift_heic
         return [partial(sift_item, data, number) for number in further_pictures(data)]
@@ -290,7 +290,7 @@ def _read_index(data: bytes, base: int, end: int) -> Iterator[int]:
                 yield start
 
 
-def _directories(data: bytes) -> list[int]:
+def directories(data: bytes) -> list[int]:
     """The positions of a TIFF's directories: its pages, and those below them."""
     order = ">" if data.startswith(b"MM") else "<"
     found: dict[int, None] = {}
