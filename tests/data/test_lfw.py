@@ -59,6 +59,8 @@ def test_funneled_photographs_are_read_too(tmp_path: Path, name: str):
 def test_people_with_fewer_images_are_left_out(root: Path):
     data = load(f"lfw:{root}", size=8, least_images=3)
     assert set(values(data, "identity")) == {"Abel_Pacheco", "Akhmed_Zakayev", "Al_Gore", "Zico"}
+    few = sum(number for number in IMAGES.values() if number < 3)
+    assert data.left_out["images of people with fewer than 3"] == few
 
 
 def test_without_lists_a_person_is_in_one_of_three_splits(root: Path):

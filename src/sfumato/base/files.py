@@ -257,8 +257,8 @@ def _rows(name: str, reader: Any, header: list[str]) -> Iterator[dict[str, str]]
             for column, cell in zip(header, cells, strict=False):
                 if cell.startswith("#") and cell.upper() in _ERRORS:
                     raise DataError(
-                        f"{name}, line {reader.line_num}: {column!r} holds {cell}, an error of a spreadsheet: "
-                        "correct it"
+                        f"{name}, line {reader.line_num}: {column!r} holds {cell}, an error of a "
+                        "spreadsheet: correct it"
                     )
             texts = [read_cell(cell) for cell in cells] + [""] * (len(header) - len(cells))
             yield dict(zip(header, texts, strict=False))

@@ -253,11 +253,13 @@ def _flat(cells: Any) -> np.ndarray:
 
 def _array(cells: Any) -> np.ndarray:
     """The entries of a column; equal texts are one object, and missing ones None."""
+    entries: np.ndarray
     if not hasattr(cells, "dictionary"):
-        entries: np.ndarray = cells.to_numpy(zero_copy_only=False)
+        entries = cells.to_numpy(zero_copy_only=False)
         return entries
     different = np.array([*cells.dictionary.to_pylist(), None], dtype=object)
-    return different[cells.indices.fill_null(len(different) - 1).to_numpy()]
+    entries = different[cells.indices.fill_null(len(different) - 1).to_numpy()]
+    return entries
 
 
 # A list as JSON, as numpy prints it, and as pandas prints an array or a tensor.
@@ -492,7 +494,7 @@ def _sample(people: np.ndarray | None, total: int, most: int, draw: np.random.Ge
     return np.sort(order[nth < _MOST_OF_ONE][:most])
 
 
-def _draw_people(column: _Array, most: int, draw: np.random.Generator) -> np.ndarray | None:
+def _draw_people(column: _Array, most: int, draw: np.random.Generator) -> np.ndarray:
     """Of many rows, those of some people, up to a few times `most`, ascending; all of fewer rows.
 
     They are found part by part: entries of all rows need not fit memory.

@@ -54,6 +54,7 @@ def lfw(
     found = classes_in("lfw", _photographs(root), left_out, what=_WHAT)
     counts = Counter(name for _, name in found)
     found = [(path, name) for path, name in found if counts[name] >= least_images]
+    left_out[f"images of people with fewer than {least_images}"] = counts.total() - len(found)
     if not found:
         most = max(counts.values())
         raise DataError(f"{root}: nobody has {least_images} images, the most is {most}: lower least_images")

@@ -178,7 +178,8 @@ def _whole(value: Any) -> Any:
 
 def _of_names(path: Path, files: Sequence[Path]) -> dict[str, list[str]]:
     """Columns that the names of files and folders state: the split of each file, and those of name=value."""
-    stated, rests = [], {}
+    stated: list[dict[str, str]] = []
+    rests: dict[tuple[str, ...], Path] = {}
     for file in files:
         folders = file.relative_to(path).parts[:-1] if path.is_dir() else ()
         columns = dict(name.split("=", 1) for name in folders if "=" in name)
