@@ -32,8 +32,10 @@ from sfumato.base.engines import EngineConfig
 from sfumato.base.files import PART
 from sfumato.device.jobs import folder as jobs
 from sfumato.device.jobs.folder import FolderConfig, Outcome, protect_folder
+from sfumato.device.jobs.worker import NOBODY, PAGES
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.local import Folder
 from sfumato.errors import ConfigError, DataError, LedgerError, SfumatoError
 from sfumato.protect import parse
 
@@ -438,6 +440,32 @@ def test_new_names_come_from_a_secret_of_the_target(place: Place):
     assert not first & set(place.outputs())
 
 
+def test_with_new_names_neither_time_nor_order_tells_the_folder_of_an_original(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    pictures = {
+        f"{person}/{i}.png": encoded("x.png", 20 * i + p) for p, person in enumerate("ab") for i in range(12)
+    }
+    for name in pictures:
+        place.picture(name).write_bytes(pictures[name])
+    place.tar("shard.tar", pictures, mtime=9)
+    written: list[str] = []
+    put = Folder.put
+    monkeypatch.setattr(
+        Folder, "put", lambda self, name, *a, **k: (written.append(name), put(self, name, *a, **k))[1]
+    )
+    place.run("pixelize:cell=4", rename=True)
+    place.picture("a/later.png", 99)
+    place.run("pixelize:cell=4", rename=True)
+    times = {path.stat().st_mtime_ns for path in (place.target, *place.target.rglob("*"))}
+    assert len(times) == 1  # of the manifest, of folders and of what came later, too
+    assert written[:24] == sorted(written[:24])  # so that neither folders nor inodes keep the order
+    (shard,) = (content for name, content in place.outputs().items() if name.endswith(".tar"))
+    assert list(members(shard)) == sorted(members(shard))
+    files = [entry["file"] for entry in place.manifest()["outputs"]]
+    assert files == sorted(files)
+
+
 def test_with_new_names_no_two_files_collide(place: Place):
     place.picture("a.jpg", 1)
     place.picture("a.png", 2)
@@ -555,6 +583,42 @@ def test_a_second_run_counts_what_is_left_out_as_the_first_did(place: Place):
     (place.source / "notes.txt").write_text("")
     place.tar("t.tar", {"a.png": encoded("a.png", 1), "notes.txt": b"hi"})
     assert place.run().left_out == place.run().left_out == {"no images by their first bytes": 2}
+
+
+def test_images_are_told_by_their_first_bytes_and_further_pictures_are_counted(place: Place):
+    gif, tiff = io.BytesIO(), io.BytesIO()
+    pages = [Image.fromarray(np.full((20, 17, 3), 60 * i, np.uint8)) for i in range(1, 4)]
+    pages[0].save(gif, "GIF", save_all=True, append_images=pages[1:])
+    pages[0].save(tiff, "TIFF", save_all=True, append_images=pages[1:])
+    files = {"a.jfif": encoded("a.jpg", 1), "b": encoded("b.png", 2), "c.1": gif.getvalue()}
+    for name, content in files.items():
+        place.picture(name).write_bytes(content)
+    place.tar("t.tar", {"scan.of.page": tiff.getvalue(), "d.png": encoded("d.png", 3), "notes": b"words"})
+    for _ in range(2):  # the second run says the same of what is there
+        outcome = place.run()
+        assert outcome.shapes.total() == 5
+        assert outcome.left_out == {PAGES: 4, "no images by their first bytes": 1}
+        assert place.manifest()["left_out"] == outcome.left_out
+    assert set(place.outputs()) == {"a.png", "b.png", "c.1.png", "t.tar"}
+
+
+def test_each_person_needs_a_folder_and_images_outside_are_counted(place: Place):
+    place.picture("a.png", 1)
+    with pytest.raises(DataError, match="no image lies in a sub-folder, and each person needs one"):
+        place.run(people=True)
+    assert not place.outputs()
+    place.picture("anna/b.png", 2)
+    assert place.run(people=True).counts == {NOBODY: 1}
+
+
+@pytest.mark.parametrize("name", ["photo.png", "x.tar.png"])
+def test_releases_of_one_name_are_refused_before_a_charge_however_far_apart(place: Place, name: str):
+    place.tar("x.tar", {name: encoded(name, 1)})
+    place.picture("x.a.png", 2)  # it lies between them
+    place.tar("x.tar.gz", {name: encoded(name, 3)}, "w:gz")
+    outcome = place.run()
+    assert outcome.charged == outcome.shapes.total() == 2
+    assert sum(counts(outcome).values()) == 1
 
 
 # Places

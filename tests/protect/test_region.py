@@ -178,6 +178,8 @@ def test_a_part_that_cannot_be_meant_is_refused(spec: str, message: str):
         "left,top,right,bottom\n0,0,x,1": "line 2: an edge is not a number",
         "left,top,right,bottom\n5,0,5,9": "line 2: left must be below right",
         "left,top,right,bottom\n-1,0,5,9": "none below 0",
+        "left,top,right,bottom\nnan,0,5,9": "left must be below right",
+        "left,top,right,bottom\n0,0,1,1\n4,4,9,9": "some boxes have edges up to 1, which are shares",
     }.items(),
 )
 def test_a_file_of_boxes_that_is_wrong_is_refused(
@@ -187,6 +189,37 @@ def test_a_file_of_boxes_that_is_wrong_is_refused(
     with pytest.raises(DataError) as error:
         parse(f"blur:radius=2@box:file={tmp_path}/b.csv").boxes(image[0])
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("box", "fits"),
+    [
+        ("0,0,20,20", True),
+        ("40,10,75,20", True),  # over an edge, by less than half
+        ("45,0,85,20", False),
+        ("30,30,55,58", False),
+        ("60,0,80,20", False),
+        ("0,900,20,950", False),
+        ("5,5,5.5,9", False),  # less than a pixel
+        ("0.2,0.2,0.2001,0.9", False),
+        ("0.9,0.9,1,1", True),
+    ],
+)
+def test_a_box_that_is_not_one_of_the_picture_stops_it_and_is_named_with_the_size(
+    tmp_path: Path, image: torch.Tensor, box: str, fits: bool
+):
+    (tmp_path / "b.csv").write_text(f"left,top,right,bottom\n{box}\n{box}\n")
+    region = parse(f"block@box:file={tmp_path}/b.csv")
+    _, height, width = image[0].shape
+    if fits:
+        assert len(region.find(image[0])) == 1  # a row that repeats counts once
+        return
+    with pytest.raises(ImageError) as error:
+        region.find(image[0])
+    assert f"the box {box} (left,top,right,bottom) is not one of a picture of {width}x{height}" in str(
+        error.value
+    )
+    assert error.value.cause == "a box outside of the picture"
 
 
 def test_a_file_of_boxes_that_is_not_there_is_refused(tmp_path: Path, image: torch.Tensor):
