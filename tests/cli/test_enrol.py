@@ -16,7 +16,8 @@ from commands import SCRIPT, Command, Said, check_mistake
 
 from sfumato.cli.enrol import _classes
 from sfumato.device.client import look_up
-from sfumato.device.ledger import Ledger
+from sfumato.device.client.demands import SIGNER
+from sfumato.device.ledger import Ledger, default_path
 from sfumato.protect import parse
 from sfumato.serve import models
 from sfumato.serve.served import Served
@@ -108,6 +109,32 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_enrolled(
     assert said.out.startswith("anna: 3 files: 2 enrolled now, 0 before, 1 failed; the class has 2 examples")
     assert said.out.endswith("in all: 4 files: 3 enrolled now, 0 before, 1 failed\n")
     assert re.fullmatch(r"failed: \S+/anna/0.png: .+\n", said.err)
+
+
+@pytest.mark.parametrize("batch", [(), ("--batch", "shuffled")])
+def test_a_query_that_the_ledger_refuses_is_named_and_the_others_are_asked(
+    enrol: Callable[..., Said],
+    command: Command,
+    url: str,
+    photos: Path,
+    tmp_path: Path,
+    batch: tuple[str, ...],
+):
+    enrol("--ledger", str(tmp_path / "other.db"))
+    images = sorted(photos.glob("[ab]*/*.png"))
+    command("protect", images[1], tmp_path / "out.png", "--with", "pixelize:cell=16")
+    command("ledger", "budget", "releases=1")
+    said = command("classify", url, "people", *images, "--with", SPEC, *batch)
+    answered = [line.partition(": ")[0] for line in said.out.splitlines()]
+    assert (said.code, answered) == (1, [str(path) for path in images if path != images[1]])
+    refused, *_, counted = said.err.splitlines()
+    assert refused.startswith(f"failed: {images[1]}: {SPEC}: this image has 1 different releases already")
+    assert counted == f"in all: {len(images)} files: 1 failed"
+
+
+def test_an_address_without_its_scheme_is_said_before_the_key_is_asked_for(command: Command, photos: Path):
+    said = command("classify", "cloud.example:8000", "people", photos / "ben" / "1.png")
+    check_mistake(said, "write scheme and host, such as https://cloud.example:8000")
 
 
 def test_where_several_models_fit_one_is_named(
@@ -230,7 +257,7 @@ def test_codes_are_enrolled_and_classified_and_it_is_said_once_what_they_prove_o
         asked = ("classify", url, "people", query, photos / "gone.png", "--with", spec, "--batch")
         batch = command(*asked, "shuffled")
         assert (batch.code, batch.out) == (1, said.out)
-        assert re.fullmatch(r"failed: \S+/gone.png: .*\n", batch.err)
+        assert re.fullmatch(r"failed: \S+/gone.png: .*\nin all: 2 files: 1 failed\n", batch.err)
         if bits <= 12:
             assert command(*asked, "level") == batch
         else:
@@ -295,7 +322,11 @@ def test_a_table_says_none_of_these_and_the_service_is_not_asked(command: Comman
     look_up.save(nobody, table)
     query = photos / "ben" / "1.png"
     with_code = ("--with", f"code:artefact={path}", "--table", table)
-    said = command("classify", "http://127.0.0.1:9", "people", query, *with_code)
+    unknown = command("classify", "http://127.0.0.1:9", "people", query, *with_code)
+    check_mistake(unknown, "anybody can sign a table: ask the service once, with --refresh")
+    with Ledger(default_path()) as ledger:
+        ledger.set_pin("http://127.0.0.1:9", SIGNER, nobody.header.signer)
+    said = command("classify", "HTTP://127.1:9//", "people", query, *with_code)
     assert (said.code, said.out) == (0, f"{query}: none of these, anna\n")
     assert len(said.err.splitlines()) == 1
 

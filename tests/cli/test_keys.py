@@ -105,7 +105,7 @@ def test_an_end_that_cannot_be_read_is_one_line(on_store: Command, museum: str, 
 
 
 def test_mistakes_are_one_line(on_store: Command, museum: str):
-    check_mistake(on_store("create", "museun", "camera"), "no tenant 'museun': create it first")
+    check_mistake(on_store("create", "museun", "camera"), "no tenant 'museun': create it with --new-tenant")
     check_mistake(on_store("create", museum, "camera", "--role", "root"), "choose one of read, write, admin")
     check_mistake(
         on_store("list", "--tenant", "zoo"), "no tenant 'zoo': create it with `sfumato keys tenant`"

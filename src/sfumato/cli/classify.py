@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sfumato.cli.enrol import INSECURE, KEY_FILE, SPEC, URL, connect
+from sfumato.cli.enrol import INSECURE, KEY_FILE, SPEC, URL, connect, report_miss
 from sfumato.cli.options import LedgerFile
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ def classify(
                 ),
                 images,
             )
-        failed = refused = False
+        failed, refused = 0, False
         for path, guesses in answers:
             if isinstance(guesses, SfumatoError):
-                print(f"failed: {printable(str(guesses))}", file=sys.stderr)
-                failed = True
+                report_miss(path, guesses)
+                failed += 1
                 continue
             refused = refused or guesses[0].label is None
             if as_json:
@@ -112,6 +112,7 @@ def classify(
                 if model.name in models and model.refusal is not None:
                     print(f'"none of these": {printable(model.refusal)}', file=sys.stderr)
     if failed:
+        print(f"in all: {len(images):,} files: {failed:,} failed", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -119,12 +120,12 @@ def _one_by_one(
     ask: "Callable[[Path], list[Guess]]", images: list[Path]
 ) -> "Iterator[tuple[Path, list[Guess] | SfumatoError]]":
     """Yield the answer to each image, or the error."""
-    from sfumato.errors import ImageError
+    from sfumato.errors import BudgetExceededError, ImageError
 
     for path in images:
         try:
             yield path, ask(path)
-        except ImageError as error:
+        except (ImageError, BudgetExceededError) as error:
             yield path, error
 
 
@@ -156,6 +157,7 @@ def _by_table(
     """
     from sfumato.base.files import printable
     from sfumato.device.client import look_up
+    from sfumato.device.client.addresses import check_url
     from sfumato.device.client.demands import Policy, parse_protection
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
@@ -182,7 +184,8 @@ def _by_table(
             raise ConfigError(
                 f"{path}: a table of the classifier {found.header.name!r}: name that, or another file"
             )
-        Policy(url, None, None, ledger or default_path()).check_signer(found.header.signer)
+        address = check_url(url, insecure=True)  # nothing is sent there
+        Policy(address, None, None, ledger or default_path()).check_signer(found.header.signer, first=False)
     said, what = found.header, f"the prototypes of {found.header.name}"
     if isinstance(found, AnswerTable):
         what = f"the answers of {said.name} to all {2**found.header.bits:,} codes"

@@ -70,8 +70,6 @@ def enrol(
 
     Example: sfumato enrol http://127.0.0.1:8000 people photos --with blur:radius=4
     """
-    import sys
-
     from sfumato.base.files import printable
     from sfumato.errors import DataError
 
@@ -81,10 +79,6 @@ def enrol(
     if not classes:
         raise DataError(f"{folder}: has no sub-folder with images: make one for each class")
     count = _Counts()
-
-    def report_miss(source: object, error: Exception) -> None:
-        name = printable(str(source))
-        print(f"failed: {'' if name in str(error) else f'{name}: '}{printable(str(error))}", file=sys.stderr)
 
     with connect(url, key_file, spec, ledger, insecure=insecure) as cloud, keeping_work():
         if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
@@ -130,6 +124,14 @@ def _examples(count: int) -> str:
     return f"{count:,} example{'s' * (count != 1)}"
 
 
+def report_miss(source: object, error: Exception) -> None:
+    """Name a file that failed, with the reason."""
+    from sfumato.base.files import printable
+
+    name, reason = printable(str(source)), printable(str(error))
+    typer.echo(f"failed: {'' if name in reason else f'{name}: '}{reason}", err=True)
+
+
 def connect(
     url: str, key_file: Path | None, spec: str | None, ledger: Path | None, *, insecure: bool
 ) -> "Client":
@@ -141,10 +143,12 @@ def connect(
     import sys
 
     from sfumato.device.client import Client
+    from sfumato.device.client.addresses import check_url
     from sfumato.device.client.demands import parse_protection
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
 
+    check_url(url, insecure=insecure)
     key = os.environ.get("SFUMATO_KEY") if key_file is None else key_file.read_text(errors="replace").strip()
     if key is None:
         raise ConfigError("there is no key: name its file with --key-file, or set the variable SFUMATO_KEY")

@@ -4,21 +4,21 @@ import ipaddress
 import re
 from urllib.parse import quote, urlsplit
 
+from sfumato.device.ledger.scopes import service_name
 from sfumato.errors import ConfigError
 from sfumato.wire.messages import LABEL, as_kept, normal
 
 
 def check_url(url: str, *, insecure: bool) -> str:
-    """Return a service's address without a final slash. Raises ConfigError if no key may be sent to it."""
+    """Return a service's address, see service_name. Raises ConfigError if no key may be sent to it."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-        raise ConfigError(
-            "this is not the address of a service: write scheme and host, such as https://cloud.example"
-        )
+        like = "https://cloud.example" if "://" in url or not url[:1].isalnum() else f"https://{url}"
+        raise ConfigError(f"this is not the address of a service: write scheme and host, such as {like}")
     if parts.username is not None:
         raise ConfigError(f"the address of {host} has a user name or a password: remove it, and give the key")
     if parts.scheme == "http" and not insecure and not _is_loopback(host):
@@ -26,7 +26,7 @@ def check_url(url: str, *, insecure: bool) -> str:
             f"http://{host}: key and labels would travel in clear: use https, or allow it with "
             "insecure=True (--insecure)"
         )
-    return url.rstrip("/")
+    return service_name(url)
 
 
 def normalise_label(label: str) -> str:

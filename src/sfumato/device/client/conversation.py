@@ -376,7 +376,7 @@ class Conversation:
             raise ServiceError(f"{self.url}: {words(str(error))}") from error
         if (table.header.classifier, table.header.name) != (info.id, info.name):
             raise ServiceError(f"{self.url}: the table is of another classifier")
-        self._policy.check_signer(table.header.signer)
+        self._policy.check_signer(table.header.signer, first=True)
         return table
 
     def forget(self, below: str, classifier: str | None) -> Steps[int]:

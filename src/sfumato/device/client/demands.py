@@ -108,15 +108,25 @@ class Policy:
                 ledger.set_pin(self.url, classifier, pinned)
         return protection
 
-    def check_signer(self, signer: str) -> None:
-        """Pin the public key that signs the service's answer tables, the first time.
+    def check_signer(self, signer: str, *, first: bool) -> None:
+        """Check the public key that signs the service's answer tables.
 
-        Raises ConfigError if another key was pinned before.
+        Args:
+            signer: the key.
+            first: pin it if none is: the service itself sent it, or a person vouches for it.
+
+        Raises:
+            ConfigError: another key was pinned before, or none.
         """
         with Ledger(self.ledger) as ledger:
             pin = ledger.pin(self.url, SIGNER)
-            if pin is None:
+            if pin is None and first:
                 ledger.set_pin(self.url, SIGNER, signer)
+        if pin is None and not first:
+            raise ConfigError(
+                f"the table is signed by {words(signer[:16])}..., and this device does not know the key of "
+                f"{self.url}: anybody can sign a table: ask the service once, with --refresh"
+            )
         if pin is not None and pin.spec != signer:
             raise ConfigError(
                 f"{self.url}: its answer tables are signed by {words(signer[:16])}..., and were signed by "

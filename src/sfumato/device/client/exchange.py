@@ -23,7 +23,8 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
 _WAITS = 4  # a whole reply may take this many timeouts
 _SLOWEST = 10_000  # bytes a second, the slowest upload
 _MOST_DIGITS = 9  # of Retry-After: decades
-_AGAIN = frozenset({502, 503, 504})  # may pass; a 4xx never does: the request is wrong
+_TOO_MANY = 429  # requests of a key: refused before anything was done, and right a little later
+_AGAIN = frozenset({_TOO_MANY, 502, 503, 504})  # may pass; another 4xx never does: the request is wrong
 
 _Answer = TypeVar("_Answer")
 
@@ -150,7 +151,8 @@ def exchange(request: Request, url: str, *, retries: int) -> Steps[bytes]:
             return b""
         error = _error(url, reply)
         lasting = reply.lasting if isinstance(reply, Lost) else reply.status not in _AGAIN
-        if lasting or not (request.again and attempt < retries):
+        again = request.again or error.status == _TOO_MANY
+        if lasting or not (again and attempt < retries):
             raise error
         if error.wait is not None and error.wait > _LONGEST_WAIT:
             raise error

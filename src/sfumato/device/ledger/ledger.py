@@ -34,6 +34,7 @@ from sfumato.device.ledger.scopes import (
     folder_name,
     is_named_person,
     scope_of,
+    service_name,
 )
 from sfumato.device.ledger.summary import Limit, Pin, Summary, summarise
 from sfumato.device.ledger.tables import DEFAULT_BUDGETS, MARKS
@@ -116,7 +117,7 @@ class Ledger:
         try:
             self._check_copied()
             with self._errors():
-                tables.join_people(self._database)
+                tables.join_names(self._database)
             self._testify()
         except BaseException:
             self._database.close()
@@ -391,7 +392,8 @@ class Ledger:
         """Return the protection agreed with a service for a classifier; None without an agreement."""
         with self._errors():
             row = self._database.execute(
-                "select spec, since from pins where service = ? and classifier = ?", (service, classifier)
+                "select spec, since from pins where service = ? and classifier = ?",
+                (service_name(service), classifier),
             ).fetchone()
         return None if row is None else Pin(*row)
 
@@ -399,13 +401,15 @@ class Ledger:
         """Record that a service may have releases by a spec; another spec needs a new agreement."""
         with self._changing():
             self._database.execute(
-                "insert or replace into pins values (?, ?, ?, ?)", (service, classifier, spec, time.time())
+                "insert or replace into pins values (?, ?, ?, ?)",
+                (service_name(service), classifier, spec, time.time()),
             )
 
     def unpin(self, service: str) -> int:
         """Remove the agreements with a service. Returns their number."""
         with self._changing():
-            return self._database.execute("delete from pins where service = ?", (service,)).rowcount
+            query = "delete from pins where service = ?"
+            return self._database.execute(query, (service_name(service),)).rowcount
 
     # The whole.
 

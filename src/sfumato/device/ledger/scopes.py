@@ -4,16 +4,22 @@ An image counts in its folder, in all folders above, in the folders of its copie
 in it.
 """
 
+import ipaddress
 import os
+import posixpath
 import re
 import shlex
+import socket
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sfumato.base.alike import look
 from sfumato.errors import ConfigError
 
 EVERY_IMAGE = b""
 EVERY_PERSON = b"person:"
+_PORTS = {"http": 80, "https": 443}
 
 
 def person_scope(name: str) -> bytes:
@@ -97,6 +103,31 @@ def folder_name(where: str | os.PathLike[str]) -> bytes:
 def is_url(where: str | os.PathLike[str]) -> bool:
     """Whether this is a URL, such as s3://bucket/folder; a Path never is."""
     return isinstance(where, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", where) is not None
+
+
+def service_name(url: str) -> str:
+    """Return the one name of the address of a service, however it is typed.
+
+    Scheme and host are in lower case, the host in ASCII (IDNA) and without a dot at its end; there is no
+    default port, and no slash at the end. What is no such address is returned as it is.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+        if not host or parts.scheme not in _PORTS:
+            return url
+        if ":" in host:
+            host = f"[{ipaddress.ip_address(host)}]"
+        elif re.fullmatch(r"[0-9a-fx.]+", host):
+            with suppress(OSError):  # 127.1 is 127.0.0.1
+                host = socket.inet_ntoa(socket.inet_aton(host))
+        else:
+            host = host.encode("idna").decode()
+    except ValueError:
+        return url
+    path = posixpath.normpath(parts.path).strip("/")
+    end = "" if port in (None, _PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{host}{end}{'' if path in ('', '.') else f'/{path}'}"
 
 
 def without_password(url: str) -> str:

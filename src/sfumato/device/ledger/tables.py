@@ -7,12 +7,13 @@ import sqlite3
 import time
 import unicodedata
 from collections.abc import Collection
+from operator import itemgetter
 from pathlib import Path
 
 from sfumato.base.alike import look
 from sfumato.base.databases import Marks, transaction
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, person_scope
+from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, person_scope, service_name
 from sfumato.protect.spec import files_of, with_files
 
 MARKS = Marks(application=0x5346554D, version=6)  # "SFUM": a ledger
@@ -129,16 +130,22 @@ def fill(database: sqlite3.Connection) -> None:
         insert_budget(database, scope, True, budget, 0.0)
 
 
-def join_people(database: sqlite3.Connection) -> None:
-    """Make people whose names look alike one person, in a ledger that was written by an earlier rule.
+def join_names(database: sqlite3.Connection) -> None:
+    """Make two names of one thing one, in a ledger that was written by an earlier rule.
 
-    They share the images of all, and of two budgets of one kind the smaller.
+    People whose names look alike share the images of all, and of two budgets of one kind the smaller. Of two
+    pins of one service, the first stays.
     """
     rule = f"looks of Unicode {unicodedata.unidata_version}"
-    query = "select value from settings where key = 'people'"
+    query = "select value from settings where key = 'names'"
     if database.execute(query).fetchone() == (rule,):
         return
+    pins: list[tuple[str, str, str, float]] = []
     with transaction(database):
+        for pin in database.execute("delete from pins returning *, since").fetchall():
+            pins.append((service_name(pin[0]), *pin[1:4]))
+        pins.sort(key=itemgetter(3))
+        database.executemany("insert or ignore into pins values (?, ?, ?, ?)", pins)
         people = "select path from folders union select scope from budgets"
         for (old,) in database.execute(people).fetchall():
             name = old.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape")
@@ -160,7 +167,7 @@ def join_people(database: sqlite3.Connection) -> None:
             )
             database.execute("update or ignore budgets set scope = ? where scope = ?", (new, old))
             database.execute("delete from budgets where scope = ?", (old,))
-        database.execute("insert or replace into settings values ('people', ?)", (rule,))
+        database.execute("insert or replace into settings values ('names', ?)", (rule,))
 
 
 def insert_budget(

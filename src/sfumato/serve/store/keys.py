@@ -173,7 +173,9 @@ class Keys(Database):
         }
         with self._writing() as connection:
             if connection.scalar(select(tenants.c.name).where(tenants.c.name == tenant)) is None:
-                raise NotFoundError(f"no tenant {tenant!r}: create it first")
+                raise NotFoundError(
+                    f"no tenant {tenant!r}: create it with --new-tenant, or by `sfumato keys tenant`"
+                )
             connection.execute(insert(keys).values(hash=_hash(secret), **row))
             connection.execute(insert(windows).values(key=key_id, tenant=tenant, started=0.0, used=0))
             if by is not None:
