@@ -21,7 +21,8 @@ from sfumato.attack.membership import (
     prototypes_of,
     ratios,
 )
-from sfumato.dp.private_mean import mean_guarantee, mean_sensitivity, noisy_means, sigma_for
+from sfumato.dp.clipping import clip_rows
+from sfumato.dp.private_mean import mean_guarantee, mean_sensitivity, sigma_for
 from sfumato.errors import ConfigError, DataError, SpecError
 
 
@@ -109,7 +110,8 @@ def test_no_adversary_is_above_the_trade_off_curve_of_the_noise():
     # The worst case: the shot that is replaced is opposite, so that the mean moves by the whole sensitivity.
     support = torch.zeros(2, trials, shot, 4)
     support[0, :, 0, 0], support[1, :, 0, 0] = 5.0, -5.0  # clipped to 1
-    noisy = noisy_means(support, clipping_norm=norm, sigma=sigma, draw=draw(10))
+    means = clip_rows(support.flatten(0, 2), clipping_norm=norm).view(support.shape).mean(2)
+    noisy = means + sigma * torch.randn(means.shape, generator=draw(10))
     inside = torch.tensor([True, False])[:, None].expand(2, trials)
     found = judge(noisy[..., 0], inside, at=(0.01, 0.1))
     mu = mean_guarantee(shot, clipping_norm=norm, sigma=sigma).value
@@ -220,3 +222,16 @@ def test_numbers_out_of_range_are_refused():
         photograph_scores(own, prototypes_of(own, drawn), drawn.enrolled, view="rounded", step=0)
     with pytest.raises(ConfigError, match="epsilon=0"):
         sigma_for(1, clipping_norm=1.0, epsilon=0, delta=1e-5)
+
+
+def test_intervals_are_over_people_if_they_are_named():
+    """Ten photographs of a person are found together: they are one trial, and not ten."""
+    found = torch.arange(40).repeat_interleave(10) % 4 == 0  # a quarter of 40 people
+    scores = torch.cat([torch.where(found, 2.0, 0.0), torch.linspace(0, 1, 400)])[None]
+    members = (torch.arange(800) < 400)[None]
+    people = torch.arange(40).repeat_interleave(10).repeat(2)
+    alone, clustered = (
+        judge(scores, members, at=(0.01,), people=each).rates[0.01] for each in (None, people)
+    )
+    assert alone[0] == clustered[0] == 0.25
+    assert clustered[2] - clustered[1] > 2.5 * (alone[2] - alone[1])  # √10 times, nearly

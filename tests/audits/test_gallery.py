@@ -99,7 +99,7 @@ def bits(images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("embed", [pixels, bits])
-def test_noise_on_prototypes_identifies_no_more_than_it_proves_and_no_more_by_their_table(embed):
+def test_noise_on_examples_identifies_no_more_than_it_proves_and_no_more_by_their_table(embed):
     public, _ = photographs(people=30)
     report = audit_gallery(embed, *photographs(), public=255 - public, table=embed is bits, config=QUICK)
     noise = finding(report, "noise").figures["epsilons"]
@@ -138,7 +138,10 @@ def test_json_has_every_view_with_its_interval():
 
 def test_people_with_too_few_photographs_are_left_out():
     images, codes = photographs(people=5)
-    with pytest.raises(DataError, match="3 people have 4 photographs; an audit needs a gallery"):
+    with pytest.raises(
+        DataError,
+        match=r"3 of 4 people have 4 photographs, .* lower --photographs, and with it --shot and --known",
+    ):
         audit_gallery(pixels, images[:-5], codes[:-5], config=QUICK)
 
 

@@ -3,6 +3,7 @@
 The noise is the operating system's. Right trainings pass at 99.99% confidence, which is their chance to.
 """
 
+import re
 from unittest import mock
 
 import pytest
@@ -24,7 +25,11 @@ def config(policy: str = "fixed", *, epsilon: float = 1.0, **more) -> MetaConfig
 def test_a_training_as_it_is_shipped_passes(policy):
     report = audit_training(config(policy), audit=QUICK)
     assert [finding.verdict for finding in report.findings] == ["bounded", "bounded"]
-    assert report.sentence.startswith("No fault was seen in the training: rely on the eps = 1")
+    assert re.fullmatch(
+        r"No fault was seen in the training: rely on the eps = 1\S* that it states, and on no less. "
+        r"The canaries prove \d\S* of it\.",
+        report.sentence,
+    )
 
 
 def test_a_training_without_noise_is_convicted_by_one_run():

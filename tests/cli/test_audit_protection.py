@@ -2,10 +2,14 @@
 
 import json
 import re
+from contextlib import nullcontext
 
 import pytest
+import typer
 from commands import check_mistake
 
+from sfumato.audits.findings import Finding, Report
+from sfumato.cli.audit.family import say
 from sfumato.protect.dp_pix import DPPix
 
 SMALL = ("--shape", "1x8x8", "--trials", "10000")
@@ -41,11 +45,12 @@ def test_pixels_and_confidence_reach_the_audit(command):
     assert "4 pixels" in said.out
 
 
-def test_a_protection_without_a_guarantee_is_shown_and_not_convicted(command):
+def test_a_protection_without_a_guarantee_leaks_and_says_no_more_than_that(command):
     said = command("audit", "protection", "blur:radius=1", *SMALL)
-    assert said.code == 0
+    assert said.code == 1
+    assert "blur:radius=1 (leaks)" in said.out
     assert said.out.startswith(
-        "No guarantee is stated for blur:radius=1: if you need a proof, use a protection that states one"
+        "No guarantee is stated for blur:radius=1, and neighbouring images are told apart: if you need a proof"
     )
     assert answers(said, "told apart")[0].startswith("nothing is stated; told apart at eps >= 6")
 
@@ -163,3 +168,21 @@ def test_the_page_has_the_sentence_the_line_and_no_other_host(command, tmp_path)
     assert "stated eps = 1" in page
     assert "http" not in page.replace("http-equiv", "")
     assert said.err == "report: page.html\n"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        (("bounded", "not shown", None), 0),
+        (("bounded", "leaks"), 1),
+        (("not measured",), 1),
+        ((), 0),
+    ],
+)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_exit_code_of_every_audit_is_1_if_something_leaks_or_was_not_looked_at(verdicts, code, as_json):
+    findings = tuple(Finding(name="a", title="A", verdict=each, sentence="So.") for each in verdicts)
+    report = Report(audit="update", subject="a", sentence="So.", findings=findings)
+    with pytest.raises(typer.Exit) if code else nullcontext() as stopped:
+        say(report, html=None, as_json=as_json)
+    assert code == 0 or stopped.value.exit_code == 1

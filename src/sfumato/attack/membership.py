@@ -20,6 +20,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from sfumato.base.proportions import over_people
 from sfumato.data.labelled import draw_rows
 from sfumato.dp.audit.evidence import lower_limit, upper_limit
 from sfumato.errors import ConfigError, DataError, SpecError
@@ -246,8 +247,12 @@ class Membership:
     rates: dict[float, tuple[float, float, float]]
 
 
-def judge(scores: Tensor, members: Tensor, *, at: Sequence[float] = (0.001, 0.01)) -> Membership:
+def judge(
+    scores: Tensor, members: Tensor, *, at: Sequence[float] = (0.001, 0.01), people: Tensor | None = None
+) -> Membership:
     """Judge the scores of members and others, of any shape, by the success at few false alarms.
+
+    With `people`, who each score is of, (..., the last axis), intervals are over these, and else over scores.
 
     The threshold is the least with at most that share of the others above it. With fewer others than 1 / rate
     it is their largest score.
@@ -267,6 +272,9 @@ def judge(scores: Tensor, members: Tensor, *, at: Sequence[float] = (0.001, 0.01
         threshold = ordered[len(ordered) - 1 - math.floor(rate * len(ordered))]
         hits, trials = int((inside > threshold).sum()), len(inside)
         limits = (lower_limit(hits, trials, alpha=0.025), upper_limit(hits, trials, alpha=0.025))
+        if people is not None:
+            own = people.expand_as(members)[members].unique(return_inverse=True)[1]
+            limits = over_people(own.bincount(inside > threshold).tolist(), own.bincount().tolist())
         rates[rate] = (hits / trials, *limits)
     return Membership(len(inside), len(outside), (below.double().mean() / (2 * len(outside))).item(), rates)
 

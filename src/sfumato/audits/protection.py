@@ -31,6 +31,8 @@ def report(subject: str, audited: Sequence[Audited]) -> Report:
     """Report on all protections of a spec."""
     convicted = [each.spec for each in audited if each.result.convicted]
     unstated = [each.spec for each in audited if each.result.stated is None]
+    told = any(each.result.stated is None and each.result.lower > 0 for each in audited)
+    apart = ", and neighbouring images are told apart" if told else ""
     if convicted:
         sentence = (
             f"Do not release with {', '.join(convicted)}: it gives away more than it states. "
@@ -38,7 +40,7 @@ def report(subject: str, audited: Sequence[Audited]) -> Report:
         )
     elif unstated:
         sentence = (
-            f"No guarantee is stated for {', '.join(unstated)}: "
+            f"No guarantee is stated for {', '.join(unstated)}{apart}: "
             "if you need a proof, use a protection that states one."
         )
     else:

@@ -1,11 +1,7 @@
-"""Means of few vectors under differential privacy: prototypes that hide which photographs were shots."""
+"""Noise on the mean of few vectors, or on one, that hides which photographs were shots."""
 
 import math
 
-import torch
-from torch import Tensor
-
-from sfumato.dp.clipping import clip_rows
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import ConfigError
 
@@ -22,7 +18,7 @@ def mean_sensitivity(shot: int, *, clipping_norm: float) -> float:
 
 
 def mean_guarantee(shot: int, *, clipping_norm: float, sigma: float) -> Guarantee:
-    """The guarantee of one release of `noisy_means`: mu-GDP with mu = 2c / (K sigma).
+    """The guarantee of the mean of K clipped vectors with noise: mu-GDP with mu = 2c / (K sigma).
 
     Neighbours are two sets of K shots of which one differs (Dong, Roth & Su 2022, Theorem 2.7). K is public,
     and so is who is enrolled.
@@ -57,14 +53,3 @@ def sigma_for(shot: int, *, clipping_norm: float, epsilon: float, delta: float) 
         middle = math.sqrt(low * high)
         low, high = (low, middle) if costs(middle) <= epsilon else (middle, high)
     return high
-
-
-def noisy_means(support: Tensor, *, clipping_norm: float, sigma: float, draw: torch.Generator) -> Tensor:
-    """Means of clipped vectors with Gaussian noise. (..., K, D) -> (..., D) float64.
-
-    The noise comes from PyTorch's floating-point sampler and a generator that a study may repeat: for
-    measurements, not for a release.
-    """
-    rows = clip_rows(support.double().flatten(0, -2), clipping_norm=clipping_norm)
-    means = rows.view(support.shape).mean(-2)
-    return means + sigma * torch.randn(means.shape, dtype=torch.float64, generator=draw)

@@ -55,8 +55,7 @@ def audit_gallery(
         images: (N, C, H, W) uint8, of people who are not in the model's training.
         codes: (N,) int64, the person on each.
         public: (M, C, H, W) uint8 of other people, who need no protection: used to measure the effect of
-            noise on prototypes. Embeddings are clipped to the median norm of the public ones, about their
-            mean.
+            noise on examples. Embeddings are clipped to the median norm of the public ones.
         estimate: turns means of K shots into prototypes, for codes; None: prototypes are means.
         table: whether devices have a table of all answers, possible for at most 16 bits.
         subject: the audited object, in words.
@@ -73,12 +72,15 @@ def audit_gallery(
     report(1, parts)
     plain = measure(embedded, config, estimate=estimate, table=table)
     report(2, parts)
-    judgements = {key: judge(*found, at=_RATES) for key, found in plain.found.items()}
+    owners = torch.arange(len(embedded.asked))
+    people = {"photograph": owners.repeat_interleave(embedded.asked.shape[1]), "person": owners}
+    judgements = {key: judge(*found, at=_RATES, people=people[key[0]]) for key, found in plain.found.items()}
     findings = [
         _identify(question, judgements, plain, len(embedded.asked), config) for question in _QUESTIONS
     ]
     if public is not None:
-        findings.append(_noise(embedded, _embed_all(embed, public), plain, table, config, report, parts))
+        middle = _embed_all(embed, public).norm(dim=1).median().item()
+        findings.append(_noise(embedded, middle, plain, estimate, table, config, report, parts))
     return Report(
         audit="gallery",
         subject=f"{subject}, {len(embedded.asked)} classes of {config.shot} shots",
@@ -93,7 +95,6 @@ def audit_gallery(
 _LIMITS = (
     "The adversary has the model, and all photographs that may be enrolled. With fewer they learn less.",
     "Each photograph is asked about once. Asking about many variations of it tells more from labels.",
-    "Photographs of one person are alike. The intervals treat them as independent, and are too narrow.",
     "Other photographs give other figures: use photographs like those of your service.",
 )
 
@@ -161,13 +162,14 @@ def _enrolments(
 
 def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig) -> Embedded:
     """Embed people with enough photographs; in several releases, if they differ."""
+    able = int((codes.unique(return_counts=True)[1] >= config.photographs).sum())
+    if able < 4:
+        raise DataError(
+            f"{able} of {len(codes.unique())} people have {config.photographs} photographs, and 4 have to: "
+            "lower --photographs, and with it --shot and --known, or take all with --split all"
+        )
     numbers = torch.arange(len(codes))[:, None]
     rows = by_person(numbers, codes, photographs=config.photographs, seed=config.seed)[..., 0]
-    if len(rows) < 4:
-        raise DataError(
-            f"{len(rows)} people have {config.photographs} photographs; an audit needs a gallery of at least "
-            "4: ask for fewer photographs"
-        )
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(config.seed))
     rows = rows[order[: config.people]]
     flat = images[rows.flatten()]
@@ -253,27 +255,25 @@ def _identify(
 
 def _noise(
     embedded: Embedded,
-    public: Tensor,
+    norm: float,
     plain: Measured,
+    estimate: ToPrototypes | None,
     table: bool,
     config: GalleryAuditConfig,
     report: Callable[[int, int], None],
     parts: int,
 ) -> Finding:
-    """Report the bound, effect and cost of noise on prototypes, and on a table that is made of them."""
-    middle = torch.zeros_like(public[0]) if table else public.mean(0)  # a table has the codes as they are
-    norm = (public - middle).norm(dim=1).median().item()
-    centred = Embedded(embedded.asked - middle, embedded.enrolled - middle)
+    """Report the bound, effect and cost of noise on examples, as `sfumato serve --example-epsilon` adds."""
     rows, figures = [], {}
     for number, epsilon in enumerate(sorted(config.epsilons, reverse=True)):
-        sigma = sigma_for(config.shot, clipping_norm=norm, epsilon=epsilon, delta=config.delta)
-        noisy = measure(centred, config, noise=(norm, sigma), table=table)
+        sigma = sigma_for(1, clipping_norm=norm, epsilon=epsilon, delta=config.delta)
+        noisy = measure(embedded, config, noise=(norm, sigma), estimate=estimate, table=table)
         shares = {
             view: judge(*found, at=(_FEW,)).rates[_FEW][0]
             for (question, view), found in noisy.found.items()
             if question == "photograph"
         }
-        mu = mean_guarantee(config.shot, clipping_norm=norm, sigma=sigma).value
+        mu = mean_guarantee(1, clipping_norm=norm, sigma=sigma).value
         proved = _NORMAL.cdf(_NORMAL.inv_cdf(_FEW) + mu)  # Dong, Roth & Su 2022, Eq. (6)
         rows.append(
             (
@@ -293,10 +293,10 @@ def _noise(
         report(3 + number, parts)
     return Finding(
         name="noise",
-        title="The effect of noise on prototypes",
+        title="The effect of noise on examples",
         verdict="not shown",
         sentence=(
-            "Gaussian noise on each prototype bounds any adversary's success, and costs accuracy: "
+            "`sfumato serve --example-epsilon` bounds any adversary's success, and costs accuracy: "
             f"without it {plain.accuracy:.1%} of other photographs are named correctly."
         ),
         table=Table(
@@ -309,9 +309,8 @@ def _noise(
                 "accuracy",
             ),
             tuple(rows),
-            f"Noise for one replaced shot at δ = {config.delta:g}; embeddings are clipped to {norm:.3g}, the "
-            f"median norm of the public ones{'' if table else ' about their mean'}. The column “proved” has "
-            "the most that anybody can identify.",
+            f"Noise on each shot, at δ = {config.delta:g}; --example-norm is {norm:.3g}, the median norm of "
+            "the public ones. The column “proved” has the most that anybody can identify.",
         ),
         figures={"clipping_norm": norm, "delta": config.delta, "epsilons": figures},
     )

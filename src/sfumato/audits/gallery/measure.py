@@ -18,7 +18,7 @@ from sfumato.attack.membership import (
     prototypes_of,
     ratios,
 )
-from sfumato.dp.private_mean import noisy_means
+from sfumato.dp.clipping import clip_rows
 from sfumato.errors import ConfigError
 
 ToPrototypes = Callable[[Tensor], Tensor]
@@ -39,7 +39,7 @@ class GalleryAuditConfig:
         galleries: G, the number drawn; each is attacked with the others as its shadows.
         attacked: the number of them attacked.
         step: the rounding of probabilities in a service with `--confidence rounded`.
-        epsilons, delta: of noise on prototypes, for the replacement of one shot.
+        epsilons, delta: of noise on examples, for the replacement of one.
         seed: for the people, the enrolment and the noise.
     """
 
@@ -113,8 +113,8 @@ def measure(
     Args:
         embedded: the photographs.
         config: see GalleryAuditConfig; `people` and `photographs` are those of `embedded` here.
-        noise: the clipping norm and the standard deviation of noise on prototypes. With it the views are
-            "stored" and "full", the targets of noise, and a table that is made of them.
+        noise: the clipping norm and the standard deviation of noise on each shot, as a service adds. With it
+            the views are "stored" and "full", and a table that is made of them.
         estimate: for codes; None: the prototypes are means.
         table: whether devices get the answers to all codes.
     """
@@ -159,9 +159,9 @@ def _means(enrolled: Tensor, drawn: Galleries, noise: tuple[float, float] | None
         releases = (torch.arange(len(drawn.shots)) % len(enrolled))[:, None, None]
         norm, sigma = noise
         draw = torch.Generator().manual_seed(seed)
-        return noisy_means(
-            enrolled[releases, people, drawn.shots], clipping_norm=norm, sigma=sigma, draw=draw
-        )
+        shots = enrolled[releases, people, drawn.shots]
+        clipped = clip_rows(shots.flatten(0, 2), clipping_norm=norm).view(shots.shape)
+        return (clipped + sigma * torch.randn(shots.shape, dtype=shots.dtype, generator=draw)).mean(2)
     parts = torch.empty(*drawn.enrolled.shape, enrolled.shape[-1], dtype=enrolled.dtype)
     for number, release in enumerate(enrolled):
         rows = slice(number, None, len(enrolled))

@@ -60,7 +60,7 @@ def gallery(
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Public images of other people, to compute the bound and the cost of noise on prototypes.",
+            help="Public images of other people, to compute the bound and the cost of noise on examples.",
         ),
     ] = None,
     epsilon: Annotated[str, typer.Option(metavar="E,...", help="The epsilons of that noise.")] = "4,16,64",
@@ -70,7 +70,7 @@ def gallery(
     ] = 64,
     attacked: Annotated[int, typer.Option(help="How many of the galleries are attacked.")] = 8,
     step: Annotated[float, typer.Option(help="The step to which probabilities are rounded.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of people, galleries and noise on prototypes.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of people, galleries and noise on examples.")] = 0,
     strict: Strict = False,
     audience: For = None,
     threshold: Threshold = None,
