@@ -38,7 +38,6 @@ from sfumato.device.client import Client, look_up
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.edge.export import export
-from sfumato.edge.runtime import session
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect.code import Code
 from sfumato.serve import models
@@ -94,7 +93,7 @@ def lines(artefact: Path, folder: Path, *, seconds: float) -> Iterator[Line]:
             row[-1].label == one for row, one in zip(look_up.look_up(table, code, few), asked, strict=True)
         )
         yield share("answers that equal those of queries", same / TIMED)
-        yield from times(artefact, table, code, few, cloud, folder, seconds)
+        yield from times(table, code, few, cloud, seconds)
         if site is not None and isinstance(table, AnswerTable):
             yield in_browser(url, key, code, torch.stack(few[:32]), folder)
     if isinstance(table, PrototypeTable) and find_spec("tenseal") is not None:
@@ -144,29 +143,16 @@ def answers(
     yield share("right by the table", float(right.mean()), "by a study", float(hits.mean()))
 
 
-def times(
-    artefact: Path,
-    table: Table,
-    code: Code,
-    few: list[torch.Tensor],
-    cloud: Client,
-    folder: Path,
-    seconds: float,
-) -> Iterator[Line]:
+def times(table: Table, code: Code, few: list[torch.Tensor], cloud: Client, seconds: float) -> Iterator[Line]:
     functions = [
         lambda: look_up.look_up(table, code, few),
         lambda: code.encode(torch.stack(few)),
         lambda: cloud.classify_many(few, top=1),
     ]
-    if isinstance(table, AnswerTable):
-        export(artefact, folder / "answers.onnx", check=torch.stack(few[:8]), table=table)
-        graph, rows = session(folder / "answers.onnx"), [{"images": image[None].numpy()} for image in few]
-        functions.append(lambda: [graph.run(None, row) for row in rows])
     turns, scale = in_turn(*functions, seconds=seconds), {"unit": "ms an answer", "scale": 1e3 / TIMED}
     yield turns.costs("looked up, PyTorch", against="its encoder alone", other=1, **scale)
     yield turns.costs("looked up, PyTorch", against="a query to this machine", other=2, **scale)
     if isinstance(table, AnswerTable):
-        yield turns.costs("looked up, exported network", against="PyTorch", one=3, other=0, **scale)
         codes = np.random.default_rng(0).random((ANSWERS, table.header.bits)) < 0.5
         turns = in_turn(lambda: table.look_up(codes), lambda: codes.sum(1), seconds=seconds / 4)
         yield turns.costs(f"{ANSWERS:,} codes looked up", against="adding up their bits")

@@ -47,12 +47,9 @@ def noise_images() -> torch.Tensor:
 def compare(
     words: str, artefact: Path, protection: Mask | Feature | Code, *, seconds: float, limit: float | None
 ) -> Iterator[Line]:
-    """An exported artefact, in float32 and in 8 bits, beside PyTorch's release; and the bytes of both."""
+    """An exported artefact beside PyTorch's release."""
     images = noise_images()
     exact = export(artefact, artefact.with_suffix(".onnx"), check=images[:8])
-    small = export(
-        artefact, artefact.with_suffix(".8.onnx"), check=images[:8], int8=True, calibration=images[8:]
-    )
     rows = [{"images": image.numpy()} for image in images.split(1)]
 
     def runs(path: Path) -> Callable[[], object]:
@@ -60,14 +57,9 @@ def compare(
         return lambda: [opened.run(None, row) for row in rows]
 
     noise = seeded_noise(0)
-    turns = in_turn(
-        runs(exact.path), runs(small.path), lambda: protection.release(images, noise), seconds=seconds
-    )
-    each = {"against": "PyTorch's release", "other": 2, "count": IMAGES, "unit": "images a second"}
+    turns = in_turn(runs(exact.path), lambda: protection.release(images, noise), seconds=seconds)
+    each = {"against": "PyTorch's release", "count": IMAGES, "unit": "images a second"}
     yield turns.rates(f"{words}, exported", limit=limit, **each)
-    yield turns.rates(f"{words}, exported, int8", one=1, **each)
-    sizes = {"ours": small.bytes / 1000, "other": exact.bytes / 1000, "ratio": small.bytes / exact.bytes}
-    yield Line(name=f"{words}, file, int8", **sizes, unit="kB", against="float32", lower=True)
 
 
 def beside(code: Path, mask: Path, *, seconds: float) -> Iterator[Line]:

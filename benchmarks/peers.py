@@ -48,7 +48,6 @@ from sfumato.learn.adaptation import Learner, contributions
 from sfumato.learn.tasks import Inner, Tasks, tasks_of
 from sfumato.networks import Conv4, Convolutional, LeNet
 from sfumato.protect import parse
-from sfumato.protect.gradients import clip_and_noise
 
 EPISODES = 10
 TASKS, INNER_RATE, OUTER_RATE = 8, 0.4, 1e-3
@@ -233,6 +232,9 @@ def learn2learn(short: bool) -> Iterator[Line]:
 
 
 def our_private_step(images: Tensor, labels: Tensor) -> Callable[[], None]:
+    sys.path.append(str(Path(__file__).parents[1] / "studies"))
+    from gradient_defences import clip_and_noise
+
     model = LeNet(tuple(images.shape[1:]), 10)
     parameters = {name: each.detach() for name, each in model.named_parameters()}
     draws = torch.Generator().manual_seed(0)

@@ -5,6 +5,7 @@ Usage: python benchmarks/worlds.py
 Wanted: 1,000 images of 64x64 a second, tables and labels included. The files are PNGs, in a temporary folder.
 """
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,6 @@ from sfumato import images
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.worlds.faces import faces
 from sfumato.data.worlds.glyphs import glyphs
-from sfumato.data.worlds.scenes import scenes
 
 REQUIRED = 1000  # images of 64x64 a second
 SIZE = 64
@@ -25,6 +25,9 @@ FILES = 200
 
 
 def lines(short: bool) -> Iterator[Line]:
+    sys.path.append(str(Path(__file__).parents[1] / "studies"))
+    from drawn_scenes import scenes
+
     torch.set_num_threads(1)
     share = 8 if short else 1
     worlds: dict[str, Callable[[], LabelledImages]] = {

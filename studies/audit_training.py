@@ -16,14 +16,14 @@ from typing import Any
 from unittest import mock
 
 import torch
+from canary_run import canary_run
 from rows import RESULTS, Rows
+from run_audits import audit_runs
 from torch import Tensor, nn
 
 from sfumato.dp import accounting, clipping
-from sfumato.dp.audit import audit_runs
 from sfumato.dp.clipping import policies
 from sfumato.learn import meta
-from sfumato.learn.canary import canary_run
 from sfumato.learn.meta import MetaConfig, Private
 from sfumato.study.description import versions
 

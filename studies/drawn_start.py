@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from drawn_scenes import scenes
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
 from sfumato.base.precision import autocast, resolve
 from sfumato.base.settings import configure
-from sfumato.data import LabelledImages, faces, glyphs, scenes
+from sfumato.data import LabelledImages, faces, glyphs
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError

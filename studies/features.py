@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from device_cost import profile
 from rows import RESULTS, Rows
 from torch import Tensor
 
@@ -39,11 +40,10 @@ from sfumato.attack import feature_identity, feature_inversion, reidentify
 from sfumato.attack.faces import FaceFinder
 from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
-from sfumato.base.proportions import wilson
+from sfumato.base.proportions import over_people
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge.export import export
-from sfumato.edge.profile import profile
 from sfumato.edge.runtime import session
 from sfumato.edge.sides import SIDES
 from sfumato.episodes import seed_of
@@ -52,6 +52,7 @@ from sfumato.learn.private_feature import FeatureConfig, FeatureModel
 from sfumato.networks import MTCNN, align
 from sfumato.networks.encoders.tiny_darknet import DARKNET_WIDTHS
 from sfumato.protect.feature import clip_and_noise, guarantee_of_clipped, noisy
+from sfumato.study.parts.attacks.scores import hits
 
 RECORDS = Rows(RESULTS / "features.jsonl")
 RUNS = Path("runs/features")
@@ -403,14 +404,11 @@ class Study:
         scores = {}
         for name, gallery in (("static", clean), ("adaptive", embedded)):
             truth = codes[self._asked]
-            best = max(
-                int((each.identities[each.similarities.argmax(1)] == truth).sum())
-                for each in reidentify.reidentify(
-                    gallery[self._known], codes[self._known], embedded[self._asked]
-                )
-            )
-            low, high = wilson(best, len(truth))
-            scores[name] = {"top1": best / len(truth), "low": low, "high": high}
+            guesses = reidentify.reidentify(gallery[self._known], codes[self._known], embedded[self._asked])
+            named = [hits(each.identities[each.similarities.argmax(1)] == truth, truth) for each in guesses]
+            best, probes = max(named, key=sum), truth.unique(return_counts=True)[1].tolist()
+            low, high = over_people(best, probes)
+            scores[name] = {"top1": sum(best) / len(truth), "low": low, "high": high}
         chance = codes[self._asked].bincount().max().item() / len(self._asked)
         return {**alike, "chance": chance, **scores}
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gradient_defences import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
 from reconstructed.sources import NARROW
 from rows import RESULTS, Rows, make
 from torch import Tensor, nn
@@ -46,7 +47,6 @@ from sfumato.errors import DataError
 from sfumato.learn import classifier
 from sfumato.learn.augmentation import mixup
 from sfumato.learn.classifier import ClassifierConfig
-from sfumato.protect.gradients import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
 
 RECORDS = Rows(RESULTS / "inversion.jsonl")
 RUNS = Path("runs/inversion")

@@ -6,7 +6,7 @@
     python studies/judges.py --small    # a few images, to try it out
 
 The data sets, classes and splits are those of studies/reconstruction.py, at its 32x32 pixels. Beside the five
-recognisers that are trained on each data set stand those of public weights (sfumato.annotate.judges): SqueezeNet's
+recognisers that are trained on each data set stand those of public weights (admitted_judges.py): SqueezeNet's
 features and the nearest class mean, or a linear layer on them; MobileFaceNet; and the emotion network. A judge is right
 on 85% or more of test images, and a data set needs two. Nobody tells all the classes of CIFAR-10 and Caltech-101
 apart at this size, so that a victim's reconstruction is looked for among those classes that SqueezeNet tells apart on
@@ -23,16 +23,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import admitted_judges as judges
 import numpy as np
 import torch
+from admitted_judges import Ability
 from reconstructed import recognisers
 from reconstructed.recognisers import few, pairs
 from reconstructed.sources import RUNS, SEED, SIZE, SOURCES, named, parts
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-from sfumato.annotate import judges
-from sfumato.annotate.judges import Ability
 from sfumato.data import LabelledImages
 from sfumato.images import to_float
 from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mini_xception import EMOTIONS, MiniXception
 from rows import RESULTS, Rows
 from stand_ins import DETECTOR, NAMES
 from torch import Tensor
@@ -33,7 +34,6 @@ from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.data.worlds.faces import CARRIERS, PARTS, draw, part_codes, people
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.networks import MTCNN, MobileFaceNet, align
-from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 from sfumato.protect.mask import KIND
 from sfumato.study import grid, report, run, specs
 from sfumato.study.grid import StudyConfig

@@ -37,7 +37,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import sfumato
-from sfumato.base.proportions import wilson
+from sfumato.base.proportions import over_people
 from sfumato.data import load
 from sfumato.study import grid
 from sfumato.study.cells import Cell
@@ -45,6 +45,7 @@ from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
 from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
 from sfumato.study.parts import kinds
+from sfumato.study.parts.attacks.scores import hits
 
 ROOT = Path(__file__).parents[1]
 RECORDS = Rows(RESULTS / "outsiders.jsonl")
@@ -136,20 +137,25 @@ def compared(lab: Lab, cell: Cell) -> dict[str, Any]:
     learned = seen(others, taught, OTHERS, copies)
     names, truth = codes[gallery].repeat(copies).numpy(), codes[rows].numpy()
     taught_names = other_codes[taught].repeat(copies).numpy()
-    hits = {
-        f"{name}{way}": int((guess == truth).sum())
+    named_by = {
+        f"{name}{way}": hits(torch.from_numpy(guess == truth), codes[rows])
         for way in known
         for name, guess in named(known[way], names, asked[way], learned[way], taught_names, cell.seed)
     }
     ours = max(kinds.measure(lab, cell)["scores"], key=lambda score: score["top1"])
+    probes = codes[rows].unique(return_counts=True)[1].tolist()
     return {
         "probes": len(truth),
         "people": len(np.unique(names)),
         "outsiders": {
             name: dict(
-                zip(("top1", "low", "high"), (found / len(truth), *wilson(found, len(truth))), strict=True)
+                zip(
+                    ("top1", "low", "high"),
+                    (sum(found) / len(truth), *over_people(found, probes)),
+                    strict=True,
+                )
             )
-            for name, found in hits.items()
+            for name, found in named_by.items()
         },
         "ours": {key: ours[key] for key in ("classifier", "top1", "low", "high")},
     }

@@ -29,13 +29,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import distortions
 import torch
 from rows import RESULTS, Rows
 from torch import Tensor
 from torch.nn import functional
 
 from sfumato import data, images
-from sfumato.assess import agreement, distortions, people, similarity
+from sfumato.assess import agreement, people, similarity
 from sfumato.assess.perceptual import Perceptual
 from sfumato.assess.semsim import SemSim
 from sfumato.episodes import seed_of

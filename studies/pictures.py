@@ -14,6 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
+from drawn_scenes import scenes
 from matplotlib.figure import Figure
 from PIL import Image
 from results_page import engine, flat
@@ -246,8 +247,8 @@ def main() -> None:
     images.write(PICTURES / "faces.png", contact_sheet(faces, "identity", rows=6, columns=12))
     images.write(PICTURES / "headwear.png", contact_sheet(faces, "headwear", rows=6, columns=12))
     images.write(PICTURES / "glyphs.png", contact_sheet(glyphs, "class", rows=10, columns=14))
-    scenes = data.load("scenes", things=10, images_per_thing=12)
-    images.write(PICTURES / "scenes.png", contact_sheet(scenes, "class", rows=8, columns=12))
+    things = scenes(things=10, images_per_thing=12)
+    images.write(PICTURES / "scenes.png", contact_sheet(things, "class", rows=8, columns=12))
     frontier_picture("lfw-hats", PICTURES / "frontier.svg")
     strengths_picture("demo", PICTURES / "strengths.png")
     report_picture("demo", PICTURES / "report.png", browser)

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 import sfumato
 from sfumato.base.files import open_regular, parse_json, whole
+from sfumato.base.schemas import validate_json
 from sfumato.errors import ArtefactError, shorten
 
 # Cards are read without PyTorch, which a service of codes lacks; only tensors need it.
@@ -216,7 +217,7 @@ def _check_digest(
 def check(path: str | os.PathLike[str], card: Mapping[str, Any], schema: type[Card]) -> None:
     """Raises ArtefactError, with the file and the key, unless a card fits a schema."""
     try:
-        schema.model_validate_json(json.dumps(card))
+        validate_json(schema, json.dumps(card))
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(map(str, problem["loc"])) or "the card"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from admitted_judges import LEAST_JUDGES, Ability
 from rows import CURE, RESULTS
 from torch import Tensor
 from torch.nn import functional
@@ -13,7 +14,6 @@ from torch.nn import functional
 from reconstructed.sources import NARROW, SEED, SHARED, SOURCES, SQUEEZENET, named, parts
 from sfumato import protect
 from sfumato.annotate import campaign, judges, proxies
-from sfumato.annotate.judges import LEAST_JUDGES, Ability
 from sfumato.annotate.proxies import PairProxy, Proxy
 from sfumato.data import LabelledImages
 from sfumato.learn import classifier

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gradient_defences import add_gaussian, prune
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,7 +27,6 @@ from sfumato.errors import DataError
 from sfumato.learn import classifier
 from sfumato.learn.augmentation import apply
 from sfumato.learn.classifier import ClassifierConfig, ClassifierModel
-from sfumato.protect.gradients import add_gaussian, prune
 
 READ, SEARCHED = "closed-form", "search"
 ATTACKS = (READ, SEARCHED)
@@ -223,7 +223,9 @@ def rebuild(
     shape = tuple(originals.images.shape[1:])
     if victim.network == "linear":
         seen = _pooled(shape, victim)
-        found = [first_layer.nearest(network, each, seen).expand(victim.batch, -1, -1, -1) for each in shared]
+        found = [
+            first_layer.nearest(network, each, seen)[0].expand(victim.batch, -1, -1, -1) for each in shared
+        ]
         rebuilt = functional.interpolate(torch.cat(found)[: len(originals)], scale_factor=victim.pooled)
         return images.to_uint8(rebuilt.clamp(0, 1)), {"failed": 0}
     knows = ThreatModel(shape=shape)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from sfumato.assess.recognition import (
@@ -14,8 +13,8 @@ from sfumato.assess.recognition import (
     true_accept_rate,
     verification,
     verification_accuracy,
-    wilson,
 )
+from sfumato.base.proportions import over_people
 from sfumato.errors import DataError
 
 
@@ -120,7 +119,7 @@ def test_identification_counts_the_right_names_among_the_first_guesses():
     similarities = -torch.arange(20.0).expand(6, 20)  # each time 0 is named first, then 1, and so on
     found = identification(similarities, identities, torch.tensor([0, 0, 4, 5, 9, 10]))
     assert (found.top1, found.top5, found.top10) == pytest.approx((2 / 6, 3 / 6, 5 / 6))
-    assert (found.low, found.high) == pytest.approx(wilson(2, 6))
+    assert (found.low, found.high) == over_people([2, 0, 0, 0, 0], [2, 1, 1, 1, 1])
 
 
 def test_everybody_is_among_the_first_five_of_three():
@@ -131,18 +130,6 @@ def test_everybody_is_among_the_first_five_of_three():
 def test_chance_is_that_of_naming_whoever_is_asked_about_most():
     assert chance(torch.tensor([7, 7, 7, 2, 5])) == 3 / 5
     assert chance(torch.arange(30).repeat(4)) == pytest.approx(1 / 30)
-
-
-@pytest.mark.parametrize(("hits", "trials"), [(0, 50), (3, 50), (50, 50), (81, 400), (0, 1), (1, 1)])
-def test_the_interval_is_wilsons(hits, trials):
-    exact = binomtest(hits, trials).proportion_ci(method="wilson")
-    assert wilson(hits, trials) == pytest.approx((exact.low, exact.high), abs=1e-6)
-
-
-@given(st.integers(1, 1000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_the_interval_is_of_proportions_and_holds_the_measured_one(counts):
-    low, high = wilson(*counts)
-    assert 0 <= low <= counts[0] / counts[1] <= high <= 1
 
 
 def test_the_match_curve_counts_those_among_the_first_k():

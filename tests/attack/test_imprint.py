@@ -89,5 +89,5 @@ def test_a_layer_without_a_bias_or_of_other_images_is_refused():
     with pytest.raises(ConfigError, match="4 bins, and the next layer takes 5"):
         imprint_(nn.Linear(4, 4), nn.Linear(5, 2), torch.rand(10))
     network = model()
-    with pytest.raises(ConfigError, match=r"1 takes 192 numbers, and images are \(1, 8, 8\)"):
+    with pytest.raises(ConfigError, match=r"images of shape \(1, 8, 8\) are 64 numbers, and 1 takes 192"):
         recover(network, {}, (1, 8, 8))

@@ -92,7 +92,7 @@ def test_the_interval_of_an_attribute_is_over_people_and_not_over_their_images(c
     for risk in attributes:
         assert (risk.people, risk.images) == (60, 1500)
         low, high = wilson(risk.rate.value * 60, 60)
-        assert risk.rate.low <= low < high <= risk.rate.high
+        assert (risk.rate.low, risk.rate.high) == pytest.approx((low, high))
 
 
 def test_nothing_is_measured_above_its_proof(cases):

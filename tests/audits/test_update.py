@@ -1,8 +1,10 @@
 """The audit of an update: what its report says of updates that leak, that may, and that are bounded."""
 
+import copy
 import math
 from dataclasses import replace
 from statistics import NormalDist
+from typing import Any
 
 import pytest
 import torch
@@ -78,13 +80,137 @@ def test_without_the_truth_a_search_shows_pictures_and_claims_nothing():
     assert finding(report, "labels").figures["counts"] == {"2": 1}  # exact, for one image
 
 
-def test_local_steps_end_the_exact_reading_and_the_reason_is_said():
-    trained = {"local_steps": 4, "local_rate": 0.05, "local_batch": 1}
-    change = share(seeded("mlp"), photographs(2), LABELS[:2], **trained)
-    training = LocalTraining(images=2, steps=4, rate=0.05, batch=1)
-    report = audited("mlp", Update(change=change, training=training))
-    assert "one step of plain SGD, and this update is of 4" in finding(report, "exact").sentence
-    assert any("mini-batches keep their order" in limit for limit in report.limits)
+def trained(images: int, bias: bool, **options: Any) -> tuple[nn.Module, Update]:
+    """A client's network before, and its update by an optimiser with some of a client's usual options."""
+    steps, batch = options.pop("steps", 1), options.pop("batch", None) or images
+    proximal, absolute, clip = (options.pop(name, 0.0) for name in ("proximal", "absolute", "clip"))
+    optimiser, some_decay = options.pop("optimiser", torch.optim.SGD), options.pop("biases_decay", True)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(432, 96, bias=bias), nn.ReLU(), nn.Linear(96, 8))
+    client, images_, labels = copy.deepcopy(model), photographs(images), torch.tensor([3, 1, 4, 7])[:images]
+    before = {name: each.detach().clone() for name, each in client.state_dict().items()}
+    groups = [{"params": [p for p in client.parameters() if p.ndim == 2]}]
+    groups += [{"params": [p for p in client.parameters() if p.ndim == 1]}]
+    groups[1] |= {} if some_decay else {"weight_decay": 0.0}
+    stepper = optimiser(groups, **{"lr": 0.05, **options})
+    for step in range(steps):
+        stepper.zero_grad()
+        rows = slice(start := step * batch % images, start + batch)
+        loss = nn.functional.cross_entropy(client(images_[rows]), labels[rows])
+        for name, each in client.named_parameters():
+            loss = loss + proximal / 2 * (each - before[name]).square().sum() + absolute * each.abs().sum()
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(client.parameters(), clip)
+        stepper.step()
+    local = LocalTraining(images=images, steps=steps, rate=0.05, batch=None if batch == images else batch)
+    return model, of_states(before, client.state_dict(), local)
+
+
+USUAL = [
+    {},
+    {"weight_decay": 1e-4},
+    {"weight_decay": 5e-4, "biases_decay": False},
+    {"absolute": 1e-4},
+    {"absolute": 1e-4, "weight_decay": 1e-3},
+    {"clip": 0.1},
+    {"steps": 5},
+    {"steps": 5, "momentum": 0.9},
+    {"steps": 5, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-3},
+    {"steps": 5, "proximal": 0.1},
+    {"steps": 8, "batch": 1},
+    {"steps": 3, "clip": 0.5, "weight_decay": 5e-3},
+]
+
+
+@pytest.mark.parametrize("options", USUAL, ids=str)
+@pytest.mark.parametrize(("images", "bias"), [(1, True), (4, True), (1, False)])
+def test_the_usual_options_of_a_client_hide_no_image(images: int, bias: bool, options: dict):
+    model, update = trained(images, bias, **options)
+    report = audit_update(
+        model,
+        update,
+        SHAPE,
+        truth=Truth(photographs(images)),
+        config=UpdateAuditConfig(search_steps=0, draws=20_000),
+    )
+    assert min(finding(report, "exact").figures["psnr"]) > 30
+    decays = bool({"weight_decay", "absolute"} & set(options))
+    assert any("A decay of weights was found and subtracted" in limit for limit in report.limits) == decays
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("images", [1, 4])
+def test_the_decay_is_found_in_16_bits_and_in_a_share_of_a_sum_of_clients(images: int, kind: torch.dtype):
+    model, update = trained(images, True, weight_decay=5e-4)
+    sent = {name: (each / 10).to(kind) for name, each in update.change.items()}
+    report = audit_update(
+        model,
+        of_gradient(sent, images=images),
+        SHAPE,
+        truth=Truth(photographs(images)),
+        config=UpdateAuditConfig(search_steps=0),
+    )
+    assert min(finding(report, "exact").figures["psnr"]) > 30
+
+
+@pytest.mark.parametrize("optimiser", [torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_signs_are_no_image(optimiser: type, steps: int):
+    model, update = trained(1, True, optimiser=optimiser, steps=steps)
+    report = audit_update(model, update, SHAPE, config=UpdateAuditConfig(search_steps=0))
+    assert (
+        "these are signs, as of signSGD and of the first steps of Adam" in finding(report, "exact").sentence
+    )
+
+
+@pytest.mark.parametrize("activation", [nn.Sigmoid, nn.GELU])
+def test_one_image_comes_back_behind_any_activation_and_from_8_bits(activation: type[nn.Module]):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(432, 64), activation(), nn.Linear(64, 4))
+    gradient = share(model, photographs(1), LABELS[:1])
+    steps = {name: each.abs().amax() / 127 for name, each in gradient.items()}
+    rounded = {name: (each / steps[name]).round() * steps[name] for name, each in gradient.items()}
+    for sent, decibels in ((gradient, 100), (rounded, 30)):
+        report = audit_update(
+            *(model, of_gradient(sent, images=1), SHAPE),
+            truth=Truth(photographs(1)),
+            config=replace(QUICK, search_steps=0),
+        )
+        assert finding(report, "exact").figures["psnr"][0] > decibels
+
+
+def test_a_search_says_that_mini_batches_keep_their_order():
+    _, update = trained(2, True, steps=4, batch=1)
+    limits = audit_update(trained(2, True)[0], update, SHAPE, config=replace(QUICK, search_steps=0)).limits
+    assert any("mini-batches keep their order" in limit for limit in limits)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (
+            lambda: seeded("mlp"),
+            (3, 32, 32),
+            "3072 numbers; its first layer takes 432 numbers: give the shape",
+        ),
+        (lambda: seeded("lenet"), (1, 12, 12), "of 1 channels .* its first layer takes 3 channels"),
+        (lambda: seeded("lenet"), (3, 40, 40), "--shape 3x40x40: the model does not take such images"),
+        (lambda: nn.Conv2d(3, 4, 3), SHAPE, r"makes \(2, 4, 10, 10\) of two such images: it has to return"),
+    ],
+)
+def test_a_model_that_does_not_take_such_images_is_refused_in_one_sentence(make, shape, message: str):
+    model = make()
+    update = of_gradient({name: each.detach() for name, each in model.named_parameters()}, images=1)
+    with pytest.raises(ConfigError, match=message):
+        audit_update(model, update, shape)
+
+
+@pytest.mark.parametrize("labels", [[0, 9, 1], [0, 1]])
+def test_labels_that_the_model_does_not_have_are_refused(labels: list[int]):
+    update = of_gradient(share(seeded("mlp"), photographs(), LABELS), images=3)
+    with pytest.raises(DataError, match="the model has the classes 0 to 3: give one for each image"):
+        audited("mlp", update, Truth(labels=torch.tensor(labels)))
 
 
 def test_one_step_of_any_rate_is_a_gradient():

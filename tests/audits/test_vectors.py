@@ -4,12 +4,14 @@ import csv
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
+from sklearn.naive_bayes import GaussianNB
 
 from sfumato.audits.findings import Report
 from sfumato.audits.vectors import Vectors, audit_vectors, forms, measure, read
@@ -84,6 +86,158 @@ def test_without_people_twins_and_copies_are_found_by_their_rows():
     assert made.findings[-1].table is not None
     assert made.findings[-1].table.rows == (("1007", "1300"),)
     assert "512 of 5,000 rows were read" in made.limits[0]
+
+
+def spread_people() -> Vectors:
+    """All means are 0, and each number has a spread of each person's own."""
+    draw = np.random.default_rng(4)
+    owners = np.arange(100).repeat(12)
+    values = draw.normal(size=(1200, 64)) * np.exp(draw.normal(0, 0.7, (100, 64)))[owners]
+    return Vectors(values.astype(np.float32), owners, {}, np.arange(1200), 1200)
+
+
+def test_spreads_name_as_many_as_gaussian_naive_bayes_names():
+    vectors = spread_people()
+    assert vectors.people is not None
+    halves = measure.split(vectors.people, 0)
+    named = measure.name_people(vectors.values, vectors.people, halves, 0)[1].named.value
+    asked = np.unique(vectors.people[halves.asked])[:25]
+    rows = np.isin(vectors.people, asked)
+    x, y, known = vectors.values[rows], vectors.people[rows], np.arange(rows.sum()) % 2 == 0
+    assert named > GaussianNB().fit(x[known], y[known]).score(x[~known], y[~known]) - 0.03 > 0.8
+
+
+def hidden(where: str, people: int = 40, each: int = 8) -> np.ndarray:
+    """Vectors of noise that say who they are in one number, or noise and a number that hides people."""
+    draw, owners = np.random.default_rng(0), np.arange(people).repeat(each)
+    values = draw.normal(size=(len(owners), 12))
+    if where == "an index with gaps":
+        values[:, 3] = 3 * np.arange(len(owners)) + draw.integers(0, 2, len(owners))
+    elif where == "a decimal":
+        values[:, 3] = values[:, 3].round(3) + owners * 1e-5
+    elif where == "two digits":
+        for place, digit in ((3, owners % 10), (7, owners // 10)):
+            values[:, place] = np.sign(values[:, place]) * (np.abs(values[:, place]).round(3) + digit * 1e-4)
+    elif where == "a spread":
+        values[:, 3] *= np.exp(0.2 * owners)
+    elif where == "a constant":
+        values[:, 3] = owners
+    return values
+
+
+@pytest.mark.parametrize(
+    ("where", "named", "numbers"),
+    [
+        ("nowhere", 0.2, []),
+        ("an index with gaps", 0.8, ["number 3"]),
+        ("a decimal", 0.8, ["number 3"]),
+        ("two digits", 0.8, ["number 3", "number 7"]),
+        ("a spread", 0.25, ["number 3"]),
+        ("a constant", 0.8, ["number 3"]),
+    ],
+)
+def test_the_numbers_that_carry_a_name_are_found_and_leaving_them_out_is_the_cure(
+    tmp_path: Path, where: str, named: float, numbers: list[str]
+):
+    np.savez(tmp_path / "a.npz", v=hidden(where), who=np.arange(40).repeat(8))
+    made = audit_vectors(read(tmp_path / "a.npz", people="who"), subject=where)
+    stored = figures(made, "named")["1"]["named"]
+    forms_named = [each["named"]["1"] for each in figures(made, "forms").values()]
+    assert stored >= max(forms_named)  # no form names more than what it is computed from
+    if not numbers:
+        assert stored < named
+        assert all(finding.name != "numbers" for finding in made.findings)
+        return
+    assert stored > named
+    found = figures(made, "numbers")
+    assert sorted(found["numbers"]) == numbers
+    assert found["without"] < 0.25 < found["alone"]
+    assert made.changes[0].startswith("Leave out number")
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e5, 1e9, 1e-7])
+def test_one_number_on_another_scale_hides_nobody(tmp_path: Path, factor: float):
+    vectors = planted()
+    values = vectors.values.astype(np.float64)
+    values[:, 1] = factor * np.random.default_rng(0).normal(size=len(values))
+    np.savez(tmp_path / "a.npz", v=values, who=vectors.people)
+    made = read(tmp_path / "a.npz", people="who")
+    assert made.people is not None
+    halves = measure.split(made.people, 0)
+    assert measure.name_people(made.values, made.people, halves, 0)[1].named.value > 0.9
+    removed = forms.remove_identity(made.values[halves.learned], made.people[halves.learned], 14)
+    assert measure.name_people(removed(made.values), made.people, halves, 0)[1].named.value < 0.6
+
+
+BESIDE = {
+    "id": np.random.default_rng(1).permutation(10**6)[:160],
+    "created_at": 1.7e12 + np.random.default_rng(2).integers(0, 10**9, 160),
+    "__index_level_0__": np.arange(160) * 3,
+    "Unnamed: 0": np.arange(160),
+    "x1": np.random.default_rng(3).uniform(0, 900, 160),
+    "score": np.random.default_rng(4).uniform(0, 1, 160),
+    "path": np.array(["a.jpg"] * 160),
+}
+
+
+@pytest.mark.parametrize("prefix", ["e", "", "embedding_", "dim."])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_beside_the_vectors_are_left_out_and_named(tmp_path: Path, prefix: str, kind: str):
+    values, who = planted(people=10).values, np.arange(10).repeat(16)
+    columns = {**BESIDE, "who": who, **{f"{prefix}{number}": each for number, each in enumerate(values.T)}}
+    if kind == "csv":
+        with (tmp_path / "a.csv").open("w", newline="") as out:
+            csv.writer(out).writerows([columns, *zip(*columns.values(), strict=True)])
+    else:
+        parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    made = read(tmp_path / f"a.{kind}", people="who")
+    assert made.names == tuple(f"{prefix}{number}" for number in range(16))
+    assert made.left_out == tuple(BESIDE)
+    said = audit_vectors(made, subject="a").sentence
+    assert "No part of the vectors, and not looked at: id, created_at, __index_level_0__" in said
+
+
+def test_columns_of_any_name_are_vectors_if_they_hold_fractions_and_vary_alike(tmp_path: Path):
+    columns = {
+        **dict(zip("abcd", FLAT.T, strict=True)),
+        "id": np.arange(40)[::-1],
+        "ms": 1e9 * FLAT[:, 0] + 0.5,
+    }
+    with (tmp_path / "a.csv").open("w", newline="") as out:
+        csv.writer(out).writerows([columns, *zip(*columns.values(), strict=True)])
+    made = read(tmp_path / "a.csv")
+    assert (made.names, made.left_out) == (("a", "b", "c", "d"), ("id", "ms"))
+
+
+@pytest.mark.parametrize(
+    ("known", "words", "leaks"),
+    [
+        (True, "learned from others, told apart by the column", False),
+        (False, "learned from other rows, perhaps of the same people: --people says whose they are", True),
+    ],
+)
+def test_without_people_labels_are_split_by_a_column_that_says_them_or_it_is_said(
+    tmp_path: Path, known: bool, words: str, leaks: bool
+):
+    """The label is one of each person, whom the vectors name; it is in no vector otherwise."""
+    vectors = planted(people=12, each=40)
+    label = (np.arange(12) % 2)[vectors.people]
+    more = {"person_id": vectors.people} if known else {}
+    np.savez(tmp_path / "a.npz", v=vectors.values[:, 1:], gender=label, **more)
+    made = audit_vectors(read(tmp_path / "a.npz", vectors="v", labels=["gender"]), subject="a")
+    attributes = next(finding for finding in made.findings if finding.name == "attributes")
+    assert words in made.sentence
+    assert words in attributes.sentence
+    assert (attributes.verdict == "leaks") == leaks
+    assert [risk.people is None for risk in made.risks] == [leaks]
+
+
+def test_where_nothing_is_kept_the_answer_alone_is_advised():
+    vectors = planted(people=40, each=10)
+    label = np.random.default_rng(2).integers(0, 2, 40)[vectors.people]
+    made = audit_vectors(replace(vectors, labels={"gender": label}), subject="a")
+    assert made.changes[0].startswith("Nothing of gender is read beyond guessing")
+    assert "keep the answer alone, one of 2 classes, or nothing" in made.changes[0]
 
 
 def test_removing_all_directions_of_identity_leaves_equal_means():
@@ -191,7 +345,7 @@ def test_a_file_without_such_vectors_says_why(tmp_path: Path, arrays: dict, opti
     [
         ("a.pkl", b"", "a pickle is not, since it could run code"),
         ("a.npz", b"not a zip", "damaged, or not a .npz file"),
-        ("a.parquet", b"PAR1", "damaged, or not a .parquet file"),
+        ("a.parquet", b"PAR1", "cannot be read as Parquet"),
         (
             "a.csv",
             b"e0,name\n1,Anna\n2,Bo\n4,Eva\n",

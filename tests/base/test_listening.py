@@ -1,11 +1,13 @@
 """A port that a service of ours listens on."""
 
+import os
+import signal
 import socket
 
 import pytest
 
-from sfumato.base.listening import address_of, listen
-from sfumato.errors import ConfigError
+from sfumato.base.listening import address_of, listen, stop_failed, until_stopped
+from sfumato.errors import ConfigError, SfumatoError
 
 
 def test_a_port_that_is_taken_says_what_to_do():
@@ -28,6 +30,14 @@ def test_the_address_is_what_a_browser_takes(scheme: str):
         assert address_of(listener, scheme) == f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
     with listen("0.0.0.0", 0) as everywhere:
         assert address_of(everywhere).startswith(f"http://{socket.gethostname()}:")
+
+
+def test_a_service_that_was_stopped_has_not_failed_and_one_that_failed_has(capsys):
+    with until_stopped():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert capsys.readouterr().out == "stopped\n"
+    with pytest.raises(SfumatoError, match="the service stopped: no memory: start it again"), until_stopped():
+        stop_failed("no memory")
 
 
 def test_an_answer_does_not_wait_for_its_first_packet_to_be_acknowledged():

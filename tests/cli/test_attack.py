@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from commands import Command, check_mistake
@@ -69,7 +68,9 @@ def test_one_image_is_read_from_a_first_linear_layer(command: Command, tmp_path:
     photographs = client(tmp_path, "make", [2])
     said = command("attack", "first-layer", *asked("make", 1), "--out", "back", "--truth", "photos")
     assert said.code == 0
-    assert said.out.startswith("1 image read from the first layer (Phong et al. 2017), pixel by pixel.")
+    assert said.out.startswith(
+        "1 image read from the first layer by a division (Phong et al. 2017), pixel by pixel."
+    )
     assert said.out.endswith("originals above, what came back: back/came-back.png\n")
     assert (images.read(tmp_path / "back" / "000.png").int() - photographs[0]).abs().max() <= 1
     assert "net.py:make is your code, and runs now" in said.err
@@ -115,42 +116,14 @@ def test_a_search_takes_known_labels_and_says_how_near_its_update_is(command: Co
     assert said.out.endswith("\nwhat came back: back/came-back.png\n")
 
 
-def test_parts_of_vertical_learning_come_back_to_each_worker(command: Command, tmp_path: Path):
-    (tmp_path / "net.py").write_text(SOURCE)
-    left, right, head = drawn("half", 1).double(), drawn("half", 2).double(), drawn("head").double()
-    for name, network in (("left", left), ("right", right), ("head", head)):
-        save_file({key: each.float() for key, each in network.state_dict().items()}, f"{name}.safetensors")
-    parts = torch.rand(2, 3, 1, 4, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    joined = torch.cat([left(parts[0]), right(parts[1])], 1).detach()
-    for number, rows in enumerate(([0], [1], [2])):
-        loss = nn.functional.cross_entropy(head(joined[rows]), torch.tensor([number]))
-        gradients = torch.autograd.grad(loss, list(head.parameters()))
-        named = {
-            name: each.numpy() for (name, _), each in zip(head.named_parameters(), gradients, strict=True)
-        }
-        (tmp_path / "seen").mkdir(exist_ok=True)
-        np.savez(tmp_path / "seen" / f"{number}.npz", indices=np.array(rows), **named)
-    workers = ("--part", "net.py:half=1x4x8", "--part", "net.py:half=1x4x8", "--head", "net.py:head")
-    weights = ("--part-weights", "left.safetensors", "--part-weights", "right.safetensors")
-    files = (*workers, *weights, "--head-weights", "head.safetensors", "--observed", "seen", "--out", "back")
-    said = command("attack", "vertical", *files, "--set", "steps=150", "--set", "total_variation=0")
-    assert said.code == 0
-    for number in (0, 1):
-        back = torch.stack([images.read(f"back/part-{number + 1}/{place:03d}.png") for place in range(3)])
-        assert (to_float(back) - parts[number]).abs().mean() < 0.05
-    (tmp_path / "seen" / "3.npz").unlink(missing_ok=True)
-    np.savez(tmp_path / "seen" / "3.npz", weight=np.zeros(3))
-    check_mistake(
-        command("attack", "vertical", *files, "--force"), "3.npz: has no `indices`: write which images"
-    )
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (("--attack", "dgl"), "--attack dgl: did you mean 'dlg'"),
         (("--set", "steps=0"), "steps=0: at least 1"),
         (("--steps", "3"), "--steps and --rate need --images"),
+        (("--images", "1", "--shape", "1x8x8"), "its first layer takes 192 numbers: give the shape"),
+        (("--images", "1", "--labels", "7"), "the model has the classes 0 to 3: give one for each image"),
         (("--shape", "8x8"), "--shape 8x8: write channels x height x width, as 3x28x28"),
     ],
 )

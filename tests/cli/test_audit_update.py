@@ -88,8 +88,9 @@ def test_a_network_of_sfumato_needs_its_number_of_classes(command, client):
     [
         (("--model", "net.py:wrong"), "net.py:wrong: returned int: return an nn.Module"),
         (("--model", "net.py:none"), "net.py:none: cannot be imported (AttributeError"),
-        (("--model", "nowhere.py:make"), "nowhere.py:make: cannot be imported (FileNotFoundError"),
+        (("--model", "nowhere.py:make"), "--model nowhere.py:make: there is no file nowhere.py"),
         (("--model", "lennet"), "no network is called 'lennet': did you mean"),
+        (("--shape", "3x32x32"), "its first layer takes 432 numbers: give the shape"),
         (("--shape", "12x12"), "--shape 12x12: write channels x height x width"),
         (("--labels", "cat"), "--labels cat: write the numbers of the classes, as 0,3,3"),
         (("--truth", "empty"), "empty: has no image"),

@@ -136,7 +136,6 @@ def test_a_call_that_does_not_parse_is_answered_with_usage(command: Command, arg
 SMALL = {
     "faces": {"identities": 6, "images_per_identity": 2, "headwear": 6},
     "glyphs": {"classes": 6, "drawers": 2},
-    "scenes": {"things": 6, "images_per_thing": 2, "backgrounds": 3},
 }
 
 
@@ -464,20 +463,22 @@ def test_a_study_of_a_folder_fits_its_episodes_and_records_what_it_left_out(comm
     (tmp_path / "photos" / "class-3" / "blurred.png").write_text("no image")
     example = Path(__file__).parents[2] / "studies" / "example.yaml"
     fast = [
+        "data.source=folder:photos",
+        "task={target: class, sensitive: class, way: 5, shot: 5, queries: 5, episodes: 2}",
         "protections=['pixelize:cell=8']",
         "learners=[clean]",
         "attacks=[]",
-        "task.episodes=2",
         "pictures=0",
     ]
     fast += ["data.size=16", "embeddings=false", "tells=false", "measures=[ssim]", "training.epochs=1"]
     fast += ["training.episodes_per_epoch=1", "training.validation_episodes=2"]
-    said = command("study", "run", example, *(word for each in fast for word in ("--set", each)))
+    settings = [word for each in fast for word in ("--set", each)]
+    said = command("study", "run", example, *settings)
     assert said.code == 0, said.err
     assert "left out: 1 of 37 files, which cannot be read: photos/class-3/blurred.png: " in said.err
     assert "test episodes: 2-way 3-shot with 1 query, the largest that the classes allow" in said.err
     assert "cannot be read: 1 of 37." in (tmp_path / "runs" / "example" / "report.html").read_text()
-    strict = command("study", "run", example, "--strict")
+    strict = command("study", "run", example, "--strict", *settings)
     assert strict.code == 1
     assert "blurred.png: not an image" in strict.err
 

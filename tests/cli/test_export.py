@@ -1,7 +1,6 @@
-"""`sfumato export` and `sfumato edge profile`: what they print, and that mistakes leave nothing."""
+"""`sfumato export`: what it prints, and that mistakes leave nothing."""
 
 import csv
-import json
 import os
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from devices import pictures, remember_graphs, write_code, write_feature, write_
 
 from sfumato import images
 from sfumato.cli.exports import export_codes
-from sfumato.edge import profile
 from sfumato.edge.runtime import session
 from sfumato.serve import models
 
@@ -64,38 +62,10 @@ def test_a_code_is_exported_and_said_to_release_bits_alone(command: Command, tmp
     assert (output.name, output.shape) == ("numbers", [1, 16])
 
 
-def test_an_int8_mask_is_checked_on_the_test_split(command: Command, tmp_path: Path, table: str):
-    write_mask(tmp_path / "m.safetensors", shape=SHAPE)
-    said = command("export", "m.safetensors", "out/m.onnx", "--int8", "--calibrate", table, "--check", table)
-    assert said.code == 0
-    lines = said.out.splitlines()
-    assert lines[0] == f"checked on 3 images of {table}, test split"
-    assert lines[1].startswith("largest difference of a score from PyTorch: ")
-    assert lines[2].startswith("pixels chosen otherwise: ")
-    assert lines[-1].endswith("bytes, int8)")
-    assert (tmp_path / "out" / "m.onnx").exists()
-
-
-def test_a_profile_is_a_table_or_lines_of_json(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    write_mask(tmp_path / "m.safetensors", shape=SHAPE)
-    said = command("edge", "profile", "m.safetensors", "--images", "5", "--json")
-    assert said.code == 0
-    cost = json.loads(said.out)
-    assert (cost["artefact"], cost["part"], cost["bytes"]) == ("m.safetensors", "mask", 32 + 3 * 64)
-    monkeypatch.setattr(profile, "profile", lambda artefacts, images: [profile.Cost(**cost)])
-    said = command("edge", "profile", "m.safetensors", "--images", "5")
-    assert "m.safetensors" in said.out
-    assert f"{cost['parameters']:,}" in said.out
-    assert "bytes sent" in said.out
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["gone"], "gone: no such file"),
-        (["m.safetensors", "--int8"], "int8 needs calibration images"),
         (["m.safetensors", "--side", "cloud"], "has no cloud side"),
         (["m.safetensors", "--side", "clout"], "did you mean 'cloud'"),
         (["m.safetensors", "m.safetensors"], "is the artefact itself"),

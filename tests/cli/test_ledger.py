@@ -102,11 +102,21 @@ def test_whoever_is_on_all_images_of_a_folder_is_named_from_all_of_them(command:
     )
 
 
-def test_a_person_of_whom_nothing_was_released_is_guessed_as_beforehand(command: Command, path: Path):
-    said = command("ledger", "naming", "--person", "carla", "--among", "1000", "--ledger", path)
-    assert said.out.startswith("the person carla: after 0 releases nobody, whatever they know")
-    assert "more than 0.1% of the time" in said.out
-    assert said.out.endswith("; nothing was released)\n")
+@pytest.mark.parametrize(
+    ("words", "name"), [(("naming",), "carla"), (("naming",), "ana"), (("budget", "bits=64"), "ana")]
+)
+def test_a_name_that_nobody_has_is_refused_with_the_nearest(
+    command: Command, path: Path, words: tuple[str, ...], name: str
+):
+    said = command("ledger", *words, "--person", name, "--ledger", path)
+    check_mistake(said, f"knows nobody called {name!r}: ")
+    assert ("did you mean 'anna'?" in said.err) == (name == "ana")
+
+
+def test_a_budget_may_be_of_a_person_before_their_first_release(command: Command, path: Path):
+    for name in ("carla", "ben2", "an\u200bna"):  # the last looks like anna, and is anna
+        said = command("ledger", "budget", "bits=64", "--person", name, "--ledger", path)
+        assert said.out.startswith(f"budget of the person {name.replace(chr(0x200B), '')}: at most 64 bits")
 
 
 @pytest.mark.parametrize(

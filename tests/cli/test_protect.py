@@ -225,7 +225,7 @@ def test_a_failure_is_counted_by_cause_in_one_line_and_the_exit_code_is_1(protec
     failed = [line for line in said.out.splitlines() if line.startswith("failed: ")]
     assert len(failed) == 2
     assert sum(line.startswith("failed: 2 (") and line.endswith("such as x.png") for line in failed) == 1
-    assert "left out: 1 (no images by their names)" in said.out
+    assert "left out: 1 (no images by their first bytes)" in said.out
     assert set(files(tmp_path / "out")) == {"0.png", "1.png", "2.png", "manifest.json"}
     assert protect("photos", "out").code == 1  # they fail again
 

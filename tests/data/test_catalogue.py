@@ -30,7 +30,7 @@ def test_what_to_write_is_the_name_and_for_files_their_place(source: Source):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(SOURCES) - {"faces", "glyphs", "scenes", "folder", "table", "parquet", "hats"})
+    "name", sorted(set(SOURCES) - {"faces", "glyphs", "folder", "table", "parquet", "hats"})
 )
 def test_a_data_set_has_an_address_and_says_its_terms(name: str):
     assert SOURCES[name].url.startswith("http")

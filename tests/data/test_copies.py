@@ -76,3 +76,11 @@ def test_images_have_one_original_if_pixels_or_the_label_of_copies_say_so():
     assert codes[[0, 4, 5, 6]].tolist() == [0] * 4
     assert len(codes.unique()) == 5
     assert len(originals(data).codes.unique()) == 6
+
+
+def test_a_secret_that_is_the_task_under_another_name_is_the_task():
+    data = people(["train", "test"] * 4, list("aabbccdd"), {})
+    data = replace(data, labels={**data.labels, "who": label_of(list("ssttuuvv"))})
+    assert data.are_one("person", "who")
+    assert not data.are_one("person", "hat")
+    assert shared(data, target="who", secret="person") == []

@@ -59,6 +59,14 @@ def test_a_classifier_without_a_secret_learns_every_class():
         assert words.endswith("each class of 'smile' is in all of them")
 
 
+def test_a_secret_that_is_the_task_under_another_name_splits_as_the_task_alone():
+    data = of_60_people()
+    alias = replace(data, labels={**data.labels, "grin": data.label("smile")})
+    split, words = split_for_task(alias, target="smile", sensitive="grin", episodic=False)
+    assert classes_in(split, "smile") == [{0, 1}] * 3
+    assert words.endswith("each class of 'smile' is in all of them")
+
+
 def test_episodes_without_a_secret_are_tested_on_classes_that_are_new():
     data, words = split_for_task(of_60_people(), target="person", sensitive="person", episodic=True)
     parts = classes_in(data, "person")

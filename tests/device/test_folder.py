@@ -554,7 +554,7 @@ def test_a_file_that_somebody_put_into_the_target_is_not_replaced(place: Place):
 def test_a_second_run_counts_what_is_left_out_as_the_first_did(place: Place):
     (place.source / "notes.txt").write_text("")
     place.tar("t.tar", {"a.png": encoded("a.png", 1), "notes.txt": b"hi"})
-    assert place.run().left_out == place.run().left_out == {"no images by their names": 2}
+    assert place.run().left_out == place.run().left_out == {"no images by their first bytes": 2}
 
 
 # Places
@@ -764,7 +764,7 @@ def test_what_is_left_out_is_counted(place: Place):
     (place.source / "loop").symlink_to("..")
     (place.source / "outside").symlink_to(place.root)
     outcome = place.run()
-    assert outcome.left_out == {"hidden": 2, "no images by their names": 2, "links to folders": 2}
+    assert outcome.left_out == {"hidden": 2, "no images by their first bytes": 2, "links to folders": 2}
     assert set(place.outputs()) == {"a.png"}
 
 
@@ -995,7 +995,7 @@ def test_members_that_are_no_images_are_left_out_and_counted(place: Place):
         out.addfile(member_of("folder.png", b"", type=tarfile.DIRTYPE))
     outcome = place.run()
     assert list(members(place.outputs()["t.tar"])) == ["a.png"]
-    assert outcome.left_out == {"hidden, or no regular files": 5, "no images by their names": 1}
+    assert outcome.left_out == {"hidden, or no regular files": 5, "no images by their first bytes": 1}
     assert not outcome.failures
 
 

@@ -345,3 +345,28 @@ def test_nothing_leaves_but_the_picture(tmp_path: Path, ledger: Ledger):
             [],
             {"major_brand", "minor_version", "compatible_brands", "encoder"},
         )
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mov", "mkv", "avi"])
+def test_a_clip_that_was_cut_short_is_refused_and_the_whole_one_is_read(tmp_path: Path, suffix: str):
+    """Wherever it was cut, unless all but the last two frames are there."""
+    whole = tmp_path / f"whole.{suffix}"
+    options = {"movflags": "faststart"} if suffix in ("mp4", "mov") else {}
+    with av.open(str(whole), "w", options=options) as container:
+        stream = container.add_stream("mpeg4" if suffix == "avi" else "libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        sound = container.add_stream("aac", rate=8000)
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 24576), np.float32), format="fltp", layout="mono")
+        silence.sample_rate = 8000
+        pictures = [np.random.default_rng(i).integers(0, 255, (64, 96, 3), np.uint8) for i in range(20)]
+        for picture in pictures:  # 2 s, of 3 s of sound
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux([*stream.encode(), *sound.encode(silence), *sound.encode()])
+    with footage(whole) as clip:
+        assert len(list(clip.frames())) == 20
+    data = whole.read_bytes()
+    for share in (0.3, 0.6, 0.77, 0.9):
+        cut = tmp_path / f"cut.{suffix}"
+        cut.write_bytes(data[: int(len(data) * share)])
+        with footage(cut) as clip, pytest.raises(ImageError, match="is damaged or cut short"):
+            list(clip.frames())

@@ -44,7 +44,6 @@ SMALLER = {
     "train meta": ["--set", "steps=2", "--episodes", "3"],
     "demo": ["--size", "16", "--at-most", "0.9"],
     "audit protection": ["--trials", "10000"],
-    "edge profile": ["--images", "3"],
 }
 
 # A service that does not measure by which of two libraries it is faster: tests/serve/test_models.py does.

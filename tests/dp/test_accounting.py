@@ -210,6 +210,13 @@ def test_pld_is_never_above_rdp(stretch):
     assert epsilon([stretch], DELTA) <= epsilon([stretch], DELTA, "rdp")
 
 
+@pytest.mark.parametrize("mu", [1e5, 1e6, 1e9, 1e200, math.inf])
+def test_by_the_limit_so_little_noise_hides_nothing_or_states_more_than_half_the_square(mu):
+    """ε of a Gaussian mechanism is above μ²/2 for δ below a half; μ itself is not an ε."""
+    noise = math.sqrt(1 / math.log1p(mu * mu)) if mu < math.inf else 0.01
+    assert epsilon([Stretch(noise, 1.0, 1)], DELTA, "gdp") >= mu * mu / 2.001
+
+
 def test_gdp_states_less_than_the_truth_where_noise_is_small_and_steps_are_seldom():
     # The trap: 5.26 of GDP, where PRV in opacus proves at least 7.38 and PLD at most 7.39.
     stretches = [Stretch(0.5, 0.0016, 10_000)]

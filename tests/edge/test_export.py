@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from cloud import answer_table
 from devices import CLASSES, SHAPE, pictures, write_code, write_feature, write_mask
 from encoders import Small, write_onnx
 from torch import Tensor
@@ -82,16 +81,6 @@ def cloud(feature: Made) -> Made:
 
 
 @pytest.fixture(scope="module")
-def int8_mask(mask: Made) -> Made:
-    return made(mask.artefact, "mask8.onnx", int8=True, calibration=pictures(16, seed=2))
-
-
-@pytest.fixture(scope="module")
-def int8_feature(feature: Made) -> Made:
-    return made(feature.artefact, "feature8.onnx", int8=True, calibration=pictures(16, seed=2))
-
-
-@pytest.fixture(scope="module")
 def bits(folder: Path) -> Made:
     return made(write_code(folder / "bits.safetensors", bits=12), "bits.onnx")
 
@@ -99,11 +88,6 @@ def bits(folder: Path) -> Made:
 @pytest.fixture(scope="module")
 def numbers(folder: Path) -> Made:
     return made(write_code(folder / "numbers.safetensors", side=16, numbers=6), "numbers.onnx")
-
-
-@pytest.fixture(scope="module")
-def int8_bits(bits: Made) -> Made:
-    return made(bits.artefact, "bits8.onnx", int8=True, calibration=pictures(16, seed=2))
 
 
 # Masks
@@ -120,8 +104,8 @@ def test_an_exported_mask_makes_the_release_of_the_protection(mask: Made):
 
 
 @pytest.mark.parametrize("flat", [0, 128, 255])
-def test_a_constant_image_shows_exactly_k_pixels(mask: Made, int8_mask: Made, flat: int):
-    for each in (mask, int8_mask):
+def test_a_constant_image_shows_exactly_k_pixels(mask: Made, flat: int):
+    for each in (mask,):
         found = each.run(torch.full((1, *SHAPE), flat, dtype=torch.uint8))
         assert found["shown"].sum() == PIXELS
         assert (found["values"][~found["shown"].expand(-1, 3, -1, -1)] == 0).all()
@@ -205,30 +189,6 @@ def test_an_exported_code_of_numbers_is_the_release_without_noise(numbers: Made)
     torch.testing.assert_close(numbers.run(images)["numbers"], release.values, atol=MOST_CODES, rtol=0)
 
 
-def test_with_a_table_an_image_goes_in_and_its_class_comes_out(tmp_path: Path):
-    """As they are looked up of the codes that PyTorch makes; of 12 bits a few images turn one."""
-    artefact, draw = write_code(tmp_path / "code.safetensors", bits=12), np.random.default_rng(0)
-    labels = ("anna", "ben", "carla")
-    table = answer_table(artefact, draw.integers(0, 3, 1 << 12), draw.random(1 << 12) < 0.3, labels)
-    exported = export(artefact, tmp_path / "answers.onnx", check=pictures(40), table=table)
-    assert exported.decisions is not None
-    assert exported.decisions >= 0.9
-    assert exported.card["classes"] == ["anna", "ben", "carla"]
-    outputs = Made(artefact, exported).run(pictures(20, seed=5))
-    assert list(outputs) == ["class", "none_of_these"]
-    rows, none = (each.tolist() for each in outputs.values())
-    found = [(labels[row], refused) for row, refused in zip(rows, none, strict=True)]
-    bits = Code(str(artefact)).release(pictures(20, seed=5), seeded_noise(0)).array
-    expected = table.look_up(bits)
-    assert sum(one == other for one, other in zip(found, expected, strict=True)) >= 19
-    assert len(set(expected)) > 3
-    other = write_code(tmp_path / "other.safetensors", bits=11)
-    with pytest.raises(ConfigError, match="the table is for another encoder"):
-        export(other, tmp_path / "no.onnx", check=pictures(2), table=table)
-    with pytest.raises(ConfigError, match="a graph looks up answers to codes of at most 16 bits alone"):
-        export(write_mask(tmp_path / "m.safetensors"), tmp_path / "no.onnx", check=pictures(2), table=table)
-
-
 def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(tmp_path: Path):
     spec = write_onnx(tmp_path / "small.onnx", Small())
     network = make_code_network(spec, SHAPE, dimension=5, side=16, seed=0)
@@ -289,15 +249,6 @@ def test_a_code_whose_numbers_are_further_off_is_not_written(
     assert not (tmp_path / "c.onnx").exists()
 
 
-def test_an_int8_code_reports_its_difference_and_the_share_of_bits_that_turn(bits: Made, int8_bits: Made):
-    images = pictures(6, seed=1)  # those it was checked on
-    exact, found = (each.run(images)["numbers"] for each in (bits, int8_bits))
-    assert int8_bits.exported.difference == pytest.approx(float((exact - found).abs().max()), abs=1e-5)
-    assert int8_bits.exported.bits == pytest.approx(float((signs(exact) != signs(found)).double().mean()))
-    assert MOST_CODES < int8_bits.exported.difference < 1
-    assert 0 < int8_bits.exported.bits < 0.5
-
-
 def test_a_code_has_no_cloud_side(bits: Made, tmp_path: Path):
     with pytest.raises(ConfigError, match="is a 'code', which has no cloud side: export its device side"):
         export(bits.artefact, tmp_path / "c.onnx", check=pictures(), side="cloud")
@@ -306,13 +257,13 @@ def test_a_code_has_no_cloud_side(bits: Made, tmp_path: Path):
 # One image, one file, nothing else
 
 
-def test_a_batch_of_two_is_refused_by_a_device_side(mask, feature, int8_feature, bits, numbers):
-    for each in (mask, feature, int8_feature, bits, numbers):
+def test_a_batch_of_two_is_refused_by_a_device_side(mask, feature, bits, numbers):
+    for each in (mask, feature, bits, numbers):
         with pytest.raises(Exception, match="invalid dimensions for input: images"):
             session(each.exported.path).run(None, {"images": pictures(2).numpy()})
 
 
-def test_the_card_says_what_the_file_is(mask, feature, cloud, int8_mask, bits, numbers):
+def test_the_card_says_what_the_file_is(mask, feature, cloud, bits, numbers):
     common = {"shape": list(SHAPE), "precision": "float32", "version": sfumato.__version__}
     of_mask, of_feature = (hashlib.sha256(each.artefact.read_bytes()).hexdigest() for each in (mask, feature))
     assert mask.card == {
@@ -342,7 +293,6 @@ def test_the_card_says_what_the_file_is(mask, feature, cloud, int8_mask, bits, n
         "classes": CLASSES,
         "noise": "none: the device has drawn it",
     }
-    assert int8_mask.card == mask.card | {"precision": "int8"}
     of_bits, of_numbers = (hashlib.sha256(each.artefact.read_bytes()).hexdigest() for each in (bits, numbers))
     noise = "not in the graph: draw it on the device, before the code leaves"
     code = {**common, "kind": "code", "side": "device", "noise": noise}
@@ -351,51 +301,21 @@ def test_the_card_says_what_the_file_is(mask, feature, cloud, int8_mask, bits, n
     assert numbers.card == {**code, "artefact": of_numbers, "numbers": 6, "release": "the numbers"}
 
 
-def test_a_file_tells_nothing_of_the_machine_that_wrote_it(mask: Made, cloud: Made, int8_feature: Made):
-    for each in (mask, cloud, int8_feature):
+def test_a_file_tells_nothing_of_the_machine_that_wrote_it(mask: Made, cloud: Made):
+    for each in (mask, cloud):
         written = each.exported.path.read_bytes()
         for word in (b".py", str(Path.cwd()).encode(), str(each.artefact.parent).encode(), b"forward"):
             assert word not in written
 
 
-def test_nothing_but_the_files_is_left(
-    folder: Path, mask, feature, cloud, int8_mask, int8_feature, bits, numbers, int8_bits
-):
-    written = {"mask8", "feature8", "cloud", "bits8"}
+def test_nothing_but_the_files_is_left(folder: Path, mask, feature, cloud, bits, numbers):
+    written = {"cloud"}
     artefacts = {"mask", "feature", "bits", "numbers"}
     names = {f"{name}.onnx" for name in written | artefacts} | {f"{name}.safetensors" for name in artefacts}
     assert {each.name for each in folder.iterdir()} == names
 
 
-# int8
-
-
-def test_an_int8_mask_reports_what_it_chooses_otherwise(mask: Made, int8_mask: Made):
-    images = pictures(6, seed=1)  # those it was checked on
-    exact, found = (each.run(images) for each in (mask, int8_mask))
-    share = (exact["shown"] != found["shown"]).double().mean()
-    assert int8_mask.exported.pixels == pytest.approx(float(share))
-    assert 0 < int8_mask.exported.pixels < 0.2
-    assert 0 < int8_mask.exported.difference < 0.2
-    assert torch.equal(found["values"], images * found["shown"])
-
-
-def test_an_int8_feature_reports_its_difference_and_the_decisions_that_stay(
-    feature: Made, int8_feature: Made
-):
-    images = pictures(6, seed=1)
-    exact, found = (each.run(images)["feature"] for each in (feature, int8_feature))
-    assert int8_feature.exported.difference == pytest.approx(float((exact - found).abs().max()), abs=1e-5)
-    assert 0 < int8_feature.exported.difference < 1
-    model = private_feature.load(feature.artefact)
-    ours, theirs = (model.attributes(each) for each in (found, exact))
-    same = [ours[target].argmax(1) == theirs[target].argmax(1) for target in ours]
-    assert int8_feature.exported.decisions == pytest.approx(float(torch.cat(same).double().mean()))
-
-
-def test_int8_weights_take_a_byte_each(mask: Made, int8_mask: Made):
-    kinds = {each.data_type for each in onnx.load(int8_mask.exported.path).graph.initializer}
-    assert onnx.TensorProto.INT8 in kinds
+# Mistakes
 
 
 # Mistakes
@@ -404,11 +324,8 @@ def test_int8_weights_take_a_byte_each(mask: Made, int8_mask: Made):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"int8": True}, "int8 needs calibration images"),
-        ({"calibration": pictures(2)}, "calibration images are for int8"),
         ({"side": "clout"}, "no side 'clout': did you mean 'cloud'"),
         ({"side": "cloud"}, "is a 'mask', which has no cloud side: export its device side"),
-        ({"side": "cloud", "int8": True, "calibration": pictures(2)}, "int8 is for the device side"),
     ],
 )
 def test_impossible_settings_are_refused(mask: Made, tmp_path: Path, settings, message: str):
@@ -429,16 +346,6 @@ def test_images_that_say_nothing_of_the_artefact_are_refused(mask: Made, tmp_pat
     with pytest.raises(error, match=message):
         export(mask.artefact, tmp_path / "m.onnx", check=images)
     assert not list(tmp_path.iterdir())
-
-
-def test_calibration_images_of_another_size_are_refused(
-    mask: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(graphs, "mask_graph", lambda masker: onnx.load(mask.exported.path))
-    with pytest.raises(DataError, match="calibration images of 3x8x8: the artefact takes 3x18x20"):
-        export(
-            mask.artefact, tmp_path / "m.onnx", check=pictures(), int8=True, calibration=pictures(shape=(3, 8, 8))
-        )
 
 
 def test_an_artefact_that_is_missing_damaged_or_foreign_is_refused(tmp_path: Path, mask: Made):

@@ -14,8 +14,7 @@ from sfumato.dp import clipping
 from sfumato.dp.clipping import policies
 from sfumato.errors import ConfigError
 from sfumato.learn import canaries, meta
-from sfumato.learn.canaries import audit_canaries, scores_of_run
-from sfumato.learn.canary import with_noise
+from sfumato.learn.canaries import audit_canaries, scores_of_run, with_noise
 from sfumato.learn.meta import MetaConfig, Private
 
 IMAGE, PLACES, DELTA = (1, 12, 12), 120, 1e-5

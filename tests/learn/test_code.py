@@ -1,5 +1,6 @@
 """Codes: what their training promises, on a drawn world."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ import torch
 
 from sfumato import data
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.episodes import Shape
+from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import code, code_prototypes
 from sfumato.learn.code import CodeConfig, episode_loss, imbalance, release_numbers
+from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect.code import Code
+from sfumato.study.parts.learners.few_shot import serve_vectors
 
 QUICK: dict[str, Any] = {
     "way": 4,
@@ -137,6 +140,27 @@ def test_receivers_are_told_how_codes_spread_and_when_one_is_of_no_class(
     assert code_prototypes.load(path).refusal is None
 
 
+@pytest.mark.parametrize("size", [{"bits": 2}, {"bits": 6}, {"numbers": 6}])
+def test_the_accuracy_of_a_card_is_that_of_a_service_which_has_only_the_file(
+    people: data.LabelledImages, tmp_path: Path, size: dict[str, Any]
+):
+    """Prototypes are posterior means, and a hash breaks ties: of few bits many are equally far."""
+    path, test = tmp_path / "code.safetensors", people.split("test")
+    model = trained(people, CodeConfig(**QUICK, **size), validation=people.split("validation"))
+    model.save(path)
+    released = Code(str(path)).release(test.images, seeded_noise(0))
+    served = serve_vectors(released)
+    shape = Shape(way=4, shot=3, queries=3)
+    rows = Sampler(test.label("headwear"), shape).draw(50, torch.Generator().manual_seed(0))
+    right, _ = answers_of_episodes(
+        served.vectors, rows.numpy(), shot=3, weights=served.weights, codes=served.codes
+    )
+    accuracy = code.evaluate(model, test, shape, target="headwear", episodes=50)
+    assert accuracy.mean == pytest.approx(right.mean(), abs=1e-6)
+    judge = code._Judge(people.split("validation"), CodeConfig(**QUICK, **size), "headwear")
+    assert model.card["validation_accuracy"] == judge.served(model)
+
+
 # Losses
 
 
@@ -209,6 +233,9 @@ def test_whom_a_code_is_trained_against_and_how_much_belong_together(people: dat
         trained(people, CodeConfig(**QUICK, bits=4), sensitive=["identity"])
     with pytest.raises(DataError, match="'headwear' is a target and sensitive"):
         trained(people, CodeConfig(**QUICK, bits=4, against=1), sensitive=["headwear"])
+    alias = replace(people, labels={**people.labels, "hat": people.label("headwear")})
+    with pytest.raises(DataError, match="'headwear' is a target and sensitive under the name 'hat'"):
+        trained(alias, CodeConfig(**QUICK, bits=4, against=1), sensitive=["hat"])
 
 
 def test_too_few_classes_for_an_episode_are_named(people: data.LabelledImages):

@@ -388,6 +388,33 @@ def test_every_update_is_shown_to_who_observes(glyphs):
     assert len(set(norms)) == 4  # the norm in force, which follows the tasks
 
 
+@pytest.mark.parametrize(("every", "crash"), [(1, 3), (2, 3), (200, 3)])
+def test_whoever_observes_sees_no_step_that_the_account_has_lost(glyphs, tmp_path, monkeypatch, every, crash):
+    """After a crash the account is that of the checkpoint: steps behind it are drawn anew, by fresh noise."""
+    monkeypatch.setattr(meta.training, "_SAVED_EVERY", every)
+    seen, path = [], tmp_path / "run.checkpoint"
+    observe = lambda update, _: seen.append(update)  # noqa: E731
+    stop_after(crash, glyphs, clipped("fixed"), path, observe=observe)
+    charged = artefacts.load(path, kind="meta checkpoint")[1]["done"] if path.exists() else 0
+    assert len(seen) == charged
+    model = train(glyphs, clipped("fixed"), checkpoint=path, observe=observe)
+    assert len(seen) == model.card["steps"] == 4
+
+
+def test_one_picture_in_two_tasks_of_a_pool_counts_as_in_both(glyphs):
+    """Its copy has other pixels nowhere, and no label says that it is one."""
+    first, second = (
+        task[0][0] for task in disjoint_pool(glyphs.label("class"), CLOSED.shape, seed=0).tasks[:2]
+    )
+    images = glyphs.images.clone()
+    images[second] = images[first]
+    assert train(glyphs, CLOSED).card["privacy"]["images_overlap"] == 1
+    privacy = train(replace(glyphs, images=images), CLOSED).card["privacy"]
+    assert privacy["images_overlap"] == 2
+    assert "while its images stay in up to 1 others" in privacy["unit"]
+    assert privacy["image_epsilon"] > privacy["epsilon"]
+
+
 def test_an_open_run_clips_to_no_norm(glyphs):
     norms = []
     train(glyphs, observe=lambda _, norm: norms.append(norm))

@@ -120,3 +120,20 @@ def test_what_is_stated_after_a_training_is_in_the_card_and_the_weights_stay(tmp
     assert sentence in section(after, "Accuracy")
     again, _ = artefacts.load(path, kind="code")
     assert all(torch.equal(again[name], value) for name, value in tensors.items())
+
+
+@pytest.mark.parametrize("folder", ["a,b", "me @faces", " c "])
+@pytest.mark.parametrize("name", ["c.safetensors", "d,e.safetensors"])
+def test_the_card_of_a_sound_artefact_is_told_under_any_path(tmp_path, folder: str, name: str):
+    place = tmp_path / folder
+    place.mkdir()
+    plain = model_card.describe(code(tmp_path / "5.safetensors", bits=5))
+    card = model_card.describe(code(place / name, bits=5))
+    assert section(card, "What is proved") == section(plain, "What is proved")
+    assert str(tmp_path) not in section(card, "What is proved")
+
+
+def test_it_says_what_the_splits_of_its_data_share(tmp_path):
+    words = "3 of 4 images of test are the same pictures as in train: what is measured on test is too high"
+    card = model_card.describe(code(tmp_path / "c.safetensors", shared=[words]))
+    assert f"Of its data, {words}." in section(card, "Accuracy")

@@ -124,7 +124,7 @@ def test_the_intervals_of_a_card_hold_for_classes_that_nobody_measured_and_more_
     episodes = drawn(draw, 6 * 4000, 6).reshape(4000, 6, 6, 6)
     means, queries = episodes[:, :5, :5].mean(2), episodes[:, :, 5]
     away = np.square(queries[:, :, None] - means[:, None]).sum(-1).min(-1) / (1 + 1 / 5)  # (4000, 6)
-    held, widths = [], []
+    held, widths, over = [], [], []
     for count in [7] * 30 + [40] * 2:
         embeddings, classes = drawn(draw, count, 10).reshape(-1, 6), np.repeat(np.arange(count), 10)
         refusal, _ = measure_refusal(embeddings, classes, way=5, shot=5)
@@ -139,9 +139,12 @@ def test_the_intervals_of_a_card_hold_for_classes_that_nobody_measured_and_more_
             ]
         )
         widths.append([each.high - each.low for each in (rate.accepted, rate.refused)])
+        over.append(rate.accepted.share - truth[0])
     # At 95%, of 30 draws 28.5 hold on average, with a deviation of 1.2.
     assert (np.sum(held[:30], 0) >= 25).all(), np.sum(held[:30], 0)
     assert (np.mean(widths[30:], 0) < np.mean(widths[:30], 0) / 2).all()
+    # By a threshold that the same classes chose, it is 0.035.
+    assert np.mean(over[:30]) == pytest.approx(0, abs=0.02)
 
 
 def test_classes_that_are_all_alike_are_not_refused():

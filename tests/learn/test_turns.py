@@ -13,7 +13,7 @@ from sfumato.dp import accounting, clipping
 from sfumato.dp.accounting import Stretch
 from sfumato.errors import BudgetExceededError, ConfigError
 from sfumato.learn import meta
-from sfumato.learn.canary import with_noise
+from sfumato.learn.canaries import with_noise
 from sfumato.learn.meta import MetaConfig, Private
 from sfumato.learn.meta.turns import Turns
 from sfumato.protect import parse

@@ -62,8 +62,8 @@ def test_an_array_has_the_release_of_the_tensor_of_its_memory(photograph: Path, 
 
 
 def test_one_image_is_protected_without_pytorch(photograph: Path):
-    subprocess.run([sys.executable, "-c", PROTECTS, *SPECS], check=True, timeout=120)
-    for number, spec in enumerate(SPECS):
+    subprocess.run([sys.executable, "-c", PROTECTS, *SPECS[1:]], check=True, timeout=120)
+    for number, spec in enumerate(SPECS[1:]):
         protection = parse(spec)
         if not protection.draws_noise:
             released = protection.release(images.read(photograph)[None], seeded_noise(0)).images()[0]

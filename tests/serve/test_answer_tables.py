@@ -14,7 +14,7 @@ from cloud import SIDE, encoder, refusing
 from sfumato import artefacts
 from sfumato.device.client import AsyncClient, ServiceError, look_up
 from sfumato.device.ledger import Ledger
-from sfumato.errors import ConfigError
+from sfumato.errors import BusyError, ConfigError
 from sfumato.learn.code_prototypes import Spread
 from sfumato.protect.code import Code
 from sfumato.serve import models
@@ -110,6 +110,50 @@ def test_a_table_answers_as_the_service_does_and_sends_nothing(device: Device, i
         assert ledger.summary().releases == charged
 
 
+async def stays() -> bool:
+    return False
+
+
+async def leaves() -> bool:
+    return True
+
+
+def test_a_table_is_made_once_for_each_version_and_only_while_somebody_waits(store: Store, tmp_path: Path):
+    _, served = served_code(tmp_path, bits=4)
+    service = create(store, [served]).state.service
+    key, _ = store.create_key("museum", role="write", name="device")
+    made = store.create_classifier("museum", name="once", model=served.name, by=key)
+
+    def enrol(label: str) -> Any:
+        store.enrol("museum", made.id, label, [Example("1", np.ones(4, np.float32))], by=key)
+        return store.classifier("museum", made.id)
+
+    async def ask(info: Any, *gone: Any) -> list[Any]:
+        with service.room.share() as share:
+            jobs = (service.tables.make("museum", info, served, share, each) for each in gone)
+            return await asyncio.gather(*jobs, return_exceptions=True)
+
+    info = enrol("a")
+    (left,) = asyncio.run(ask(info, leaves))
+    assert isinstance(left, BusyError)
+    tables_made = asyncio.run(ask(info, *[stays] * 10))
+    assert [isinstance(each, BusyError) for each in tables_made] == [False] * 8 + [True] * 2
+    assert all(table is tables_made[0] for table in tables_made[:8])
+    (newer,) = asyncio.run(ask(enrol("b"), stays))
+    assert newer.header.labels == ("a", "b")
+
+
+def test_the_memory_that_a_table_takes_counts_for_the_room_of_all_requests(store: Store, tmp_path: Path):
+    _, served = served_code(tmp_path, bits=4)
+    service = create(store, [served], ServiceConfig(most_bytes=1000, most_held=1000)).state.service
+    key, _ = store.create_key("museum", role="write", name="device")
+    made = store.create_classifier("museum", name="large", model=served.name, by=key)
+    store.enrol("museum", made.id, "a", [Example("1", np.ones(4, np.float32))], by=key)
+    info = store.classifier("museum", made.id)
+    with service.room.share() as share, pytest.raises(BusyError, match="no room"):
+        asyncio.run(service.tables.make("museum", info, served, share, stays))
+
+
 def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
     """Also where classes tie, as most do of a few bits and of one example each."""
     _, served = served_code(tmp_path, bits=4)
@@ -120,7 +164,9 @@ def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
         (vector,) = 2 * draw.integers(0, 2, (1, 4)).astype(np.float32) - 1
         store.enrol("museum", made.id, f"class {row}", [Example(str(row), vector)], by=key)
     info = store.classifier("museum", made.id)
-    table = app.state.service.tables.make("museum", info, served)
+    service = app.state.service
+    with service.room.share() as share:
+        table = asyncio.run(service.tables.make("museum", info, served, share, stays))
     assert served.codes is not None
     code = code_of(served.demands[0].spec)
     queries = 2 * tables.codes_of(4).astype(np.float32) - 1

@@ -1046,38 +1046,6 @@ def test_an_id_that_a_client_sends_is_not_taken(site: Site, caplog: pytest.LogCa
     assert "amphora" not in caplog.text
 
 
-class Spans:
-    """In the place of sfumato.base.telemetry.Traces: what it was told."""
-
-    def __init__(self) -> None:
-        self.requests: list[dict[str, Any]] = []
-
-    def request(self, method: str, route: str, status: int, **more: Any) -> None:
-        self.requests.append({"method": method, "route": route, "status": status, **more})
-
-
-def test_a_request_is_traced_by_its_route_and_model_without_key_label_or_image(
-    site: Site, served: list[Served], enrolled: str
-):
-    spans = Spans()
-    traced = create(site.store, served, traces=spans)  # type: ignore[arg-type]
-    try:
-        site.app, first = traced, site.app
-        reply = site.enrol(enrolled, "amphora", 9)
-        site.ask("GET", "/nothing/amphora")
-    finally:
-        site.app = first
-        traced.state.service.engine.close()
-    enrolment, nothing = spans.requests
-    assert enrolment.pop("seconds") > 0
-    assert enrolment == {
-        **{"method": "POST", "route": "/v1/classifiers/{classifier}/classes/{label}/examples", "status": 201},
-        **{"id": reply.headers["x-request-id"], "facts": {"model.digest": served[0].digest}},
-    }
-    assert (nothing["route"], nothing["status"], nothing["facts"]) == ("other", 404, {})
-    assert "amphora" not in repr(spans.requests)
-
-
 def test_every_answer_forbids_what_a_browser_need_not_do(site: Site):
     for path in ("/v1/models", "/health/live", "/nothing"):
         headers = site.ask("GET", path).headers

@@ -1,5 +1,6 @@
 """Artefacts as one function: from what was released to embeddings, of each image by itself."""
 
+import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -119,6 +120,23 @@ def test_the_fastest_is_one_of_the_two_and_is_named(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(graphs, "export_if_faster", lambda *_, graph=graph: graph)
         found = graphs.fastest(path)
         assert (found.by, found.name, found.digest) == (by, "m", artefact_digest(str(path)))
+
+
+@pytest.mark.parametrize("error", [ArtefactError("no memory"), subprocess.TimeoutExpired("measure", 300)])
+def test_a_model_that_cannot_be_measured_is_served_by_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+):
+    path = tmp_path / "m.safetensors"
+    save_few_shot(path, "pixelize:cell=4")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(graphs, "export_if_faster", fail)
+    assert graphs.fastest(path).by == "PyTorch"
+    path.write_bytes(b"damaged")
+    with pytest.raises(ArtefactError, match="damaged"):
+        graphs.fastest(path)
 
 
 def test_a_card_tells_weights_refusal_and_artefacts(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import claims
@@ -154,6 +155,14 @@ def test_one_of_many_contrasts_comes_by_chance():
     assert claims.decide(few, Compare(), "each")[0] == "no power"
     assert claims.decide([contrast(0.1)] * 3 + few[3:], Compare(), "each")[0] == "holds in part"
     assert claims.by_chance(1, 17) == pytest.approx(1 - 0.975**17)
+
+
+def test_contrasts_of_one_data_set_may_all_say_the_same_by_one_chance():
+    lfw = [replace(contrast(0.1), data="lfw")] * 3
+    others = [replace(contrast(0.0, 0.1), data=name) for name in ("cmu", "faces")]
+    assert claims.decide([*lfw, *others], Compare(), "each")[0] == "no power"
+    shown = [*lfw, replace(lfw[0], data="cmu")]
+    assert claims.decide([*shown, *others], Compare(), "each")[0] == "holds in part"
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,16 @@ from pathlib import Path
 import drawn_start
 import pytest
 import torch
+from drawn_scenes import scenes
 from torch import Tensor
 
 from sfumato import artefacts
+from sfumato.data import LabelledImages
+from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ConfigError
+from sfumato.images import to_float
 from sfumato.learn import start as starts
+from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import begin, by_content
 from sfumato.networks import Conv4
 from sfumato.networks.encoders import drawn
@@ -89,3 +94,19 @@ def state_of(model: torch.nn.Module) -> dict[str, Tensor]:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float], message: str):
     with pytest.raises(ConfigError, match=message):
         drawn_start.StartConfig(**settings)
+
+
+def test_things_of_another_world_are_told_apart_before_anything_is_trained():
+    world = scenes(things=30, images_per_thing=15, size=48, seed=5)
+    shipped = Conv4(3)
+    begin(shipped, "drawn")
+    assert accuracy(shipped.eval(), world) > accuracy(Conv4(3).train(), world) + 0.25
+
+
+@torch.no_grad()
+def accuracy(network: Conv4, images: LabelledImages) -> float:
+    rows = Sampler(images.label("class"), Shape(way=5, shot=5, queries=5)).draw(
+        200, torch.Generator().manual_seed(0)
+    )
+    embeddings = torch.cat([network(to_float(part)) for part in images.images.split(256)])
+    return episode_accuracies(torch.nn.functional.normalize(embeddings), rows, shot=5).mean().item()

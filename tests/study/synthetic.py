@@ -58,6 +58,7 @@ HIDDEN = dict(
 )
 
 CHANCE = 0.02
+_PEOPLE = {"probes": 500, "people": [1] * 500}
 
 
 class _Config(grid.StudyConfig):
@@ -234,13 +235,13 @@ def promise(epsilon: float | None = 8.996, **more: Any) -> dict[str, Any]:
 
 
 def attack(protection: str, name: str, value: float, *, seed: int = 0, weaker: float = 0.7):
-    """An attack record of an earlier version: "linear" finds `value`, "1-nn" `weaker` times as much."""
+    """An attack record: "linear" finds `value`, "1-nn" `weaker` times as much; 500 people, each once."""
     scores = [
-        {"classifier": kind, "top1": top1, "low": max(0.0, top1 - 0.02), "high": min(1.0, top1 + 0.02)}
+        {"classifier": kind, "top1": top1, "low": 0.0, "high": 1.0, "hits": [top1] * 500}
         for kind, top1 in (("linear", value), ("1-nn", round(weaker * value, 4)))
     ]
     cell = {"protection": protection, "attack": name, "seed": seed}
-    result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, "probes": 500}
+    result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, **_PEOPLE}
     return _record("attack", cell, result)
 
 
@@ -261,15 +262,14 @@ def recent_attack(
         {
             "classifier": kind,
             "top1": top1,
-            "low": max(0.0, round(top1 - 0.02, 4)),
-            "high": min(1.0, round(top1 + 0.02, 4)),
+            **{"low": 0.0, "high": 1.0, "hits": [top1] * 500},
             "top5": min(1.0, round(2 * top1, 4)),
             "top10": min(1.0, round(3 * top1, 4)),
         }
         for kind, top1 in (("svm", value), ("1-nn", round(0.7 * value, 4)), ("mean", round(0.9 * value, 4)))
     ]
     cell = {"protection": protection, "attack": name, "seed": seed}
-    result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, "probes": 500}
+    result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, **_PEOPLE}
     result |= {"verification_auc": round(0.5 + value / 2, 4), "tar_at_far_1e-3": round(value / 2, 4)}
     if flat is not None:
         course = {"figure": "verification AUC", "curve": [[25, 0.7], [50, 0.8]], "flat": flat}

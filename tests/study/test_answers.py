@@ -71,7 +71,7 @@ def test_what_an_adversary_finds_out_stands_beside_guesses():
     assert first.startswith(
         "5.0% of releases are named with the right identity by the strongest adversary (95% interval"
     )
-    assert first.endswith("guessing is right for 2.0%.")
+    assert first.endswith("250 people among 50); guessing is right for 2.0%.")
 
 
 def test_where_the_figures_of_one_half_are_stated_those_of_all_are_explained():

@@ -112,10 +112,10 @@ def test_a_setting_is_chosen_by_its_strongest_adversary_on_the_half_that_chooses
     assert (advice.accuracy.value, advice.risk.top1.value) == (0.95, pytest.approx(0.04))
 
 
-def test_what_would_show_a_bound_is_said_only_where_people_are_apart_and_it_is_missed():
+def test_what_would_show_a_bound_is_said_where_it_is_missed():
     study = small_study("blur:radius=3")
-    of_old = recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.09)])
-    assert not any(line.startswith("What would show it") for line in of_old.lines)
+    kept = recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.03)])
+    assert not any(line.startswith("What would show it") for line in kept.lines)
     missed = recommend(study, [*CLEAR, *apart("blur:radius=3", accuracies=(0.9, 0.9), hits=(30, 30))])
     (words,) = (line for line in missed.lines if line.startswith("What would show it"))
     assert "test people in place of 100, if adversaries stay right 30.0 times as often as a guess" in words
@@ -182,6 +182,39 @@ def test_only_the_adversaries_that_are_asked_for_count_and_on_clear_images_the_s
     assert [risk.attack for risk in blurred.risks] == ["reidentify-adaptive"]
     assert clear.risk is not None
     assert clear.risk.top1.value == 0.68
+
+
+def test_a_seed_that_chose_another_reading_changes_nothing_and_every_adversary_has_an_upper_end():
+    study = small_study("blur:radius=3", seeds=[0, 1, 2])
+    records = [
+        record
+        for seed in range(3)
+        for record in [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.03 + 0.01 * seed, seed=seed)]
+    ]
+    read = [record.model_copy(deep=True) for record in records]
+    for record in read:
+        if record.kind == "attack" and record.cell.seed == 1:
+            scores = [score.model_copy(update={"reading": "4x4 means"}) for score in record.result.scores]
+            object.__setattr__(record.result, "scores", scores)
+    assert recommend(study, read).lines == recommend(study, records).lines
+    (risk,) = [
+        each for each in frontier.frontier(study, read)[1].risks if each.attack == "reidentify-adaptive"
+    ]
+    assert risk.top1.value == pytest.approx(0.04)
+    assert risk.upper_end(0.05 / 2) > risk.top1.value + 0.015
+
+
+def test_a_classifier_that_only_one_seed_has_keeps_nothing_from_being_bounded():
+    study = small_study("blur:radius=3", seeds=[0, 1])
+    first, second = (attack("blur:radius=3", "reidentify-values", 0.09, seed=seed) for seed in (0, 1))
+    for number, record in enumerate((first, second)):
+        scores = [
+            score.model_copy(update={"classifier": f"way {number}"}) for score in record.result.scores[:1]
+        ]
+        object.__setattr__(record.result, "scores", scores)
+    (risk,) = frontier.frontier(study, [first, second])[1].risks
+    assert set(risk.named) == {"way 0", "way 1"}
+    assert risk.upper_end(0.05 / 2) > risk.top1.value + 0.02
 
 
 def test_nobody_looked_is_no_upper_end():

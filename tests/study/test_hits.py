@@ -1,16 +1,14 @@
-"""How often people were named, and how sure that is: against exact intervals and enumeration."""
+"""How often people were named, and how sure that is: person by person."""
 
-import math
 from itertools import combinations
 from types import SimpleNamespace as Of
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 
+from sfumato.base.proportions import over_people, upper_end_over_people
 from sfumato.study.hits import Hits, fewest, hits_of, whole_percents
 
 
@@ -18,60 +16,15 @@ def of_people(hits: list[float], each: float = 1.0) -> Hits:
     return Hits(tuple(map(float, hits)), (each,) * len(hits), seeds=1)
 
 
-# Trials and intervals
-
-
-@pytest.mark.parametrize(("right", "probes"), [(0, 40), (3, 40), (20, 40), (39, 40), (1, 1000)])
-def test_people_on_one_photograph_each_are_independent_trials(right: int, probes: int):
-    hits = of_people([1] * right + [0] * (probes - right))
-    assert hits.trials == pytest.approx(probes)
-    exact = binomtest(right, probes, alternative="less").proportion_ci(0.95)  # Clopper & Pearson
-    assert hits.upper_end(0.05) == pytest.approx(exact.high)
-    wilson = binomtest(right, probes).proportion_ci(0.95, method="wilson")
-    assert hits.interval == (pytest.approx(wilson.low, abs=1e-6), pytest.approx(wilson.high, abs=1e-6))
-
-
-def test_photographs_of_one_person_count_as_the_variance_between_people_says():
-    """Cochran 1977, Sec. 9.7: the share is a ratio of sums over people; here by the definition, in numpy."""
-    hits = np.array([8.0] * 10 + [3.0] * 10)
-    probes = np.full(20, 10.0)
-    share = hits.sum() / probes.sum()
-    residuals = hits - share * probes
-    variance = len(hits) * np.var(residuals, ddof=1) / probes.sum() ** 2
-    made = Hits(tuple(hits), tuple(probes), seeds=1)
-    assert made.trials == pytest.approx(share * (1 - share) / variance)
-    assert 20 < made.trials < 200
-
-
-def test_people_with_unequal_numbers_of_photographs_weigh_as_these_do():
-    hits, probes = np.array([9.0, 1.0, 2.0, 0.0, 5.0]), np.array([12.0, 4.0, 6.0, 9.0, 7.0])
-    share = 17 / 38
-    variance = 5 / 4 * sum((hits - share * probes) ** 2) / 38**2
-    made = Hits(tuple(hits), tuple(probes), seeds=1)
-    assert made.share == pytest.approx(share)
-    assert made.trials == pytest.approx(max(5, share * (1 - share) / variance))
-
-
-def test_a_person_is_one_trial_at_least_and_a_photograph_one_at_most():
-    together = Hits((10.0, 0.0, 0.0, 0.0), (10.0,) * 4, seeds=1)
-    assert together.trials == 4
-    alike = Hits((5.0, 5.0, 5.0, 5.0), (10.0,) * 4, seeds=1)  # people differ less than chance would have it
-    assert alike.trials == 40
+# Intervals (see tests/base/test_proportions.py)
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 5])
-def test_seeds_add_no_trials(seeds: int):
-    one = Hits((3.0, 1.0, 0.0, 2.0), (4.0,) * 4, seeds=1)
-    more = Hits(*(tuple(count * seeds for count in counts) for counts in (one.hits, one.probes)), seeds=seeds)
-    assert more.trials == pytest.approx(one.trials)
-    none = Hits((0.0,) * 4, (4.0 * seeds,) * 4, seeds=seeds)
-    assert none.trials == 16
-
-
-def test_of_people_who_are_not_apart_each_photograph_is_a_trial():
-    assert Hits((2.0,), (40.0,), seeds=2).trials == 20
-    assert not Hits((2.0,), (40.0,), seeds=2).apart
-    assert Hits((2.0, 0.0), (20.0, 20.0), seeds=2).apart
+@pytest.mark.parametrize("hits", [(3.0, 1.0, 0.0, 2.0), (0.0,) * 4])
+def test_seeds_that_ask_for_the_same_people_make_nothing_more_certain(hits: tuple[float, ...], seeds: int):
+    more = Hits(tuple(count * seeds for count in hits), (4.0 * seeds,) * 4, seeds=seeds)
+    assert more.interval == pytest.approx(over_people(hits, [4.0] * 4))
+    assert more.upper_end(0.05) == pytest.approx(upper_end_over_people(hits, [4.0] * 4, error=0.05))
 
 
 def test_who_is_always_named_may_always_be():
@@ -98,8 +51,6 @@ def test_halves_are_every_second_person():
     assert (first.hits, first.probes) == ((1.0, 3.0, 5.0), (5.0, 7.0, 9.0))
     assert (second.hits, second.probes) == ((2.0, 4.0), (6.0, 8.0))
     assert (first.seeds, second.folds) == (1, 3)
-    alone = Hits((1.0,), (5.0,), seeds=1)
-    assert alone.half(0) is alone.half(1) is alone
 
 
 # More people
@@ -162,8 +113,8 @@ def score(classifier: str, hits: tuple[int, ...] | None, top1: float = 0.5) -> A
     return Of(classifier=classifier, hits=hits, top1=top1)
 
 
-def result(*scores: Any, people: tuple[int, ...] | None = (2, 2), probes: int = 4) -> Any:
-    return Of(scores=scores, people=people, probes=probes)
+def result(*scores: Any, people: tuple[int, ...] | None = (2, 2), identities: int = 2) -> Any:
+    return Of(scores=scores, people=people, identities=identities)
 
 
 def test_hits_of_seeds_are_added_up_person_by_person():
@@ -171,31 +122,24 @@ def test_hits_of_seeds_are_added_up_person_by_person():
     assert made == {"svm": Hits((1.0, 4.0), (4.0, 4.0), seeds=2)}
 
 
-def test_a_classifier_that_a_seed_lacks_has_no_hits():
-    made = hits_of([result(score("svm", (1, 2)), score("table", (2, 2))), result(score("svm", (0, 2)))])
-    assert set(made) == {"svm"}
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_classifier_that_a_seed_lacks_is_judged_by_those_that_have_it(folds: bool):
+    seeds = [result(score("svm", (1, 2)), score("table", (2, 2))), result(score("rbf", (0, 2)))]
+    made = hits_of(seeds, folds=folds)
+    assert {name: hits.share for name, hits in made.items()} == {"svm": 0.75, "table": 1.0, "rbf": 0.5}
+    assert all(hits.upper_end(0.01) > hits.share or hits.share == 1 for hits in made.values())
 
 
-def test_without_probes_nothing_is_known():
-    assert hits_of([result(score("svm", (1, 2))), result(score("svm", (1, 2)), probes=0)]) == {}
+@pytest.mark.parametrize("people", [(5, 5), None])
+def test_where_only_a_sum_is_known_a_person_counts_as_one_trial(people: tuple[int, ...] | None):
+    made = hits_of([result(score("svm", None, 0.25), people=people)])["svm"]
+    assert made.share == 0.25
+    assert len(made.probes) == 2
+    assert made.upper_end(0.05) > 0.6
 
 
-@pytest.mark.parametrize(
-    ("people", "hits"), [((2, 2), None), ((1, 3), (1, 1)), (None, (1, 1))], ids=["hits", "others", "none"]
-)
-def test_where_people_are_not_apart_or_not_the_same_their_photographs_are_counted_together(
-    people: tuple[int, ...] | None, hits: tuple[int, ...] | None
-):
-    made = hits_of([result(score("svm", (1, 2), 0.75)), result(score("svm", hits, 0.25), people=people)])
-    assert made == {"svm": Hits((0.75 * 4 + 0.25 * 4,), (8.0,), seeds=2)}
-
-
-def test_people_of_folds_stand_beside_each_other():
+def test_people_of_folds_and_of_seeds_with_others_stand_beside_each_other():
     made = hits_of([result(score("svm", (1, 2))), result(score("svm", (0, 2)), people=(3, 1))], folds=True)
     assert made == {"svm": Hits((1.0, 2.0, 0.0, 2.0), (2.0, 2.0, 3.0, 1.0), seeds=1, folds=2)}
-
-
-def test_folds_whose_people_are_not_recorded_are_counted_together():
-    made = hits_of([result(score("svm", (1, 2), 0.75)), result(score("svm", None, 0.5))], folds=True)
-    assert made == {"svm": Hits((5.0,), (8.0,), seeds=2)}
-    assert math.isclose(made["svm"].share, 0.625)
+    others = hits_of([result(score("svm", (1, 2))), result(score("svm", (1,)), people=(2,))])
+    assert others == {"svm": Hits((1.0, 2.0, 1.0), (2.0, 2.0, 2.0), seeds=1, folds=2)}

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,13 +51,40 @@ def said(made: preflight.Preflight) -> str:
     return "\n".join(words)
 
 
+@pytest.mark.parametrize(
+    ("protections", "attacks", "reason"),
+    [
+        (["blur:radius=4"], ["reidentify-values", "reidentify-adaptive"], "reidentify-restored-adaptive"),
+        (["code:bits=8", "blur:radius=4"], [], "reidentify-values and reidentify-restored-adaptive"),
+        (["code:bits=8", "blur:radius=4"], ["reidentify-values"], ""),  # the code can be recommended
+        (["none"], [], ""),
+    ],
+)
+def test_adversaries_without_whom_nothing_is_recommended_are_named_before_anything_is_trained(
+    protections: list[str], attacks: list[str], reason: str
+):
+    made = preflight.look(
+        replace(study(*protections), attacks=attacks), [photographs(400, 4)], preflight.Machine()
+    )
+    assert made.reason == (
+        f"the study leaves out {reason}, without which no setting is: add to attacks" if reason else ""
+    )
+    assert made.fits == (not reason)
+
+
+def test_the_study_to_copy_can_recommend():
+    config = grid.load(Path(__file__).parents[2] / "studies" / "example.yaml")
+    assert preflight.look(config, [photographs(400)], preflight.Machine()).fits
+
+
 def test_of_ten_test_people_guessing_is_right_in_a_tenth_and_a_tenth_cannot_be_shown():
     made = preflight.look(study(), [photographs(40)], preflight.Machine())
     (floor,) = made.floors
     assert (floor.people, floor.probes, floor.guessing) == (10, 40, 0.1)
-    # Clopper & Pearson 1934: 4 hits of 40, the error shared by five settings.
-    assert floor.lowest == pytest.approx(beta.ppf(1 - 0.05 / 5, 5, 36))
-    assert floor.best == pytest.approx(beta.ppf(1 - 0.05 / 5, 1, 40))
+    # Clopper & Pearson 1934, the error shared by five settings: of ten people nobody, or 4 hits of 40 that
+    # count as 16 trials (with the four hits of one more person who is named whole).
+    assert floor.lowest == pytest.approx(beta.ppf(1 - 0.05 / 5, 2.6, 14.4))
+    assert floor.best == pytest.approx(beta.ppf(1 - 0.05 / 5, 1, 10))
     assert not made.fits
 
 

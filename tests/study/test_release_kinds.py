@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tests.protect.test_code import encoder
 from tests.study.test_run import SETTINGS, cartoons
 
 from sfumato import artefacts, protect
@@ -18,7 +19,7 @@ from sfumato.images import digest
 from sfumato.protect import release
 from sfumato.study import grid, protocol, records, report, run, specs, vocabulary
 from sfumato.study.cells import Cell
-from sfumato.study.choose import use
+from sfumato.study.choose import frontier, use
 from sfumato.study.choose.estimates import percent
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
@@ -132,6 +133,38 @@ def test_every_release_has_the_kind_that_the_vocabulary_says():
     for spec in SPECS:
         for protection in specs.expand(spec):
             assert release.kind_of(protection) == vocabulary.release_kind(spec)
+
+
+@pytest.mark.parametrize(("size", "kind"), [({"bits": 12}, "bits"), ({"numbers": 6}, "numbers")])
+def test_a_code_of_a_file_has_the_kind_that_the_file_makes_wherever_its_spec_is_read(
+    tmp_path: Path, size: dict[str, int], kind: str
+):
+    path = encoder(tmp_path / "own.safetensors", **size)
+    (_, spec) = grid.parse({**KNOWN, "protections": [f"code:artefact={path}"]}).specs
+    ((key, length),) = size.items()
+    assert spec == f"code:artefact={path},{key}={length}"
+    assert vocabulary.release_kind(spec) == kind
+    # Also where the report is read, without the file: who must be tried depends on it.
+    assert vocabulary.release_kind(f"code:artefact=own.safetensors,{key}={length}") == kind
+    assert "reidentify-values" in frontier.mandatory_attacks(spec)
+
+
+def test_a_registered_protection_whose_kind_is_a_property_is_asked(registering: Registering):
+    @dataclass(frozen=True)
+    class Own:
+        draws_noise = False
+        release = guarantee = None
+
+        @property
+        def spec(self) -> str:
+            return "own"
+
+        @property
+        def kind(self) -> str:
+            return "numbers"
+
+    registering("protections", "own", Own)
+    assert vocabulary.release_kind("own") == "numbers"
 
 
 def test_each_kind_is_learned_and_attacked_by_those_who_take_it(episodic: Path):

@@ -57,6 +57,19 @@ def test_a_code_is_protected_and_served_by_its_encoder(tmp_path: Path):
     assert cloud == f"in a cloud: sfumato serve {path}"
 
 
+def test_what_holds_only_by_a_table_begins_with_the_query_that_sends_nothing(tmp_path: Path):
+    path = tmp_path / "models" / "code-ab.safetensors"
+    path.parent.mkdir()
+    path.touch()
+    code = recommended("code:bits=16", "code-ab.safetensors")
+    query, cloud, enrolled = commands(tmp_path, *code, table="needed")
+    assert query.startswith("queries, which send nothing: sfumato classify ")
+    assert query.endswith("--table CLASSIFIER.table")
+    assert cloud == f"in a cloud: sfumato serve {path}"
+    assert enrolled.startswith("the few images that are sent: sfumato enrol ")
+    assert commands(tmp_path, *code, table="possible")[2].startswith("queries that send nothing: ")
+
+
 def test_a_mask_is_served_by_the_model_that_was_trained_on_what_it_shows(tmp_path: Path):
     path = tmp_path / "models" / "mask-ab.safetensors"
     few_shot(tmp_path, "mask:artefact=mask-ab.safetensors,keep=0.1")

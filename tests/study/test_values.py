@@ -153,13 +153,14 @@ def test_a_black_image_names_nobody(tmp_path: Path):
     assert not [name for name in top1(result) if name.startswith("plda")]  # there is nothing to learn
 
 
-def test_large_releases_are_read_as_means_and_small_ones_as_they_are(tmp_path: Path):
+def test_large_releases_are_read_as_means_which_is_recorded_beside_the_names_that_all_seeds_share(
+    tmp_path: Path,
+):
     study = lab(tmp_path)
-    assert {name.partition(", ")[2] for name in top1(values.attack(study, cell(SPECS[0])))} == {""}
-    # 3,072 numbers are above 2,048.
-    assert {name.partition(", ")[2] for name in top1(values.attack(study, cell("blur:radius=1")))} == {
-        "on 2x2 means"
-    }
+    small, large = (values.attack(study, cell(spec))["scores"] for spec in (SPECS[0], "blur:radius=1"))
+    assert {score.get("reading", "") for score in small} == {""}
+    assert {score["reading"] for score in large} == {"2x2 means"}  # 3,072 numbers are above 2,048
+    assert {score["classifier"] for score in large} == {score["classifier"] for score in small} - {"table"}
 
 
 def test_noise_on_every_pixel_is_read_as_means_over_larger_squares_as_well(tmp_path: Path):

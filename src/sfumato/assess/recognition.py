@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.base.proportions import wilson
+from sfumato.base.proportions import over_people
 from sfumato.errors import DataError
 
 
@@ -89,7 +89,7 @@ class Identification:
 
     Attributes:
         top1: with their first guess.
-        low, high: 95% Wilson interval of it over the probes.
+        low, high: its 95% interval, over people.
         top5, top10: with one of their first five or ten.
     """
 
@@ -109,7 +109,9 @@ def identification(similarities: Tensor, identities: Tensor, truth: Tensor) -> I
         truth: (m,) int64, the identity of each probe, one of `identities`.
     """
     ranks = identification_ranks(similarities, identities, truth)
-    low, high = wilson(int((ranks <= 1).sum()), len(ranks))
+    people, rows, probes = truth.unique(return_inverse=True, return_counts=True)
+    hits = torch.zeros(len(people)).index_add_(0, rows, (ranks <= 1).float())
+    low, high = over_people(hits.tolist(), probes.tolist())
     top1, top5, top10 = (cumulative_match(ranks, k) for k in (1, 5, 10))
     return Identification(top1, low, high, top5, top10)
 

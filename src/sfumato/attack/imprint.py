@@ -70,9 +70,7 @@ def recover(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, in
         ConfigError: the first layer with parameters is not linear, or takes other images.
         DataError: no bin holds an image.
     """
-    name, first = first_linear(model)
-    if first.in_features != shape[0] * shape[1] * shape[2]:
-        raise ConfigError(f"{name} takes {first.in_features} numbers, and images are {tuple(shape)}")
+    name, first = first_linear(model, shape)
     weight, bias = check_layer(shared, name, first)
     order = first.bias.detach().argsort(descending=True)  # the lowest threshold first
     weight, bias = weight[order], bias[order]

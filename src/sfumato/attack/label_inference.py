@@ -82,7 +82,8 @@ def counts(
 def slopes(model: nn.Module, shared: Mapping[str, Tensor]) -> Tensor:
     """Return the (classes,) gradient by the last layer's bias; without a bias, values with its signs."""
     name, last = last_linear(model)
-    return shared[f"{name}.bias"] if last.bias is not None else shared[f"{name}.weight"].sum(1)
+    biased = last.bias is not None
+    return shared[f"{name}.bias".lstrip(".")] if biased else shared[f"{name}.weight".lstrip(".")].sum(1)
 
 
 @torch.no_grad()

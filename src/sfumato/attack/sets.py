@@ -12,7 +12,7 @@ NumPy computes all of it, so that vectors are audited without PyTorch; `set_netw
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -35,6 +35,8 @@ _COMPONENTS = 64  # of products, for PLDA
 _NUMBERS = 32  # of a release at most, to try products of pairs
 _FEW = 80  # of a release at most, for models: principal components of others'
 _PRIOR = 20.0  # releases that the common distribution weighs in a table, next to those of a person
+_ROGUE = 100.0  # times the median deviation, from which a number hides the others
+_OWN = 1.0  # vectors of others that the variance of a number weighs, next to a person's own
 _FALSE_ALARMS, _COMPARED = 0.01, 200_000  # and pairs of two people that set its threshold
 
 Scores = Callable[[int], np.ndarray]  # n -> (B, P, G, P), how well each set of n fits each person
@@ -79,7 +81,8 @@ class Point:
             half of the people chose.
         tries: (P,) int64, how often a gallery, a panel and sets were drawn for each.
         chosen: by the first half and by the second.
-        by_adversary: their shares, of all people.
+        rates: of each adversary, (P,) as `named`.
+        half: (P,) bool, whether a person is in the second half.
         accepted: the share of sets that are accepted as the right person's, if 1 in 100 of others is too.
         equal_error: the share of right persons refused at the threshold that accepts as many others.
         linked: (P,) as `named`, with n releases in the gallery, too; adversaries learn from other people
@@ -91,10 +94,16 @@ class Point:
     named: np.ndarray
     tries: np.ndarray
     chosen: tuple[str, str]
-    by_adversary: Mapping[str, float]
+    rates: Mapping[str, np.ndarray]
+    half: np.ndarray
     accepted: float
     equal_error: float
     linked: np.ndarray
+
+    @property
+    def by_adversary(self) -> dict[str, float]:
+        """The shares of each adversary, of all people."""
+        return {name: float(np.average(rates, weights=self.tries)) for name, rates in self.rates.items()}
 
 
 @dataclass(frozen=True)
@@ -215,10 +224,38 @@ def curve(
 def few(values: ArrayLike, others: ArrayLike, *, most: int = _FEW) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of releases, as `most` principal components of others' if they are more."""
     values, others = np.asarray(values), np.asarray(others)
+    scale = even(others)
+    values, others = values / scale, others / scale
     if others.shape[1] <= most:
         return values, others
     components = plda.principal_components(others, most)
     return values @ components, others @ components
+
+
+def even(values: np.ndarray) -> np.ndarray:
+    """(N, D) -> (D,) numbers to divide by: deviations, if one is so large that it hides the others, else 1.
+
+    Distances and principal components see the largest numbers alone: an index, a time, or a number of a model
+    that is far from the others.
+    """
+    spread = values.std(0)
+    shown = spread[spread > 0]
+    if not len(shown) or spread.max() <= _ROGUE * np.median(shown):
+        return np.ones_like(spread)
+    return np.where(spread > 0, spread, 1)
+
+
+def join(points: Mapping[str, Point]) -> Point:
+    """The same people, named by all adversaries of several points, and as often as in any of these.
+
+    Words stand after the names of each. The first point says how many sets are accepted and linked.
+    """
+    first, *_ = points.values()
+    rates = {f"{name}{words}": each for words, point in points.items() for name, each in point.rates.items()}
+    named, chosen = _state(rates, first.tries, first.half)
+    joined = replace(first, named=named, chosen=chosen, rates=rates)
+    best = max((joined, *points.values()), key=lambda point: float(point.named.mean()))
+    return replace(joined, named=best.named, chosen=best.chosen)
 
 
 def _deal(
@@ -265,23 +302,33 @@ def _point(
 ) -> Point:
     """Measure all adversaries on sets of a size."""
     fits = {name: scores(size) for name, scores in namers.items()}
-    right = {name: _right(fit) for name, fit in fits.items()}
-    named, chosen = _state(right, who, half)
-    linked, _ = _state({name: _right(scores(size)) for name, scores in linkers.items()}, who, half)
-    verified = {name: _verify(fits[name]) for name in set(chosen)}
-    stated = [(*verified[name], half[who] != side) for side, name in enumerate(chosen)]
     counts = np.bincount(who.ravel(), minlength=len(codes))
     there = counts > 0
+
+    def rates(fit: np.ndarray) -> np.ndarray:
+        """(P,) shares of tries in which people are named rightly."""
+        sums = np.bincount(who.ravel(), _right(fit).ravel(), minlength=len(codes))
+        shares: np.ndarray = sums[there] / counts[there]
+        return shares
+
+    right = {name: rates(fit) for name, fit in fits.items()}
+    named, chosen = _state(right, counts[there], half[there])
+    linked, _ = _state(
+        {name: rates(scores(size)) for name, scores in linkers.items()}, counts[there], half[there]
+    )
+    verified = {name: _verify(fits[name]) for name in set(chosen)}
+    stated = [(*verified[name], half[who] != side) for side, name in enumerate(chosen)]
     return Point(
         releases=size,
         people=codes[there],
-        named=named[there],
+        named=named,
         tries=counts[there],
         chosen=chosen,
-        by_adversary={name: float(shares.mean()) for name, shares in right.items()},
+        rates=right,
+        half=half[there] == 1,
         accepted=float(np.mean([accepted[other].mean() for accepted, _, other in stated])),
         equal_error=float(np.mean([equal_error for _, equal_error, _ in stated])),
-        linked=linked[there],
+        linked=linked,
     )
 
 
@@ -312,25 +359,17 @@ def _verify(fit: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _state(
-    shares: Mapping[str, np.ndarray], who: np.ndarray, half: np.ndarray
+    rates: Mapping[str, np.ndarray], tries: np.ndarray, half: np.ndarray
 ) -> tuple[np.ndarray, tuple[str, str]]:
-    """Take each person's shares by the best adversary on the other half; return the best of each half, too.
+    """Take each person's rate by the best adversary on the other half; return the best of each half, too.
 
-    Args:
-        shares: of each adversary, (B, P).
-        who: (B, P) numbers of people.
-        half: (people,) 0 or 1.
+    Args: (P,) rates of each adversary, how often each person was tried, and in which half, 0 or 1, they are.
     """
-    named = np.zeros(len(half))
-    counts = np.bincount(who.ravel(), minlength=len(half)).clip(min=1)
-    chosen = []
-    for side in (0, 1):
-        here = half[who] == side
-        best = max(shares, key=lambda name: float(shares[name][here].mean()))
-        chosen.append(best)
-        sums = np.bincount(who.ravel(), shares[best].ravel(), minlength=len(half))
-        named = np.where(half == side, named, sums / counts)
-    return named, (chosen[0], chosen[1])
+    first, second = (
+        max(rates, key=lambda name: round(float(rates[name][here] @ tries[here]), 9))
+        for here in (half == 0, half == 1)
+    )
+    return np.where(half == 1, rates[first], rates[second]), (first, second)
 
 
 def adversaries(shown: Panels, words: str) -> Iterator[tuple[str, Scores]]:
@@ -490,5 +529,27 @@ def by_plda(shown: Panels, dimensions: int | None) -> Linker:
             return np.stack(ratios).reshape(*asked.shape[:3], people)
 
         return scores
+
+    return of
+
+
+def by_variances(shown: Panels, seed: int) -> Linker:
+    """Score by the mean and the variance of each number in a gallery: Gaussian naive Bayes.
+
+    Variances of people of whom few vectors are known are drawn to those of other people.
+    """
+    common = (_inner_of_others(shown)[0].astype(np.float64) ** 2).mean(0).clip(min=1e-12)
+    centre = shown.others.mean(0, dtype=np.float64)
+    asked = (shown.probes - centre).reshape(len(shown.probes), -1, len(centre))  # (B, P·H, d)
+
+    def of(gallery: np.ndarray) -> Scores:
+        known = gallery.shape[2]
+        means = gallery.mean(2, dtype=np.float64)
+        squares = ((gallery - means[:, :, None]) ** 2).sum(2)
+        variances = (_OWN * common + squares) / (_OWN + known - 1) * (1 + 1 / known)
+        means = means - centre
+        theirs = (means**2 / variances + np.log(variances)).sum(-1)[:, None]  # (B, 1, P)
+        squared: np.ndarray = asked**2 @ (1 / variances).mT - 2 * asked @ (means / variances).mT + theirs
+        return add_up(-squared.reshape(*shown.probes.shape[:3], -1) / 2)
 
     return of

@@ -8,6 +8,10 @@ from time to time (Sec. 3.2); those with most zeros in L·q are kept. Their leng
 b, which is D'·1 (Theorem 3.3). They are checked by comparing the activations of the images with the nonzero
 entries of D (Sec. 3.3).
 
+Several steps on the same images have a gradient of the same form, D being the sum of theirs: an image is then
+compared at units that it lights both before and after, or neither. Without a bias the lengths of the columns
+of Q, which make images brighter or darker, come from the slopes of the loss (`first_layer.scale_images`).
+
 Differences: factors and kernels are float64; rows at which no image is active are not drawn; and directions
 are chosen by their zeros alone, see `_sparsest`, where the source swaps them by the match.
 
@@ -23,8 +27,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sfumato.attack.first_layer import check_layer, first_linear
-from sfumato.errors import ConfigError, DataError
+from sfumato.attack.first_layer import check_layer, first_linear, largest_one, scale_images
+from sfumato.errors import DataError
 
 _DRAWN = 2048  # sets of rows at once
 _NOISE = 1e-6  # singular values below this share of the first are rounding, in float32
@@ -33,8 +37,9 @@ _ROUNDING = 30.0  # an entry this far above the rounding of the singular values 
 _SURELY = 2.0  # times a root mean square
 _LEAST_ZERO, _MOST_ZERO = 1e-9, 1e-3
 _DEPENDENT = 1e-3  # a unit vector this near to the span of others depends on them
-EXACT = 0.995  # share of units and images that match: less is not rounding; one wrong image of 16 costs 2%
-_LEAST_MATCH = 0.9  # below, the result is not the batch
+EXACT = 0.99  # share of units and images that match: less is not rounding; one wrong image of 16 costs 2%
+LIKELY = 0.9  # below, the batch is not that of the gradient
+OF_STEPS = 0.8  # below, an image is not one of those of several steps; mixtures of two are at 0.7 or less
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,13 @@ class Recovered:
         images: (B, C, H, W) float32, as the model's input, in no particular order.
         match: share of units and images whose activation and gradient agree; from EXACT on, the images are
             those of the batch. The sparsity matching coefficient of the source.
+        matches: (B,), the same of each image; OF_STEPS or more if several steps turned units on and off.
         drawn: the number of sets of rows tried.
     """
 
     images: Tensor
     match: float
+    matches: Tensor
     drawn: int
 
 
@@ -61,54 +68,57 @@ def recover(
     generator: torch.Generator,
     most: int = 400_000,
     rounding: Tensor | None = None,
+    moved: Mapping[str, Tensor] | None = None,
 ) -> Recovered:
-    """Recover all images behind one gradient, without a search over pixels.
+    """Recover all images behind a gradient, or behind the sum of those of several steps, without a search.
 
     The expected number of draws grows as 2^B if half of the units are active: batches of 8 take a second,
     batches of 16 minutes.
 
     Args:
-        model: its first layer with parameters is linear, has a bias, takes the flattened images,
-            and is followed by a ReLU.
-        shared: name of a parameter -> its gradient, of one step on the whole batch.
+        model: its first layer with parameters is linear, takes the flattened images, and is followed by a
+            ReLU.
+        shared: name of a parameter -> its gradient.
         shape: (C, H, W) of an image.
         generator: draws rows.
         most: the most sets of rows to try.
         rounding: (m,), rounding error of a number in each row of the gradient by the weight, as a root mean
             square: 16-bit numbers have the rank of their rounding, and not of the images.
+        moved: name of a parameter -> its value before these steps minus that after; None if it stayed.
 
     Raises:
         ConfigError: the first layer is of another kind, or takes images of another shape.
         DataError: the gradient has no low rank (as with noise, or more images than units), or no images were
             found that match it (as without a ReLU, or for a batch too large).
     """
-    name, first = first_linear(model)
-    pixels = shape[0] * shape[1] * shape[2]
-    if first.in_features != pixels:
-        raise ConfigError(
-            f"images of shape {tuple(shape)} are {pixels} numbers, and {name} takes {first.in_features}: "
-            "give the shape (C, H, W) of the model's input"
-        )
+    name, first = first_linear(model, shape, biased=False)
     weight, bias = check_layer(shared, name, first)
     left, right, near = low_rank(weight.cpu(), name, rounding=rounding)
-    own = (first.weight.detach().double().cpu(), first.bias.detach().double().cpu())
-    best, match, drawn = Tensor(), 0.0, 0
+    states = [[each.detach().double().cpu() for each in first.parameters()]]
+    if moved is not None:
+        steps = [moved[f"{name}.{kind}".lstrip(".")] for kind, _ in first.named_parameters()]
+        states += [[own - step.double().cpu() for own, step in zip(states[0], steps, strict=True)]]
+    best, slopes, matches, match, drawn = Tensor(), Tensor(), Tensor(), 0.0, 0
     directions = left.new_ones(1, 1) if left.shape[1] == 1 else left.new_empty(left.shape[1], 0)
     while True:
         if directions.shape[1] == left.shape[1]:
-            images, agreement = _images(directions, left, right, bias.cpu(), own, near)
+            images, mixing = _images(directions, left, right, bias.cpu())
+            agreement, agreements = _match(images, left @ mixing, states, near)
             if agreement > match:
-                best, match = images, agreement
+                best, slopes, match, matches = images, left @ mixing, agreement, agreements
         if match >= EXACT or drawn >= most or left.shape[1] == 1:
             break
         directions = _sparsest(torch.cat([directions, _draw(left, near, generator)], 1), left, near)
         drawn += _DRAWN
-    if match < _LEAST_MATCH:
+    if match < LIKELY if moved is None else float(matches.amax()) < OF_STEPS:
         raise DataError(
             f"in {drawn:,} draws no {left.shape[1]} images were found that match the gradient: the batch is "
             f"too large, or {name} is not followed by a ReLU; use sfumato.attack.gradient_inversion"
         )
-    return Recovered(best.reshape(-1, *shape).float(), match, drawn)
+    best = best.reshape(-1, *shape)
+    if first.bias is None:
+        best = scale_images(model, shared, best, slopes, scaled=False)
+    return Recovered(best.float(), match, matches, drawn)
 
 
 @dataclass(frozen=True)
@@ -162,25 +172,25 @@ def low_rank(gradient: Tensor, name: str, *, rounding: Tensor | None = None) -> 
     return u[:, :rank] * s[:rank], v[:rank], near
 
 
-def _images(
-    directions: Tensor,
-    left: Tensor,
-    right: Tensor,
-    shared_bias: Tensor,
-    own: tuple[Tensor, Tensor],
-    near: Near,
-) -> tuple[Tensor, float]:
-    """Compute (B, n) images from (B, B) directions, and the share of units and images that match."""
-    lengths = torch.linalg.lstsq(left @ directions, shared_bias[:, None]).solution
-    mixing = directions * lengths.T  # Q
-    images = torch.linalg.solve(mixing, right)
-    slopes = left @ mixing  # (m, B), dL/dZ
-    weight, bias = own
-    active = images @ weight.T + bias > 0  # (B, m)
-    passed = near.differs(slopes)
+def _images(directions: Tensor, left: Tensor, right: Tensor, shared_bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute (B, n) images from (B, B) directions, and Q."""
+    if len(shared_bias):
+        lengths = torch.linalg.lstsq(left @ directions, shared_bias[:, None]).solution
+        mixing = directions * lengths.T
+        return torch.linalg.solve(mixing, right), mixing
+    images = torch.linalg.solve(directions, right)
+    bright = largest_one(images)
+    return bright, directions * ((images * bright).sum(1) / bright.square().sum(1))
+
+
+def _match(images: Tensor, slopes: Tensor, states: list[list[Tensor]], near: Near) -> tuple[float, Tensor]:
+    """Compute how often activations, in all states, agree with (m, B) slopes: over all, and (B,) by image."""
+    active = torch.stack([images @ weight.T + sum(bias) > 0 for weight, *bias in states])  # (S, B, m)
+    passed = near.differs(slopes).T
     # A unit may be active without a slope, if later units are dead: these rows say nothing.
-    known = passed.any(1)
-    return images, (passed == active.T)[known].double().mean().item()
+    known = passed.any(0) & (active == active[0]).all(0)
+    right = (passed == active[0]) & known
+    return float(right.sum() / known.sum().clamp(min=1)), right.sum(1) / known.sum(1).clamp(min=1)
 
 
 def _draw(left: Tensor, near: Near, generator: torch.Generator) -> Tensor:

@@ -286,12 +286,12 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
     )
     columns = (
         *("releases", "secret and adversary", "right", *(["beyond control"] if beyond else [])),
-        *("control", "worst person", "over half", "proved at most", "people", "source"),
+        *("control", "worst person", "over half", "proved at most", "people tested", "source"),
     )
     return Table(
         columns,
         tuple(rows),
-        "How often each adversary is right, with the 95% interval over people, the widest of all seeds. "
+        "How often each adversary is right, with the 95% interval over the people who are tested. "
         "Control: a guess. Over half: the share of people for whom they are right in over half of the tries. "
         "Proofs are for the average over people. A dash: not measured, or not proved.",
     )

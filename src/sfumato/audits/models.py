@@ -3,14 +3,17 @@
 A file of weights cannot run code. Your own architecture is code, and runs: see `open_model`.
 """
 
+import copy
 import importlib.util
+import math
 from collections.abc import Callable
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from sfumato.base.registry import load
-from sfumato.errors import ConfigError, DataError, SfumatoError, did_you_mean
+from sfumato.errors import ConfigError, DataError, SfumatoError, did_you_mean, shorten
 from sfumato.networks.classifiers import CLASSIFIERS, make_classifier
 from sfumato.networks.weights import initial_weights, load_weights
 
@@ -49,6 +52,34 @@ def open_model(
         return _as_trained(load_weights(make, weights, source="--weights has the state dict of --model"))
     with initial_weights(0):
         return _as_trained(make())
+
+
+def check_takes(model: nn.Module, shape: tuple[int, int, int], *, logits: bool = True) -> int:
+    """Run a copy of a model on two grey images, and return the number of its classes, or of its outputs.
+
+    Raises:
+        ConfigError: it fails on images of this shape, (C, H, W), or does not return (N, classes) `logits`.
+    """
+    size = "x".join(map(str, shape))
+    try:
+        given = copy.deepcopy(model).eval().float()(torch.full((2, *shape), 0.5))
+    except Exception as error:
+        layers = (each for each in model.modules() if next(each.parameters(False), None) is not None)
+        first, takes = next(layers, model), ""
+        for name, words in (("in_features", "numbers"), ("in_channels", "channels")):
+            if hasattr(first, name):
+                takes = f"; its first layer takes {getattr(first, name)} {words}"
+        raise ConfigError(
+            f"--shape {size}: the model does not take such images, of {shape[0]} channels and "
+            f"{math.prod(shape)} numbers{takes}: give the shape (C, H, W) of its input "
+            f"({type(error).__name__}: {shorten(str(error))})"
+        ) from error
+    made = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+    if not isinstance(given, Tensor) or made[:1] != (2,) or (logits and len(made) != 2):
+        raise ConfigError(
+            f"--shape {size}: the model makes {made} of two such images: it has to return (2, classes) logits"
+        )
+    return int(given[0].numel())
 
 
 def _named_network(name: str, shape: tuple[int, int, int], classes: int | None) -> Callable[[], nn.Module]:

@@ -8,14 +8,14 @@ from shlex import quote
 
 from sfumato.audits.evidence import RELEASES, THRESHOLD, Case
 from sfumato.audits.risks import Kind, Risk
-from sfumato.base.proportions import wilson
+from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.protect.naming import bound_naming
 from sfumato.study.choose import estimates
 from sfumato.study.choose.estimates import Estimate, Study, belonging, percent
 from sfumato.study.choose.frontier import not_tried_on
 from sfumato.study.choose.recommend import as_protection, describe_proof, recommend
-from sfumato.study.hits import Hits, over_half
+from sfumato.study.hits import join, over_half
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.report.answers import what_leaves
@@ -132,19 +132,9 @@ def _bound(proof: proved.Result | None, prior: float, releases: int) -> float | 
     return least if least < 1 else None
 
 
-def _widest(intervals: Iterable[tuple[float, float, float]], people: int | None = None) -> Estimate:
-    """The mean of some figures with the widest of their intervals.
-
-    With `people`, as wide as one trial a person: images of a person are alike.
-    """
-    values, lows, highs = map(list, zip(*intervals, strict=True))
-    mean = statistics.fmean(values)
-    low, high = wilson(mean * people, people) if people else (mean, mean)
-    return Estimate(mean, min([low, *lows]), max([high, *highs]), seeds=1)
-
-
-def _with_interval(hits: Hits) -> tuple[float, float, float]:
-    return (hits.share, *hits.interval)
+def _of_people(share: float, people: int) -> Estimate:
+    """A share with its interval, if each person is one trial."""
+    return Estimate(share, *over_people([share] * people, [1.0] * people), seeds=1)
 
 
 def _of_many(
@@ -159,34 +149,32 @@ def _of_many(
             continue
         people, panel = len(point.hits.probes), round(1 / point.chance)
         chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
-        figures: tuple[tuple[Kind, str, list[Sequence[float]], float | None], ...] = (
+        figures: tuple[tuple[Kind, str, Estimate, list[float], float | None], ...] = (
             (
                 "singling out",
-                f"adversary who knows earlier releases of each of {panel} people ({chosen})",
-                [each.named for each in points],
+                f"adversary who knows earlier releases of {panel} people at a time ({chosen})",
+                point.named,
+                [rate for each in points for rate in each.named],
                 _bound(proof, point.chance, n),
             ),
             (
                 "linkability",
-                f"adversary who links the labels of two services, {panel} people each",
-                [each.linked for each in points],
+                f"adversary who links the labels of two services, {panel} people at a time",
+                point.linked,
+                [rate for each in points for rate in each.linked],
                 None,
             ),
         )
-        for kind, adversary, rates, bound in figures:
-            hits = [
-                estimates.hits_of_rates(rate, each.tries) for rate, each in zip(rates, points, strict=True)
-            ]
-            flat = [rate for of_seed in rates for rate in of_seed]
+        for kind, adversary, rate, rates, bound in figures:
             yield Risk(
                 kind=kind,
                 secret=study["task"]["sensitive"],
                 releases=n,
                 adversary=adversary,
-                rate=_widest(map(_with_interval, hits)),
+                rate=rate,
                 control=point.chance,
-                worst=max(flat),
-                named_often=over_half(flat),
+                worst=max(rates),
+                named_often=over_half(rates),
                 proved=bound,
                 people=people,
                 source=_source(mine, "many"),
@@ -196,7 +184,7 @@ def _of_many(
             secret=study["task"]["sensitive"],
             releases=n,
             adversary="adversary who accepts a set as one person's, with 1 in 100 false alarms",
-            rate=_widest(((each.accepted,) * 3 for each in points), people),
+            rate=_of_people(point.accepted, people),
             control=_FALSE_ALARMS,
             people=people,
             source=_source(mine, "many"),
@@ -212,20 +200,17 @@ def _of_one(
         if protection != spec:
             continue
         infers = isinstance(risk, estimates.Inference)
-        kind, hits = "inference" if infers else "attack", risk.named.get(risk.classifier)
-        rates = hits.rates if hits and hits.apart else ()
-        people = len(rates) or (None if infers else risk.identities)
+        kind, rates = "inference" if infers else "attack", risk.strongest.rates
+        people = len(rates)
         yield Risk(
             kind="inference" if infers else "singling out",
             secret=name if infers else study["task"]["sensitive"],
             releases=1,
             adversary=risk.adversary,
-            rate=_widest(
-                [(risk.top1.value, risk.top1.low, risk.top1.high), *([_with_interval(hits)] if hits else [])]
-            ),
+            rate=risk.top1,
             control=risk.chance,
-            worst=max(rates, default=None),
-            named_often=over_half(rates) if rates else None,
+            worst=max(rates),
+            named_often=over_half(rates),
             proved=None if infers else _bound(proof, risk.chance, 1),
             people=people,
             source=_source(mine, kind, name),
@@ -239,7 +224,7 @@ def _of_one(
                 releases=1,
                 adversary=f"{ATTACKS[name].words}, who accepts a photograph and a release as one person's, "
                 "with 1 in 100 false alarms",
-                rate=_widest(((rate or 0.0,) * 3 for rate in accepted), people),
+                rate=_of_people(statistics.fmean(rate or 0.0 for rate in accepted), people),
                 control=_FALSE_ALARMS,
                 people=people,
                 source=_source(mine, kind, name),
@@ -252,12 +237,13 @@ def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iter
     for label in dict.fromkeys(label for labels in told for label in labels):
         results = [labels[label] for labels in told if label in labels]
         if label not in (study["task"]["target"], study["task"].get("sensitive")):
+            counted = join([each.counted for each in results], folds=estimates.in_folds(study))
             yield Risk(
                 kind="inference",
                 secret=label,
                 releases=1,
                 adversary=f"textbook classifier ({results[0].adversary})",
-                rate=_widest(((each.accuracy, each.low, each.high) for each in results), people),
+                rate=estimates.estimate_of(counted),
                 control=statistics.fmean(each.guessing for each in results),
                 people=people,
                 images=sum(each.images for each in results),

@@ -211,7 +211,7 @@ def _sentence(findings: list[Finding], sampled: OneRunAudit) -> str:
         )
     return (
         "No fault was seen in the training: rely on the eps = "
-        f"{round_up(sampled.stated or 0)} that it states, and on no less. An adversary audit_once "
+        f"{round_up(sampled.stated or 0)} that it states, and on no less. The canaries prove "
         f"{round_down(sampled.lower)} of it."
     )
 

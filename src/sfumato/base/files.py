@@ -16,7 +16,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, TextIO
 
 import platformdirs
 
+from sfumato.base.alike import look
 from sfumato.errors import BusyError, DataError
 
 # A short name of its own: the name of the file itself may already have the longest length of the system.
@@ -175,6 +175,7 @@ def below(folder: Path, name: str, line: str) -> Path:
 
 
 MOST_TABLE = 256_000_000  # bytes
+MOST_CELLS = 16_000_000  # each takes some 100 bytes, however short; missing ones too
 
 Line = tuple[str, dict[str, str]]
 
@@ -194,14 +195,17 @@ def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
     Args:
         name: its name in errors.
         content: UTF-8, or UTF-16 with a byte order mark; commas, semicolons or tabs between the cells, as in
-            the header. `write_rows` may have written it. Missing cells at the end of a row are empty.
+            the header, or as Excel's line `sep=;` before it says. `write_rows` may have written it. Missing
+            cells at the end of a row are empty.
 
     Raises:
-        DataError: it is not such a text, is empty, has two columns of one name, or a row with more cells than
-            the header.
+        DataError: it is not such a text, is empty, has no header, two columns of one name, a row with more
+            cells than the header, or more than MOST_CELLS cells.
     """
     text = _text_of(name, content)
     separator = max(",;\t", key=text.lstrip("\r\n").partition("\n")[0].count)
+    if stated := _EXCEL.match(text):
+        separator, text = stated[1], text[stated.end() :]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         header = [read_cell(cell.strip()) for cell in next(filter(None, reader), [])]
@@ -209,20 +213,53 @@ def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
             header.pop()
         if not header:
             raise DataError(f"{name}: is empty: write a header, and below it a row for each file")
+        _check_header(name, header)
         check_alike(name, "columns are called", header)
         return header, [(f"{name}, line {reader.line_num}", row) for row in _rows(name, reader, header)]
     except csv.Error as error:
         raise DataError(f"{name}, line {reader.line_num}: cannot be read as a CSV ({error})") from error
 
 
+_EXCEL = re.compile(r"\s*\"?sep=(.)\"?[^\S\r\n]*(?:\r\n?|\n)", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?")
+_ERRORS = frozenset(["#N/A", "#NV", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#NAN"])
+
+
+def _check_header(name: str, header: list[str]) -> None:
+    """Raises DataError for a header of numbers, which is the first row of a table without one.
+
+    Whole numbers that count are the names that pandas gives columns without names.
+    """
+    words = [word for cell in header for word in re.split(r"[\s;]+", cell)]
+    numbers = [word for word in words if _NUMBER.fullmatch(word)]
+    start = int(numbers[0]) if numbers and numbers[0].isdecimal() else 0
+    counting = [str(start + place) for place in range(len(numbers))]
+    if 2 * len(numbers) > len(words) and numbers != counting:
+        raise DataError(
+            f"{name}: its first line holds numbers ({', '.join(numbers[:3])}), so that it has no header: "
+            "write the names of the columns above it"
+        )
+
+
 def _rows(name: str, reader: Any, header: list[str]) -> Iterator[dict[str, str]]:
-    for cells in reader:
+    for number, cells in enumerate(reader, 1):
+        if number * len(header) > MOST_CELLS:
+            raise DataError(
+                f"{name}: more than {MOST_CELLS:,} cells in {len(header):,} columns: leave out columns or "
+                "rows; write vectors as .npy or .parquet"
+            )
         if any(cells[len(header) :]):
             raise DataError(
                 f"{name}, line {reader.line_num}: {len(cells)} values below {len(header)} columns: put a "
                 "value that holds a separator in double quotes"
             )
         if cells:
+            for column, cell in zip(header, cells, strict=False):
+                if cell.startswith("#") and cell.upper() in _ERRORS:
+                    raise DataError(
+                        f"{name}, line {reader.line_num}: {column!r} holds {cell}, an error of a spreadsheet: "
+                        "correct it"
+                    )
             texts = [read_cell(cell) for cell in cells] + [""] * (len(header) - len(cells))
             yield dict(zip(header, texts, strict=False))
 
@@ -240,10 +277,7 @@ def _text_of(name: str, content: bytes) -> str:
 
 
 def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
-    """Raises DataError for two texts that look alike: equal, or different only in what nobody sees.
-
-    These are spaces at the ends, or several in a row, characters without a shape, and the two ways to
-    write a letter with an accent.
+    """Raises DataError for two texts that look alike, see sfumato.base.alike; equal ones too.
 
     Args:
         name: of what holds them.
@@ -252,18 +286,14 @@ def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
     """
     before: dict[str, str] = {}
     for text in texts:
-        shown = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cf", "Cc"))
-        key = unicodedata.normalize("NFC", " ".join(shown.split()))
+        key = look(text)
         if key not in before:
             before[key] = text
             continue
         if before[key] == text:
             raise DataError(f"{name}: two {what} {text!r}: rename or remove one")
-        composed = {unicodedata.normalize("NFC", each) for each in (text, before[key])}
-        first, second = map(ascii if len(composed) == 1 else repr, (before[key], text))
         raise DataError(
-            f"{name}: two {what} {first} and {second}, which differ only by spaces, invisible characters or "
-            "the code of an accent: write both alike"
+            f"{name}: two {what} {before[key]!a} and {text!a}, which look alike: write both alike"
         )
 
 
@@ -302,12 +332,32 @@ def _escape(value: object) -> object:
     return value  # -0.5 is a number to a spreadsheet, too
 
 
+MOST_VALUES = 5_000_000  # of a JSON text: some 500 MB
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+
+
+def has_more_values(text: str | bytes, most: int) -> bool:
+    """Whether a JSON text has more commas and colons than `most`, outside of strings."""
+    if len(text) <= most:
+        return False
+    content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    values = content.count(b",") + content.count(b":")
+    if values <= most:
+        return False
+    return (
+        values - sum(match[0].count(b",") + match[0].count(b":") for match in _STRINGS.finditer(content))
+        > most
+    )
+
+
 def parse_json(text: str | bytes) -> Any:
     """Reads JSON strictly: no NaN or infinity, and no key that occurs twice.
 
     Raises:
-        ValueError: it is not JSON, or too deep.
+        ValueError: it is not JSON, too deep, or of more than MOST_VALUES values and keys.
     """
+    if has_more_values(text, MOST_VALUES):
+        raise ValueError(f"more than {MOST_VALUES:,} values")
     try:
         return json.loads(
             text, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_each_key_once

@@ -1,5 +1,6 @@
 """A port for a service, until it is stopped."""
 
+import os
 import signal
 import socket
 import threading
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sfumato.errors import ConfigError
+from sfumato.errors import ConfigError, SfumatoError
 
 _WAITING = 2048  # connections that the system may hold until they are accepted
 
@@ -39,9 +40,23 @@ class _Stopped(BaseException):
     """A signal asks the service to stop. Not an error, so nothing handles it as one."""
 
 
+_failed: list[str] = []  # why this process cannot serve any more
+
+
+def stop_failed(reason: str) -> None:
+    """Stops the service of this process as SIGTERM does, and makes until_stopped raise: it has failed."""
+    _failed.append(reason)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """Runs a block until SIGTERM or Ctrl-C, says so, and continues: a stopped service has not failed."""
+    """Runs a block until SIGTERM or Ctrl-C, says so, and continues: a stopped service has not failed.
+
+    Raises:
+        SfumatoError: `stop_failed` stopped it. The process ends with another status than 0, by which systemd
+            and others know that it has to be started again.
+    """
 
     def stop(*_: object) -> None:
         raise _Stopped
@@ -50,6 +65,8 @@ def until_stopped() -> Iterator[None]:
     try:
         yield
     except _Stopped:
+        if _failed:
+            raise SfumatoError(f"the service stopped: {_failed.pop()}: start it again") from None
         print("stopped", flush=True)
     finally:
         for each, handler in before.items():

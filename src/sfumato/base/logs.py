@@ -4,11 +4,9 @@ import json
 import logging
 import secrets
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -24,59 +22,18 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class _Ids:
-    """Ids of requests: 32 hexadecimal digits of the operating system's entropy, drawn many at a time.
-
-    Asking the system for each would let another thread run meanwhile, and make the request wait for it.
-    State: ids that were drawn and not used.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._drawn = b""
-
-    def __call__(self) -> str:
-        with self._lock:
-            if not self._drawn:
-                self._drawn = secrets.token_bytes(256 * _ID)
-            given, self._drawn = self._drawn[:_ID], self._drawn[_ID:]
-        return given.hex()
-
-
-_IDS = _Ids()
-
-
-@dataclass
-class Noted:
-    """A request while it is answered. State: the facts for its line.
-
-    Attributes:
-        id: 32 hexadecimal digits, on all its lines.
-        facts: from its route, such as the digest of the model; nothing that was sent.
-    """
-
-    id: str = field(default_factory=_IDS)
-    facts: dict[str, str] = field(default_factory=dict)
-
-
-_CURRENT: ContextVar[Noted | None] = ContextVar("sfumato_request", default=None)
+_CURRENT: ContextVar[str | None] = ContextVar("sfumato_request", default=None)
 
 
 @contextmanager
-def request() -> Iterator[Noted]:
-    """Marks the answering of a request: lines that are logged meanwhile carry its id."""
-    noted = Noted()
-    token = _CURRENT.set(noted)
+def request() -> Iterator[str]:
+    """Marks the answering of a request: lines logged meanwhile carry its id, 32 hexadecimal digits."""
+    request_id = secrets.token_hex(_ID)
+    token = _CURRENT.set(request_id)
     try:
-        yield noted
+        yield request_id
     finally:
         _CURRENT.reset(token)
-
-
-def tell(**facts: str) -> None:
-    """Adds facts to the request that is being answered, if any."""
-    if (noted := _CURRENT.get()) is not None:
-        noted.facts.update(facts)
 
 
 def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> None:
@@ -90,8 +47,8 @@ def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> No
     """
     if not logger.isEnabledFor(level):
         return
-    if (noted := _CURRENT.get()) is not None:
-        fields = {"request": noted.id, **fields}
+    if (request_id := _CURRENT.get()) is not None:
+        fields = {"request": request_id, **fields}
     logger.log(level, json.dumps(fields), extra={_FIELDS: {"message": message, **fields}})
 
 
@@ -110,8 +67,8 @@ class JsonLines(logging.Formatter):
         }
         fields = getattr(record, _FIELDS, None)
         line.update(fields if fields is not None else {"message": record.getMessage()})
-        if fields is None and (noted := _CURRENT.get()) is not None:
-            line["request"] = noted.id
+        if fields is None and (request_id := _CURRENT.get()) is not None:
+            line["request"] = request_id
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = record.exc_info[0].__name__
         return json.dumps(line)

@@ -1,6 +1,11 @@
-"""Proportions and their confidence intervals."""
+"""Proportions and their confidence intervals.
+
+Photographs of one person are named together or not at all: of rates over people, people are the unit. All
+that states or judges such a rate asks `over_people` and `upper_end_over_people`.
+"""
 
 import math
+from collections.abc import Sequence
 
 
 def wilson(hits: float, trials: float) -> tuple[float, float]:
@@ -15,6 +20,52 @@ def wilson(hits: float, trials: float) -> tuple[float, float]:
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     # The proportion itself lies within, also if rounding would leave an end of 0.9999999999999999.
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+
+
+def trials_of_people(hits: Sequence[float], probes: Sequence[float]) -> float:
+    """The number of independent trials that would be as certain as several probes of each person.
+
+    The variance is that between people (the ratio estimator of a cluster sample: Cochran 1977, Sec. 9.7).
+    While few probes are hits it tells little: it counts as if one more person were named in all of theirs. So
+    without a hit a person is one trial (fewer if some have more probes), and a probe is one at most.
+
+    Args:
+        hits, probes: (P,) of each person, with a probe in all at least.
+    """
+    total, people = sum(probes), len(probes)
+    share = min(1.0, sum(hits) / total)
+    # Factors of the variance of independent probes: of people who are named whole, and of these.
+    whole = max(1.0, sum(count * count for count in probes) / total)
+    factor, independent = whole, share * (1 - share) * total
+    if people > 1 and independent > 0:
+        pairs = zip(hits, probes, strict=True)
+        spread = people / (people - 1) * sum((right - share * count) ** 2 for right, count in pairs)
+        factor = min(max(1.0, spread / independent), whole)
+    rarer = min(share, 1 - share) * total
+    return total * (rarer + whole) / (rarer * factor + whole * whole)
+
+
+def over_people(hits: Sequence[float], probes: Sequence[float]) -> tuple[float, float]:
+    """95% interval of the share of all probes: Wilson's, for `trials_of_people`."""
+    trials = trials_of_people(hits, probes)
+    return wilson(min(trials, sum(hits) / sum(probes) * trials), trials)
+
+
+def upper_end_over_people(hits: Sequence[float], probes: Sequence[float], *, error: float) -> float:
+    """The bound that the true share exceeds with this probability at most: Clopper & Pearson 1934.
+
+    It is never under that of as many people without a hit: more photographs of them show no less.
+
+    Args:
+        hits, probes: see `trials_of_people`.
+        error: from 0 to 1, both excluded.
+    """
+    from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+    trials, people = trials_of_people(hits, probes), trials_of_people([0.0] * len(probes), probes)
+    right = sum(hits) / sum(probes) * trials
+    end = 1.0 if right >= trials else float(betaincinv(right + 1, trials - right, 1 - error))
+    return max(end, 1 - math.pow(error, 1 / people))
 
 
 def of_groups(share: float, variance: float, *, groups: int, trials: int) -> tuple[float, float]:

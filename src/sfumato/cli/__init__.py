@@ -25,7 +25,8 @@ def main() -> None:
         _trace()
         _fail(str(error))
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        # Its kind PackageNotFoundError is of a package whose version is asked for, not of an import.
+        if error.name != "torch" or type(error) is not ModuleNotFoundError:
             raise
         _trace()
         _fail(

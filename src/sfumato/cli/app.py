@@ -16,7 +16,6 @@ from sfumato.cli import (
     convert,
     data,
     demo,
-    edge,
     enrol,
     export,
     keys,
@@ -47,7 +46,6 @@ app.add_typer(train.app, name="train", rich_help_panel=_MODELS)
 app.command("show", rich_help_panel=_MODELS)(card.show)
 app.command("export", rich_help_panel=_MODELS)(export.export)
 app.command("convert", rich_help_panel=_MODELS)(convert.convert)
-app.add_typer(edge.app, name="edge", rich_help_panel=_MODELS)
 app.add_typer(ledger.app, name="ledger", rich_help_panel=_SERVICE)
 app.command("enrol", rich_help_panel=_SERVICE)(enrol.enrol)
 app.command("enroll", hidden=True)(enrol.enrol)

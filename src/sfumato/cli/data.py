@@ -14,7 +14,7 @@ app = typer.Typer(
 )
 
 _SOURCE = typer.Argument(
-    help="The images: faces, glyphs, scenes, folder:DIR, table:FILE, parquet:FILE, or a data set such as "
+    help="The images: faces, glyphs, folder:DIR, table:FILE, parquet:FILE, or a data set such as "
     "lfw:DIR. `sfumato data list` shows all."
 )
 

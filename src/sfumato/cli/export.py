@@ -42,23 +42,6 @@ def export(
     check: Annotated[
         str | None, typer.Option(metavar="DATA", help=f"Check on the test split of {_SOURCE}.")
     ] = None,
-    int8: Annotated[
-        bool, typer.Option("--int8", help="Compute convolutions in 8 bits. Needs --calibrate.")
-    ] = False,
-    calibrate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATA", help="Data whose training split resembles the images that the device will see."
-        ),
-    ] = None,
-    table: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="For a code: put the answers of a table, which `sfumato classify --table` fetched, into the "
-            "file. It then takes an image and gives its class.",
-        ),
-    ] = None,
     reference: Reference = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -69,7 +52,7 @@ def export(
 
     A feature or a code is exported WITHOUT its noise: the program that runs the file adds it on the device.
     The file of a code computes the numbers whose signs are its bits. If the file computes anything
-    other than PyTorch does, it is not written. With --int8 the difference is printed. Without --check, it is
+    other than PyTorch does, it is not written. Without --check, it is
     checked on random images.
 
     Example: sfumato export code.safetensors code.onnx
@@ -77,17 +60,13 @@ def export(
     from sfumato.artefacts import read_card
 
     if read_card(artefact).get("kind") in ("few-shot", "meta"):
-        if side == "device" or int8 or calibrate is not None or table is not None:
-            raise ConfigError(
-                f"{artefact}: a model for a service, which computes in float32: leave --side device, --int8, "
-                "--calibrate and --table out"
-            )
+        if side == "device":
+            raise ConfigError(f"{artefact}: a model for a service: leave --side device out")
         _for_service(artefact, destination, check, reference, force=force, as_json=as_json)
         return
     if reference is not None:
         raise ConfigError("--reference is for meta models: leave it out")
     side = side or "device"
-    from sfumato.device.client import look_up
     from sfumato.edge import sides
     from sfumato.edge.export import export as export_side
 
@@ -101,9 +80,6 @@ def export(
         destination,
         check=_noise(shape) if check is None else _images(check, "test", shape),
         side=side,
-        int8=int8,
-        calibration=None if calibrate is None else _images(calibrate, "train", shape),
-        table=None if table is None else look_up.read(table),
     )
     if as_json:
         print_json({**asdict(exported), "path": str(exported.path), "card": dict(exported.card)})

@@ -33,7 +33,7 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
 
     path = _existing(path)
     with Ledger(path) as ledger:
-        summary = ledger.summary()
+        summary, clock = ledger.summary(), ledger.clock
         near_copies = ledger.near_copies
         people = ledger.people()
         proved = [_state_naming(ledger, PEOPLE, None, person) for person in people[:_MOST_SHOWN]]
@@ -83,6 +83,8 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
         print(f"pinned: {service} {what} (since {day})")
     for words in proved:
         print(words)
+    if clock:
+        typer.echo(f"note: {clock}", err=True)
     if len(people) > len(proved):
         print(f"and {len(people) - len(proved):,} people more: `sfumato ledger naming` has all")
 
@@ -137,6 +139,8 @@ def naming(
         everybody = ledger.people() if person is None and folder is None else [person]
         if not everybody:
             raise LedgerError(f"{path}: the ledger knows nobody by name: name a folder with --folder")
+        if person is not None and folder is None:
+            ledger.check_person(person)
         for name in everybody:
             if as_json:
                 stated = [
@@ -208,7 +212,7 @@ def budget(
     from sfumato.device.jobs.survey import survey
     from sfumato.device.ledger import Ledger, default_path
     from sfumato.device.ledger.budgets import Budget
-    from sfumato.device.ledger.scopes import is_url, without_password
+    from sfumato.device.ledger.scopes import describe, is_url, scope_of, without_password
     from sfumato.errors import DataError
 
     words = ",".join(parts)
@@ -216,6 +220,8 @@ def budget(
     if limit is not None and folder is not None and not is_url(folder) and not Path(folder).is_dir():
         raise DataError(f"{folder}: no such folder: a budget there would limit nothing")
     with Ledger(path or default_path()) as ledger:
+        if person is not None and limit is not None:
+            ledger.check_person(person, new=True)
         spent = ledger.set_budget(limit, folder=folder, person=person)
         survey(ledger)
         unheld = 0 if limit is None or folder is not None or person else ledger.count_unheld(limit)
@@ -223,7 +229,7 @@ def budget(
     if folder is not None:
         subject = without_password(folder) if is_url(folder) else folder
     elif person is not None:
-        subject = f"the person {person}" if person else "every person"
+        subject = describe(scope_of(None, person))
     if limit is None:
         print(f"no budget for {subject}")
     elif folder is None and not person:
@@ -277,7 +283,7 @@ def unpin(
     from sfumato.errors import LedgerError
 
     with Ledger(path or default_path()) as ledger:
-        count = ledger.unpin(service.rstrip("/"))
+        count = ledger.unpin(service)
     if not count:
         raise LedgerError(f"{service}: no protection is pinned for it: see `sfumato ledger show`")
     print(f"no protection is pinned for {service} any more")

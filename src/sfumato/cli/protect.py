@@ -120,11 +120,13 @@ def protect(
     """Protect images before they leave this device: one image, a video, or a folder of any size.
 
     Every image is charged in the ledger before its release is written. The same image and spec give the
-    same release again, at no cost. In a folder, files that fail are counted by cause, and the exit code is
-    1.
+    same release again, at no cost.
 
-    A video becomes an .mp4 without sound or metadata, and is charged as one image. With --where faces,
-    faces are followed from frame to frame.
+    In a folder, files that fail are counted by cause. Of a file of several pages or frames the first is
+    released, and the others are counted. In both cases the exit code is 1.
+
+    A video becomes an .mp4 without sound or metadata, and is charged as one image. --where faces finds
+    faces down to 24 pixels wide in pictures of any size, and in every frame.
 
     A URL is anything that fsspec opens, such as s3://bucket/photos if s3fs is installed. Keys and passwords
     come from the environment. On a Ray cluster, source and target are URLs, or folders that all
@@ -136,13 +138,18 @@ def protect(
     from sfumato.base.engines import EngineConfig
     from sfumato.device.jobs import video
     from sfumato.device.jobs.folder import FolderConfig
-    from sfumato.device.jobs.worker import channels_of, is_shard, usual_format
+    from sfumato.device.jobs.worker import PAGES, channels_of, is_shard, usual_format
     from sfumato.device.ledger import default_path
     from sfumato.device.ledger.scopes import is_url
-    from sfumato.errors import DataError
+    from sfumato.errors import ConfigError, DataError
     from sfumato.protect.release import KINDS, kind_of
 
     _check_source(source)
+    if spec == "none":
+        raise ConfigError(
+            "none: protects nothing, so these images would leave in clear: choose a protection, such as "
+            "dp-pix:cell=8,epsilon=3"
+        )
     protection: Any = protections.parse(
         _on_part(spec, where, detector, margin, no_face), takes=KINDS if where is None else ("pixels",)
     )
@@ -167,7 +174,9 @@ def protect(
     if preview is not None:
         _preview(source, target, preview, protection, config, many=many)
     elif not many:
-        _one(source, target, protection, ledger, config, dry_run, as_json=as_json)
+        left_out = _one(source, target, protection, ledger, config, dry_run, as_json=as_json)
+        if PAGES in left_out:
+            raise typer.Exit(1)
     else:
         if failures is not None:
             _check_kept(failures, target)
@@ -176,8 +185,10 @@ def protect(
             _write_failures(failures, outcome)
         elif len(outcome.failed) > len(outcome.failures) and not as_json:
             print("each file that failed, by name: the same command with --failures FILE")
-        if outcome.failures:
+        if outcome.failures or outcome.left_out[PAGES]:
             raise typer.Exit(1)
+        if not outcome.shapes:
+            raise DataError(f"{source}: has no images: name a folder or a tar file that holds some")
 
 
 def _check_source(source: str) -> None:
@@ -323,6 +334,8 @@ def _tell(
             print(printable(outcome.words[cause]))
     if any(cause.endswith(" does not fit") for cause in outcome.failures):
         print(_cure_of_size(protection))
+    if outcome.shapes and (searched := getattr(protection, "searched", None)):
+        print(f"searched: {searched}")
     if not config.rename and any(cause.startswith(SAME_NAME) for cause in outcome.failures):
         print("the same command with --rename, into a new folder, gives each release a name of its own")
     if outcome.manifest is not None:
@@ -423,7 +436,8 @@ def _warn(image: "Images | None", protection: "Protection") -> None:
     from sfumato.protect.recognisable import recognisable
     from sfumato.protect.region import Region
 
-    if image is not None:
+    # Only cells are warned of: for others, no faces need to be found.
+    if image is not None and getattr(getattr(protection, "inner", protection), "cell", 1) != 1:
         channels, height, width = image.shape
         if isinstance(protection, Region):
             try:
@@ -446,9 +460,13 @@ def _one(
     dry_run: bool,
     *,
     as_json: bool,
-) -> None:
-    """Release one image; words go to standard error, since the release may go to standard output."""
-    from sfumato.base.files import whole
+) -> "Mapping[str, int]":
+    """Release one image; words go to standard error, since the release may go to standard output.
+
+    Returns:
+        the number of other pictures in its file, which were left out, by their kind.
+    """
+    from sfumato.base.files import check_writable, whole
     from sfumato.device.jobs.folder import protect_image
     from sfumato.device.jobs.manifest import counts_by_word
     from sfumato.device.jobs.survey import survey
@@ -469,6 +487,8 @@ def _one(
         target = target / f"{stem}.{config.format_name.lower()}"
     if target != _STREAM and target.exists():
         raise DataError(f"{target}: already exists, and might be an original: name a new file")
+    if target != _STREAM:
+        check_writable(target)
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
     _warn(read_array(image, channels=None, size=config.size), protection)
     folder = Path() if source == _STREAM else source.resolve().parent
@@ -484,16 +504,22 @@ def _one(
     proved = _state_guarantee(protection, released.shape, 1)
     if as_json:
         result = {"spec": protection.spec, "shape": list(released.shape), "proved": proved}
-        counts = counts_by_word(protection, released.counts)
+        left_out = {"left_out": dict(released.left_out)} if released.left_out else {}
+        counts = {**counts_by_word(protection, released.counts), **left_out}
         print_json({**result, "charged": released.charged, **counts})
-        return
+        return released.left_out
     print(f"{protection.spec}: {proved}", file=sys.stderr)
     for words in _describe_counts(protection, released.counts):
         print(words, file=sys.stderr)
+    if searched := getattr(protection, "searched", None):
+        print(f"searched: {searched}", file=sys.stderr)
+    for reason, count in released.left_out.items():
+        print(f"left out: {count:,} ({reason})", file=sys.stderr)
     charged = "charged" if released.charged else "released before, and given again at no cost"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
     if begun:
         print(_describe_new_ledger(), file=sys.stderr)
+    return released.left_out
 
 
 def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: bool) -> None:
@@ -520,8 +546,12 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
     print(f"{protection.spec}: {_state_guarantee(protection, shape, 1)}")
     height, width = clip.size
     print(f"{clip.frames:,} frames of {width}x{height}, {clip.seconds:.1f} s, without sound and metadata")
+    for kind, count in sorted(clip.left_out.items()):
+        print(f"left out: {count:,} ({kind} track{'s' * (count > 1)})")
     if clip.faces:
         print(f"boxes: at most {clip.faces} at once; {clip.without:,} frames have none")
+        if words := getattr(protection, "searched", None):
+            print(f"every frame was searched: {words}")
     print(f"{'charged' if clip.charged else 'charged before'}, as one image; ledger: {ledger}")
     if begun:
         print(_describe_new_ledger())

@@ -81,14 +81,13 @@ def serve(
 ) -> None:
     """Serve models until stopped. Keys are made by `sfumato keys create`.
 
-    With the extra telemetry, OpenTelemetry's variables OTEL_* choose the receiver of traces of requests.
 
     Example: sfumato serve code.safetensors --port 8000
     """
     import gc
     import logging
 
-    from sfumato.base import logs, telemetry
+    from sfumato.base import logs
     from sfumato.base.listening import address_of, listen, until_stopped
     from sfumato.serve import graphs
     from sfumato.serve.http import app as service
@@ -97,7 +96,6 @@ def serve(
     logs.begin(log_format)
     told = log and not VOLUME.quiet
     logging.getLogger("sfumato.serve").setLevel(logging.INFO if told else logging.WARNING)
-    traces = telemetry.begin()
     config = service.ServiceConfig(
         allow_origins=tuple(allow_origin or ()),
         metrics_key=metrics_key,
@@ -119,7 +117,7 @@ def serve(
         if model.codes is not None and model.device_side is None:
             note(f"{path}: for codes on the web page, run `sfumato export {path}` and serve again")
     with Store(store) as kept, listen(host, port) as listener, until_stopped():
-        application = service.create(kept, loaded, config, traces=traces)
+        application = service.create(kept, loaded, config)
         print(f"serving: {address_of(listener, 'http' if certificate is None else 'https')}", flush=True)
         # Nearly all objects of a server exist from the start. Searching them for cycles takes
         # 0.15 s, in which nobody is answered (docs/speed.md).
@@ -129,8 +127,6 @@ def serve(
             service.run(application, listener, config, certificate=certificate, private_key=private_key)
         finally:
             gc.unfreeze()
-            if traces is not None:
-                traces.close()
 
 
 def _hiding(epsilon: float | None, delta: float, norm: float | None) -> "Hiding | None":

@@ -67,6 +67,8 @@ def image_shape(text: str) -> tuple[int, int, int]:
 
     try:
         channels, height, width = map(int, text.split("x"))
+        if min(channels, height, width) < 1:
+            raise ValueError
     except ValueError:
         raise ConfigError(f"--shape {text}: write channels x height x width, as 3x28x28") from None
     return channels, height, width
@@ -77,8 +79,12 @@ def open_named(
 ) -> "nn.Module":
     """Open the model of --model; says so if it runs the user's code."""
     from sfumato.audits.models import open_model, runs_code
+    from sfumato.errors import DataError
 
     if runs_code(model):
+        source = Path(model.rpartition(":")[0])
+        if source.suffix == ".py" and not source.is_file():
+            raise DataError(f"--model {model}: there is no file {source}: write FILE.py:FUNCTION")
         note(f"{model} is your code, and runs now")
     return open_model(model, shape, weights=weights, classes=classes)
 

@@ -11,7 +11,6 @@ import pydantic
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.readers.caltech101 import caltech101
 from sfumato.data.readers.celeba import celeba
-from sfumato.data.readers.cifar import cifar10, cifar100
 from sfumato.data.readers.datasets import from_dataset
 from sfumato.data.readers.fer import fer
 from sfumato.data.readers.folder import folder
@@ -25,7 +24,6 @@ from sfumato.data.readers.table import table
 from sfumato.data.worlds.faces import faces
 from sfumato.data.worlds.glyphs import glyphs
 from sfumato.data.worlds.hats import hats
-from sfumato.data.worlds.scenes import scenes
 from sfumato.errors import ConfigError, DataError, ImageError, did_you_mean
 
 __all__ = [
@@ -34,8 +32,6 @@ __all__ = [
     "LabelledImages",
     "caltech101",
     "celeba",
-    "cifar10",
-    "cifar100",
     "faces",
     "fer",
     "folder",
@@ -48,12 +44,11 @@ __all__ = [
     "miniimagenet",
     "omniglot",
     "parquet",
-    "scenes",
     "stanford_dogs",
     "table",
 ]
 
-WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs, "scenes": scenes}
+WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs}
 _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
     reader.__name__: reader
     for reader in (
@@ -64,8 +59,6 @@ _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
         omniglot,
         celeba,
         miniimagenet,
-        cifar10,
-        cifar100,
         caltech101,
         imagenette,
         stanford_dogs,

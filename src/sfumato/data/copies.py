@@ -50,7 +50,8 @@ def shared(data: LabelledImages, *, target: str | None = None, secret: str | Non
     splits = {name: data.splits[name] for name in _SPLITS if name in data.splits}
     if data.images.device.type != "meta":  # a world that was not drawn
         found += [*_pictures(data, splits), *_two_values(data, names)]
-    if secret is not None and secret != target and (both := in_two_splits(data.label(secret), splits)):
+    task = secret is None or (target is not None and data.are_one(secret, target))
+    if secret is not None and not task and (both := in_two_splits(data.label(secret), splits)):
         people = len(data.classes(secret))
         found.append(
             Shared(

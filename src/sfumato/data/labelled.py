@@ -48,6 +48,8 @@ class LabelledImages:
             ask for others, see data.splitting. None if the source or the user named splits.
         files: the name of each image's file, below the folder that all lie in; () without files.
         skipped: the problem of each file that was left out, since it cannot be read.
+        left_out: what else the source holds and these images do not: a reason, and how many. Behind a colon
+            in a reason are names of the user's own.
     """
 
     name: str
@@ -57,6 +59,7 @@ class LabelledImages:
     split_by: str | None = None
     files: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_batch(self.images)
@@ -80,21 +83,27 @@ class LabelledImages:
         values: Tensor = self.label(label).codes.unique()
         return values
 
+    def are_one(self, label: str, other: str) -> bool:
+        """Whether two labels divide the images alike: one thing under two names."""
+        both = torch.stack([self.label(label).codes, self.label(other).codes])
+        kinds = {len(self.classes(label)), len(self.classes(other)), both.unique(dim=1).shape[1]}
+        return len(kinds) == 1
+
     def split(self, name: str) -> "LabelledImages":
         """The images of one split. Raises DataError that names the nearest."""
         if name not in self.splits:
             raise DataError(f"{self.name}: no split {name!r}: {did_you_mean(name, self.splits)}")
         return self.rows(self.splits[name])
 
-    @property
-    def skipped_in_words(self) -> str:
-        """The number of files that could not be read, and some names; "" if there are none."""
-        if not self.skipped:
-            return ""
-        named = "; ".join(printable(each) for each in self.skipped[:_NAMED])
-        more = f"; and {len(self.skipped) - _NAMED:,} more" if len(self.skipped) > _NAMED else ""
-        files = len(self) + len(self.skipped)
-        return f"left out: {len(self.skipped):,} of {files:,} files, which cannot be read: {named}{more}"
+    def left_out_in_words(self, *, names: bool = True) -> str:
+        """One sentence on all that was left out, with some names unless it is to travel; "" for nothing."""
+        reasons = self.left_out if names else {key.partition(":")[0]: n for key, n in self.left_out.items()}
+        parts = [", ".join(f"{number:,} ({printable(reason)})" for reason, number in reasons.items())]
+        if self.skipped:
+            files = f"{len(self.skipped):,} of {len(self) + len(self.skipped):,} files, which cannot be read"
+            parts.insert(0, f"{files}: {name_some(self.skipped, separator='; ')}" if names else files)
+        words = "; and ".join(filter(None, parts))
+        return words and f"left out: {words}"
 
     @cached_property
     def are_grey(self) -> bool:
@@ -134,6 +143,12 @@ class LabelledImages:
             sha.update(repr((name, len(rows))).encode())
             sha.update(rows.contiguous().numpy().data)
         return sha.hexdigest()
+
+
+def name_some(names: Sequence[str], *, separator: str = ", ") -> str:
+    """The first of some names, and how many more there are."""
+    more = f"{separator}and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return separator.join(printable(each) for each in names[:_NAMED]) + more
 
 
 def without_pixels(count: int, channels: int, size: int) -> Tensor:

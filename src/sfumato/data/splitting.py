@@ -53,7 +53,7 @@ def split_for_task(
         return data, ""
     codes = data.label(target).codes
     by = split_by
-    if by is None and sensitive is not None and sensitive != target:
+    if by is None and sensitive is not None and not data.are_one(sensitive, target):
         by = sensitive
     classes = len(codes.unique())
     few = by is None and episodic and classes < _FEWEST_CLASSES
@@ -107,7 +107,7 @@ def in_turns(
             f"{data.name}: names its splits, so that people cannot take turns: leave out folds, or remove "
             "the splits of the source"
         )
-    if sensitive is None or sensitive == target:
+    if sensitive is None or data.are_one(sensitive, target):
         raise DataError(
             f"folds={folds}: people take turns only if they are the secret and not the task: name another "
             "label as the secret, or leave out folds"

@@ -22,7 +22,6 @@ from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.protect.code import Encoder
 from sfumato.protect.feature import Extractor
 from sfumato.protect.mask import Masker, pixels_shown
-from sfumato.wire.tables import AnswerTable
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 EXTRA = ("exporting", "edge")
 
 SCORES = "scores"  # the output of a mask's graph for checks only
-NUMBERS = "numbers"  # likewise for a code with the answer in the graph
 
 _OPSET = 18  # in which torch.onnx writes graphs without conversion
 
@@ -82,47 +80,6 @@ def code_graph(encoder: Encoder) -> "ModelProto":
         pretrained.network.content,
         to_onnx(after, raw, "raw", ["numbers"]),
     )
-
-
-def answer_graph(encoder: Encoder, table: AnswerTable) -> "ModelProto":
-    """Export `images` (1, C, H, W) uint8 -> `class` (1,) int64, `none_of_these` (1,) bool, and numbers.
-
-    `class` is the row of the nearest class in the table's labels. The output NUMBERS is for checks only:
-    `without` removes it from files for devices.
-
-    Raises: as code_graph.
-    """
-    model = code_graph(encoder)
-    import numpy as np
-    from onnx import TensorProto, checker, helper, numpy_helper
-
-    powers = (1 << np.arange(table.header.bits - 1, -1, -1)).reshape(1, -1)
-    rows, none = table.rows
-    constants: dict[str, np.ndarray] = {
-        "zero": np.zeros(1, np.float32),
-        "powers": powers.astype(np.int64),
-        "axis": np.ones(1, np.int64),
-        "nearest": rows.astype(np.int16),
-        "refused": none,
-    }
-    graph, name = model.graph, "table/"
-    graph.initializer.extend(numpy_helper.from_array(value, name + key) for key, value in constants.items())
-    for operator, inputs, output, settings in (
-        ("Greater", [NUMBERS, name + "zero"], name + "flags", {}),
-        ("Cast", [name + "flags"], name + "bits", {"to": TensorProto.INT64}),
-        ("Mul", [name + "bits", name + "powers"], name + "parts", {}),
-        ("ReduceSum", [name + "parts", name + "axis"], name + "word", {"keepdims": 0}),
-        ("Gather", [name + "nearest", name + "word"], name + "row", {}),
-        ("Cast", [name + "row"], "class", {"to": TensorProto.INT64}),
-        ("Gather", [name + "refused", name + "word"], "none_of_these", {}),
-    ):
-        graph.node.append(helper.make_node(operator, inputs, [output], name=name + output, **settings))
-    graph.output.extend(
-        helper.make_tensor_value_info(output, kind, [1])
-        for output, kind in (("class", TensorProto.INT64), ("none_of_these", TensorProto.BOOL))
-    )
-    checker.check_model(model, full_check=True)
-    return model
 
 
 def _join(before: "ModelProto", within: bytes, after: "ModelProto") -> "ModelProto":

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.edge import graphs
-from sfumato.edge.graphs import NUMBERS, SCORES
+from sfumato.edge.graphs import SCORES
 from sfumato.edge.runtime import session
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.learn import private_feature
@@ -20,8 +20,6 @@ from sfumato.protect import feature as features
 from sfumato.protect import mask as masks
 from sfumato.protect.code import signs
 from sfumato.protect.mask import Masker, pixel_scores, pixels_shown, reveal
-from sfumato.protect.parameters import artefact_digest
-from sfumato.wire.tables import AnswerTable, Table
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -50,12 +48,10 @@ class Written:
     Attributes:
         file: its bytes.
         model: its graph, with the outputs for checks.
-        int8: whether it computes in 8 bits.
     """
 
     file: bytes
     model: "ModelProto"
-    int8: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +68,7 @@ class Side:
         graph: makes its graph, see sfumato.edge.graphs.
         compare: maps a file and (N, C, H, W) uint8 images to its difference from PyTorch. Raises
             ArtefactError if outputs contradict each other.
-        most: the largest allowed difference in float32.
+        most: the largest allowed difference.
     """
 
     kind: str
@@ -86,17 +82,16 @@ class Side:
     most: float
 
 
-def read(artefact: str, side: str = "device", table: Table | None = None) -> Side:
+def read(artefact: str, side: str = "device") -> Side:
     """Read a side of an artefact.
 
     Args:
         artefact: of kind "mask", "private feature" or "code".
         side: "device", or "cloud" for a private feature.
-        table: for a code: its answers, to include in the graph.
 
     Raises:
         ArtefactError: damaged, not written by sfumato, or of a kind without a device side.
-        ConfigError: an unknown or missing side; or the table of another code.
+        ConfigError: an unknown or missing side.
     """
     if side not in SIDES:
         raise ConfigError(f"no side {side!r}: {did_you_mean(side, SIDES)}")
@@ -106,13 +101,6 @@ def read(artefact: str, side: str = "device", table: Table | None = None) -> Sid
         raise ArtefactError(
             f"{artefact}: is a {kind!r}, and only a {first!r}, a {second!r} or a {third!r} can be exported"
         )
-    if table is not None:
-        if kind != codes.KIND or not isinstance(table, AnswerTable):
-            raise ConfigError(
-                f"{artefact}: is a {kind!r}, and a graph looks up answers to codes of at most 16 bits alone: "
-                "leave the table out (`sfumato classify --table` looks up in any table)"
-            )
-        return _answers(artefact, table)
     if side == "device":
         return _DEVICES[kind](artefact)
     if kind != features.KIND:
@@ -143,13 +131,7 @@ def _feature(artefact: str) -> Side:
     dimension = network.encoder.out_features
 
     def compare(written: Written, check: Tensor) -> Difference:
-        """Compare numbers; in 8 bits, also the decisions of the artefact's own cloud side."""
-        numbers, expected = _run(written.file, check)["feature"], _numbers(network, check)
-        if not written.int8:
-            return Difference(_largest(numbers, expected))
-        model = private_feature.load(artefact)
-        ours, theirs = (list(model.attributes(rows).values()) for rows in (numbers, expected))
-        return Difference(_largest(numbers, expected), decisions=_agreement(ours, theirs))
+        return Difference(_largest(_run(written.file, check)["feature"], _numbers(network, check)))
 
     return Side(
         kind=features.KIND,
@@ -214,51 +196,6 @@ def _code(artefact: str) -> Side:
             "noise": "not in the graph: draw it on the device, before the code leaves",
         },
         graph=lambda: graphs.code_graph(encoder),
-        compare=compare,
-        most=MOST_CODES,
-    )
-
-
-def _answers(artefact: str, table: AnswerTable) -> Side:
-    """Read a code with its answers: only the class of the image leaves the graph."""
-    encoder, said = codes.load_encoder(artefact), table.header
-    if said.made_of != artefact_digest(artefact) or said.bits != encoder.bits:
-        raise ConfigError(
-            f"{artefact}: the table is for another encoder, whose SHA-256 begins with {said.made_of[:16]}"
-        )
-
-    def compare(written: Written, check: Tensor) -> Difference:
-        """Compare numbers, and the share of equal answers.
-
-        Raises ArtefactError if an answer is not that of its code.
-        """
-        outputs = _run(written.model.SerializeToString(), check)
-        numbers, expected = outputs[NUMBERS], _numbers(encoder.network, check)
-        answers = [table.look_up(signs(each).numpy()) for each in (numbers, expected)]
-        made = [
-            (said.labels[row], none)
-            for row, none in zip(outputs["class"].tolist(), outputs["none_of_these"].tolist(), strict=True)
-        ]
-        if made != answers[0]:
-            raise ArtefactError(f"{artefact}: onnxruntime gives other answers than the table")
-        same = sum(one == other for one, other in zip(*answers, strict=True)) / len(made)
-        return Difference(_largest(numbers, expected), decisions=same)
-
-    return Side(
-        kind=codes.KIND,
-        part=f"answers to codes of {encoder.dimension} bits",
-        shape=encoder.shape,
-        network=encoder.network,
-        bytes=0,
-        card={
-            "classes": list(said.labels),
-            "classifier": said.name,
-            "version": said.version,
-            "refuses": said.refuses,
-            "release": "nothing: the class is looked up in the graph",
-            "noise": "none: nothing leaves",
-        },
-        graph=lambda: graphs.answer_graph(encoder, table),
         compare=compare,
         most=MOST_CODES,
     )

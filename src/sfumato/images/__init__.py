@@ -22,6 +22,7 @@ from sfumato.images.reading import (
     size_in_file,
     write,
 )
+from sfumato.images.several import count_pictures, is_image, read_first, read_pictures
 
 __all__ = [
     "SUFFIXES",
@@ -32,11 +33,15 @@ __all__ = [
     "as_array",
     "as_tensor",
     "check_batch",
+    "count_pictures",
     "digest",
     "encode",
+    "is_image",
     "map_batches",
     "read",
     "read_array",
+    "read_first",
+    "read_pictures",
     "resize",
     "size_in_file",
     "take",

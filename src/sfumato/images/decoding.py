@@ -1,9 +1,9 @@
 """Decoding files from strangers: only pixels may come out.
 
-Every file is sifted first: the parts of its first picture are put together anew, and the EXIF
-orientation is read here. Pillow's decoders then meet no EXIF, GPS, XMP, IPTC, ICC, comment, thumbnail or
-second picture: these can neither travel on (Pillow carries some through convert, resize and save), nor fail,
-nor warn, nor fill the memory. ICC profiles are not applied.
+Every file is sifted first: the parts of its first picture are put together anew, and its orientation is read
+here. Pillow's decoders then meet no EXIF, GPS, XMP, IPTC, ICC, comment, thumbnail or second picture: these
+can neither travel on (Pillow carries some through convert, resize and save), nor fail, nor warn, nor fill the
+memory. ICC profiles are not applied.
 
 The size of the picture is read here too, and occurs once in the decoder's input: a file that states two sizes
 is refused, and so is one whose decoder sees another size than the sifter, before it allocates
@@ -27,7 +27,17 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError, features
 
 from sfumato.errors import ImageError, needs_extra
-from sfumato.images.heif import first_picture
+from sfumato.images.heif import picture_of
+from sfumato.images.orientation import (
+    MOST_TEXT,
+    PNG_BLOCKS,
+    XMP_OF_JPEG,
+    entries_of,
+    from_hex,
+    orientation_of,
+    png_text,
+    turn,
+)
 from sfumato.images.refusals import MAX_PARTS, not_read, too_many_parts, twice, two_sizes
 
 # A 50-megapixel photograph passes; a decompression bomb does not. Nor does an image with many rows, each of
@@ -62,8 +72,11 @@ _JPEG_KEPT = frozenset(range(0xC0, 0xE1)) - {0xDC} | {0xEE} | frozenset(range(0x
 # The chunks that a PNG has at most once: decoders differ on a second.
 _PNG_SINGLE = {b"IHDR": "headers", b"PLTE": "palettes", b"tRNS": "kinds of transparency"}
 
+_WEBP_KEPT = frozenset({b"VP8X", b"ANIM", b"ANMF", b"ALPH", b"VP8 ", b"VP8L"})
+
 _WIDTH, _HEIGHT = 256, 257
 _COMPRESSION, _PHOTOMETRIC, _SUBSAMPLING = 259, 262, 530
+_NEW_SUBFILE, _XMP = 254, 700
 _STRIP_OFFSETS, _SAMPLES, _ROWS, _STRIP_LENGTHS = 273, 277, 278, 279
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_LENGTHS = 322, 323, 324, 325
 # Also size, fill order, samples, rows, planes, fax options and predictor ...
@@ -76,7 +89,7 @@ _TIFF_JPEG = 7
 _TIFF_COMPRESSIONS = frozenset({1, 2, 3, 4, 5, _TIFF_JPEG, 8, 32773, 32946})
 
 # The errors of Pillow's decoders on damaged files, of pillow-heif (RuntimeError) and of the sifters below.
-_DECODING_ERRORS = (
+DECODING_ERRORS = (
     ArithmeticError,
     EOFError,
     KeyError,
@@ -87,19 +100,8 @@ _DECODING_ERRORS = (
     ValueError,
     struct.error,
 )
-_NO_IMAGE = "not an image that can be read"
+NO_IMAGE = "not an image that can be read"
 _DAMAGED = "a damaged image"
-
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 # `decode` refuses such files itself, with an error of our own.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -111,15 +113,15 @@ class Sifted(NamedTuple):
     Attributes:
         kind: its decoder.
         data: its bytes.
-        size: (width, height) in pixels, as they are stored: EXIF may turn them.
-        exif: its EXIF block, or empty.
+        size: (width, height) in pixels, as they are stored: an orientation may turn them.
+        orientation: 1 to 8, as in EXIF.
         pixels: the most that its decoder holds at once, if that is more than width x height.
     """
 
     kind: str
     data: bytes
     size: tuple[int, int]
-    exif: bytes = b""
+    orientation: int = 1
     pixels: int = 0
 
 
@@ -171,11 +173,15 @@ def sift(data: bytes) -> Sifted:
         ImageError: no image, a damaged one, one that states two sizes, or one of more than MAX_PIXELS.
     """
     try:
-        sifted = _SIFTERS[_kind(data)](data)
+        return check(_SIFTERS[kind_of(data)](data))
     except ImageError:
         raise
-    except _DECODING_ERRORS as error:
-        raise _refusal(error) from error
+    except DECODING_ERRORS as error:
+        raise refusal(error) from error
+
+
+def check(sifted: Sifted) -> Sifted:
+    """Returns the picture. Raises ImageError if it is larger than allowed."""
     _check_size(*sifted.size)
     if sifted.pixels > 2 * MAX_PIXELS:  # a picture and its transparency
         raise ImageError(
@@ -194,13 +200,14 @@ def decode(sifted: Sifted, channels: int | None) -> Image.Image:
         return _decode(sifted, channels)
     except ImageError:
         raise
-    except _DECODING_ERRORS as error:
-        raise _refusal(error) from error
+    except DECODING_ERRORS as error:
+        raise refusal(error) from error
 
 
-def _refusal(error: Exception) -> ImageError:
+def refusal(error: Exception) -> ImageError:
+    """The ImageError for an error of a decoder or a sifter."""
     bombs = (UnidentifiedImageError, Image.DecompressionBombError, Image.DecompressionBombWarning)
-    cause = _NO_IMAGE if isinstance(error, bombs) else _DAMAGED
+    cause = NO_IMAGE if isinstance(error, bombs) else _DAMAGED
     return ImageError(f"{cause} ({_reason(error)})", cause=cause)
 
 
@@ -221,9 +228,9 @@ def _decode(sifted: Sifted, channels: int | None) -> Image.Image:
         opened.load()
         _check_decoder(opened.size, sifted)
         pixels = eight_bits(opened, channels)
-        # Pillow gives the turn of an AVIF's own boxes in EXIF.
-        turn = _TURNS.get(_orientation(sifted.exif or opened.info.get("exif", b"")))
-    return pixels if turn is None else pixels.transpose(turn)
+        if sifted.kind == "AVIF":  # Pillow gives the turn of its own boxes in EXIF
+            sifted = sifted._replace(orientation=orientation_of(opened.info.get("exif", b"")))
+    return turn(pixels, sifted.orientation)
 
 
 def _check_decoder(size: tuple[int, int], sifted: Sifted) -> None:
@@ -236,7 +243,7 @@ def _reason(error: Exception) -> str:
     return str(error).split("<")[0].strip(" :'\n") or type(error).__name__
 
 
-def _kind(data: bytes) -> str:
+def kind_of(data: bytes) -> str:
     """The decoder for a file's first bytes; no other one ever sees the file."""
     for signature, kind in _SIGNATURES.items():
         if data.startswith(signature):
@@ -255,8 +262,8 @@ def _kind(data: bytes) -> str:
     if data.startswith(_BIG_TIFF):
         raise not_read("a BigTIFF: save it as an ordinary TIFF")
     raise ImageError(
-        f"{_NO_IMAGE} (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC and AVIF are): save it as PNG or JPEG",
-        cause=_NO_IMAGE,
+        f"{NO_IMAGE} (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC and AVIF are): save it as PNG or JPEG",
+        cause=NO_IMAGE,
     )
 
 
@@ -315,25 +322,17 @@ def _is_grey(image: Image.Image) -> bool:
 
 def _sift_jpeg(data: bytes) -> Sifted:
     """Sifts out comments and APP segments, except JFIF and Adobe, which say how colours are stored."""
-    view, kept, exif = memoryview(data), [memoryview(b"\xff\xd8")], b""
-    position, scans = 2, 0
-    size = None
-    for _ in range(MAX_PARTS):
-        match = _JPEG_MARKER.search(data, position)
-        if match is None:
-            break
-        marker, start = match[1][0], match.end() - 2
+    view, kept, exif, xmp = memoryview(data), [memoryview(b"\xff\xd8")], b"", b""
+    scans, size = 0, None
+    for marker, start, position in jpeg_segments(data, 0):
         if marker == 0xD9:
-            kept.append(view[start : start + 2])
-            break
-        (length,) = struct.unpack_from(">H", data, start + 2)
-        position = start + 2 + length
-        if marker == 0xDA:
+            kept.append(view[start:position])
+        elif marker == 0xDA:
             scans += 1
-            following = _JPEG_MARKER.search(data, position)
-            position = len(data) if following is None else following.start()
         elif marker == 0xE1 and data.startswith(b"Exif\0\0", start + 4):
             exif = exif or data[start + 10 : position]
+        elif marker == 0xE1 and data.startswith(XMP_OF_JPEG, start + 4):
+            xmp = xmp or data[start + 4 : position]
         if marker in _JPEG_ODD_FRAMES:
             # Arithmetic, lossless, hierarchical: no browser shows these, so their decoders are little tested.
             raise not_read("a JPEG that is not Huffman-coded: save it as PNG or ordinary JPEG")
@@ -346,39 +345,69 @@ def _sift_jpeg(data: bytes) -> Sifted:
             raise not_read(f"a JPEG of more than {_MAX_SCANS} scans: save it anew")
         if marker in _JPEG_KEPT:
             kept.append(view[start:position])
-    else:
-        raise too_many_parts()
     if size is None:
         raise ValueError("no frame in it")
-    return Sifted("JPEG", b"".join(kept), size, exif)
+    return Sifted("JPEG", b"".join(kept), size, orientation_of(exif, xmp))
 
 
-def _sift_png(data: bytes) -> Sifted:
-    """Keeps header, palette, transparency and picture; no other chunk, so no animation."""
+def jpeg_segments(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
+    """The marker of each segment of the JPEG at a position, to its end, and where it begins and ends."""
+    position += 2
+    for _ in range(MAX_PARTS):
+        match = _JPEG_MARKER.search(data, position)
+        if match is None:
+            return
+        marker, start = match[1][0], match.end() - 2
+        if marker == 0xD9:
+            yield marker, start, start + 2
+            return
+        (length,) = struct.unpack_from(">H", data, start + 2)
+        position = start + 2 + length
+        if marker == 0xDA:
+            following = _JPEG_MARKER.search(data, position)
+            position = len(data) if following is None else following.start()
+        yield marker, start, position
+    raise too_many_parts()
+
+
+def sift_png(data: bytes, further: frozenset[bytes] = frozenset()) -> Sifted:
+    """Keeps header, palette, transparency and picture; no other chunk, so no animation, but those named."""
     if data[8:16] != b"\0\0\0\x0dIHDR":
         raise ValueError("no header at its beginning")
     view, kept, exif = memoryview(data), [memoryview(data)[:8]], b""
-    position, single = 8, set()
-    for _ in range(MAX_PARTS):
-        if position + 8 > len(data):
-            break
-        length, chunk = struct.unpack_from(">I4s", data, position)
-        start, position = position, position + 12 + length
+    single, texts = set(), dict[bytes, bytes]()
+    for chunk, start, position in png_chunks(data):
         if chunk in _PNG_SINGLE:
             if chunk in single:
                 raise twice("PNG", _PNG_SINGLE[chunk])
             single.add(chunk)
-        if chunk in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
+        if chunk in (b"IHDR", b"PLTE", b"IDAT", b"IEND") or chunk in further:
             kept.append(view[start:position])
         elif chunk == b"tRNS":
             kept.append(_sift_transparency(data, view[start:position]))
         elif chunk == b"eXIf":
             exif = exif or data[start + 8 : position - 4]
+        elif chunk in (b"tEXt", b"zTXt", b"iTXt"):
+            word = data[start + 8 : start + 88].partition(b"\0")[0]
+            if word in PNG_BLOCKS and word not in texts:
+                texts[word] = png_text(chunk, data[start + 9 + len(word) : position - 4])
+    blocks = [from_hex(text) if word.startswith(b"Raw") else text for word, text in texts.items()]
+    size = struct.unpack_from(">II", data, 16)
+    return Sifted("PNG", b"".join(kept), size, orientation_of(exif, *blocks))
+
+
+def png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """The name of each chunk of a PNG, to its end, and where it begins and ends."""
+    position = 8
+    for _ in range(MAX_PARTS):
+        if position + 8 > len(data):
+            return
+        length, chunk = struct.unpack_from(">I4s", data, position)
+        yield chunk, position, position + 12 + length
         if chunk == b"IEND":
-            break
-    else:
-        raise too_many_parts()
-    return Sifted("PNG", b"".join(kept), struct.unpack_from(">II", data, 16), exif)
+            return
+        position += 12 + length
+    raise too_many_parts()
 
 
 def _sift_transparency(data: bytes, chunk: memoryview) -> memoryview:
@@ -394,15 +423,17 @@ def _sift_transparency(data: bytes, chunk: memoryview) -> memoryview:
     return memoryview(b"") if (colours, depth) == (2, 16) else chunk
 
 
-def _sift_webp(data: bytes) -> Sifted:
-    """Keeps the first frame, and its canvas, which the decoder makes on opening."""
-    view, kept, exif = memoryview(data), [memoryview(b"WEBP")], b""
+def sift_webp(data: bytes, *, animated: bool = False) -> Sifted:
+    """Keeps the first frame, or all of them, and its canvas, which the decoder makes on opening."""
+    view, kept, exif, xmp = memoryview(data), [memoryview(b"WEBP")], b"", b""
     end = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
     canvas = frame = None
-    for chunk, body, stop in _riff_chunks(data, 12, end):
+    for chunk, body, stop in riff_chunks(data, 12, end):
         if chunk == b"EXIF":
             exif = exif or data[body:stop]
-        elif chunk in (b"VP8X", b"ANIM", b"ANMF", b"ALPH", b"VP8 ", b"VP8L") and frame is None:
+        elif chunk == b"XMP ":
+            xmp = xmp or data[body:stop]
+        elif chunk in _WEBP_KEPT and (frame is None or (animated and chunk == b"ANMF")):
             kept.append(view[body - 8 : stop + (stop - body) % 2])
             if chunk == b"VP8X":
                 if canvas is not None:
@@ -411,7 +442,7 @@ def _sift_webp(data: bytes) -> Sifted:
                 _check_size(*canvas)
             elif chunk == b"ANMF":
                 frame = _size_of_24_bits(data, body + 6)
-                for inner, start, _ in _riff_chunks(data, body + 16, stop):
+                for inner, start, _ in riff_chunks(data, body + 16, stop):
                     size = _webp_picture_size(data, inner, start)
                     if size not in (None, frame):
                         raise two_sizes("WEBP", frame, size)
@@ -423,10 +454,11 @@ def _sift_webp(data: bytes) -> Sifted:
     if size is None or frame is None:
         raise ValueError("no picture in it")
     sifted = b"".join(kept)
-    return Sifted("WEBP", b"RIFF" + struct.pack("<I", len(sifted)) + sifted, size, exif)
+    whole = b"RIFF" + struct.pack("<I", len(sifted)) + sifted
+    return Sifted("WEBP", whole, size, orientation_of(exif, xmp))
 
 
-def _riff_chunks(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+def riff_chunks(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     """The name of each chunk, and where its body begins and ends."""
     for _ in range(MAX_PARTS):
         if position + 8 > end:
@@ -453,13 +485,13 @@ def _webp_picture_size(data: bytes, chunk: bytes, body: int) -> tuple[int, int] 
     return None
 
 
-def _sift_gif(data: bytes) -> Sifted:
+def sift_gif(data: bytes) -> Sifted:
     """Sifts out comments and other extensions before the first picture, except transparency.
 
     Its size is that of its screen or of its first picture, whichever reaches further, as in Pillow.
     """
     start = position = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)  # behind the screen's palette
-    control, inside = b"", False
+    control, xmp, inside = b"", b"", False
     for _ in range(MAX_PARTS):
         lead = data[position]
         if inside or lead == 0:  # sub-blocks of an extension, the last of them empty
@@ -468,13 +500,16 @@ def _sift_gif(data: bytes) -> Sifted:
         elif lead == 0x21:
             if data[position + 1 : position + 3] == b"\xf9\x04":
                 control = data[position : position + 7] + b"\0"
+            elif data.startswith(b"\xff\x0bXMP DataXMP", position + 1):
+                xmp = xmp or data[position + 14 : position + MOST_TEXT]
             position += 2
             inside = True
         elif lead == 0x2C:
             screen = struct.unpack_from("<HH", data, 6)
             left, top, width, height = struct.unpack_from("<HHHH", data, position + 1)
             size = (max(screen[0], left + width), max(screen[1], top + height))
-            return Sifted("GIF", b"".join((data[:start], control, memoryview(data)[position:])), size)
+            sifted = b"".join((data[:start], control, memoryview(data)[position:]))
+            return Sifted("GIF", sifted, size, orientation_of(xmp))
         else:
             raise ValueError("no picture in it")
     raise too_many_parts()
@@ -491,9 +526,18 @@ def _sift_bmp(data: bytes) -> Sifted:
     return Sifted("BMP", data, (width, abs(height)))  # below 0: from the top down
 
 
-def _sift_tiff(data: bytes) -> Sifted:
-    """Writes the same bytes under a new directory, with only the tags of the first picture's pixels."""
-    order, entries = _entries(data)
+def sift_tiff(data: bytes, directory: int | None = None) -> Sifted:
+    """Writes the same bytes under a new directory, with only the tags of a picture's pixels.
+
+    The picture is that of the directory at a position; without one, of the first, which is not a thumbnail.
+    """
+    order, entries = entries_of(data, directory)
+    if (
+        directory is None
+        and _NEW_SUBFILE in entries
+        and data[entries[_NEW_SUBFILE] + 8 :][:4].strip(b"\0") == b"\1"
+    ):
+        raise not_read("a thumbnail before the picture, as in a camera's raw file: save it as PNG or JPEG")
     kept: list[bytes] = []  # entries
     values: dict[int, tuple[int, ...]] = {}
     outside = 0  # bytes of values that do not fit into their entries
@@ -537,56 +581,40 @@ def _sift_tiff(data: bytes) -> Sifted:
             coded = _sift_jpeg(data[start : start + length]).size
             if coded[0] > part[0] or coded[1] > -(-part[1] // 16) * 16:  # whole blocks are coded
                 raise two_sizes("TIFF", part, coded)
-    directory = struct.pack(order + "H", len(kept)) + b"".join(kept) + bytes(4)
+    anew = struct.pack(order + "H", len(kept)) + b"".join(kept) + bytes(4)
     place = len(data) + len(data) % 2
-    parts = (data[:4], struct.pack(order + "I", place), memoryview(data)[8:], bytes(len(data) % 2), directory)
-    return Sifted("TIFF", b"".join(parts), (width, height), data, pixels=part[0] * part[1])
+    parts = (data[:4], struct.pack(order + "I", place), memoryview(data)[8:], bytes(len(data) % 2), anew)
+    xmp = b""
+    if _XMP in entries:
+        count, start = struct.unpack_from(order + "II", data, entries[_XMP] + 4)
+        xmp = data[start : start + count]
+    turned = orientation_of(data, xmp, directory=directory)
+    return Sifted("TIFF", b"".join(parts), (width, height), turned, pixels=part[0] * part[1])
 
 
-def _entries(block: bytes) -> tuple[str, dict[int, int]]:
-    """The byte order and the position of each tag in the first directory of a TIFF or an EXIF block."""
-    order = ">" if block.startswith(b"MM") else "<"
-    (start,) = struct.unpack_from(order + "I", block, 4)
-    (count,) = struct.unpack_from(order + "H", block, start)
-    # If a tag occurs twice, the first counts.
-    places = reversed(range(start + 2, start + 2 + 12 * count, 12))
-    return order, {struct.unpack_from(order + "H", block, place)[0]: place for place in places}
-
-
-def _orientation(exif: bytes) -> int:
-    """The EXIF orientation, 1 to 8; 1 if it is missing, or anything about it is odd."""
-    exif = exif.removeprefix(b"Exif\0\0")
-    try:
-        order, entries = _entries(exif)
-        kind, value = struct.unpack_from(order + "2xH4xH", exif, entries[_ORIENTATION])
-    except (struct.error, KeyError):
-        return 1
-    return int(value) if kind == 3 else 1
-
-
-def _sift_avif(data: bytes) -> Sifted:
-    """Keeps the first picture and its transparency; its own boxes give its turn."""
+def sift_avif(data: bytes, number: int | None = None) -> Sifted:
+    """Keeps the first picture, or that of an item, and its transparency; its own boxes give its turn."""
     if not features.check("avif"):
         raise not_read("an AVIF, which this build of Pillow does not read: save it as PNG or JPEG")
-    picture, size, pixels = first_picture(data, "AVIF")
+    picture, size, pixels = picture_of(data, "AVIF", number)
     return Sifted("AVIF", picture, size, pixels=pixels)
 
 
-def _sift_heic(data: bytes) -> Sifted:
+def sift_heic(data: bytes, number: int | None = None) -> Sifted:
     """Does the same; its decoder turns the picture by itself."""
     with needs_extra("reading HEIC", "heic"):
         import pillow_heif  # noqa: F401 - if it is missing, say so first
-    picture, size, pixels = first_picture(data, "HEIC")
+    picture, size, pixels = picture_of(data, "HEIC", number)
     return Sifted("HEIF", picture, size, pixels=pixels)
 
 
 _SIFTERS: dict[str, Callable[[bytes], Sifted]] = {
     "JPEG": _sift_jpeg,
-    "PNG": _sift_png,
-    "WEBP": _sift_webp,
-    "GIF": _sift_gif,
+    "PNG": sift_png,
+    "WEBP": sift_webp,
+    "GIF": sift_gif,
     "BMP": _sift_bmp,
-    "TIFF": _sift_tiff,
-    "AVIF": _sift_avif,
-    "HEIF": _sift_heic,
+    "TIFF": sift_tiff,
+    "AVIF": sift_avif,
+    "HEIF": sift_heic,
 }

@@ -22,8 +22,24 @@ from sfumato.images.decoding import UNDER_WAY, Sifted, decode, sift
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Of the formats that are read, as programs and cameras write them.
 SUFFIXES = frozenset(
-    {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".avif"}
+    {
+        ".png",
+        ".apng",
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jif",
+        ".jfif",
+        ".jfi",
+        ".mpo",
+        ".webp",
+        ".bmp",
+        ".dib",
+        ".gif",
+    }
+    | {".tif", ".tiff", ".heic", ".heics", ".heif", ".heifs", ".hif", ".avif", ".avifs"}
 )
 
 MAX_BYTES = 64_000_000
@@ -81,18 +97,30 @@ def read_array(
     """See `read`; the same image as an array, without PyTorch."""
     if channels not in (1, 3, None):
         raise ConfigError(f"channels is 1, 3 or None for the image's own, got {channels}")
-    name = "<bytes>" if isinstance(source, bytes) else os.fspath(source)
-    data = source if isinstance(source, bytes) else _bytes_of(Path(name))
+    name, data = name_and_bytes(source)
     sifted = _sift(name, data)
     del data
+    try:
+        return pixels_of(sifted, channels, size)
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
+
+
+def name_and_bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes]:
+    """A file's name in errors, and its bytes, at most MAX_BYTES. Raises ImageError."""
+    if isinstance(source, bytes):
+        return "<bytes>", source
+    return os.fspath(source), _bytes_of(Path(source))
+
+
+def pixels_of(sifted: Sifted, channels: int | None, size: int | None = None) -> Pixels:
+    """Decodes a picture as `read` does, in its turn."""
     width, height = sifted.size
     pixels = max(width * height, sifted.pixels)
     UNDER_WAY.enter(pixels)
     try:
         picture = decode(sifted, channels)
-        return _planes(picture if size is None else _fit(picture, size))
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
+        return planes_of(picture if size is None else _fit(picture, size))
     finally:
         UNDER_WAY.leave(pixels)
 
@@ -100,14 +128,15 @@ def read_array(
 def resize(image: Pixels, size: int) -> Pixels:
     """The centre square of a (C, H, W) uint8 image with a side of `size` pixels, as `read` gives it."""
     planes = [Image.fromarray(plane) for plane in image]
-    return _planes(_fit(planes[0] if len(planes) == 1 else Image.merge(_MODES[len(planes)], planes), size))
+    return planes_of(_fit(planes[0] if len(planes) == 1 else Image.merge(_MODES[len(planes)], planes), size))
 
 
 def _fit(picture: Image.Image, size: int) -> Image.Image:
     return ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
 
 
-def _planes(picture: Image.Image) -> Pixels:
+def planes_of(picture: Image.Image) -> Pixels:
+    """The (C, H, W) pixels of a picture."""
     width, height = picture.size
     bands = picture.getbands()
     planes = np.empty((len(bands), height, width), np.uint8)

@@ -57,7 +57,7 @@ def _warp(images: Tensor, warps: float, generator: torch.Generator) -> Tensor:
 
 
 def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
-    """Changes each image by the operations of a policy, in turn. -> (N, C, H, W) of the same type.
+    """Changes (N, C, H, W) images by the operations of one of POLICIES, in turn; of the same type.
 
     Source: Gao et al. 2021, "Privacy-preserving collaborative learning with automatic transformation search"
     (ATS): a client trains on transformed images, so gradients show no others. A published policy is a
@@ -77,14 +77,6 @@ def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
     The sources differ: numbers 1 and 18 of the published list are Contrast, of magnitudes 6 and 7, not the
     Invert and Autocontrast of the table, which we follow. The published code crops and mirrors small
     images before a policy: `augment` does that.
-
-    Args:
-        images: (N, C, H, W), uint8, or float in [0, 1]; not changed.
-        policy: one of POLICIES.
-        generator: of the draws.
-
-    Raises:
-        ConfigError: no such policy.
     """
     check_policy(policy)
     alternatives = POLICIES[policy]

@@ -1,7 +1,7 @@
 """Many canaries in ONE private meta-training: each a task of the pool, in or out by a fair coin.
 
-For the bounds of `dp.audit.one_run`. `canary_run` gives one number a training; here every task of the
-pool is a trial: whatever a training leaks of one task, it leaks of each.
+For the bounds of `dp.audit.one_run`. Every task of the pool is a trial: whatever a training leaks of one
+task, it leaks of each.
 
 A canary's images all have one bright pixel, its own. In a network of one linear layer canaries then move
 parameters of their own and none hides another. In other networks directions are closer, and the
@@ -9,27 +9,42 @@ adversary subtracts what the other canaries may add, which loses some of the sig
 task sees nothing if all images are alike: a network with it proves little, and convicts nobody wrongly.
 """
 
+import copy
 import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages
+from sfumato.dp import accounting
 from sfumato.dp.accounting.cross_checks import gaussian_mu
 from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess, plan_guesses, proves
+from sfumato.dp.clipping import ClippingPolicy
 from sfumato.dp.guarantee import Definition
-from sfumato.episodes import seed_of
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.episodes import Shape, seed_of
 from sfumato.errors import ConfigError
 from sfumato.learn import meta
-from sfumato.learn.canary import expect, fill_pool, with_noise
 from sfumato.learn.meta import MetaConfig
-from sfumato.learn.task_pool import disjoint_pool
+from sfumato.learn.task_pool import TaskPool, disjoint_pool
 from sfumato.protect import parse
 
 _BRIGHT = 255
 _LEAST_LEFT = 16  # values of an update that no canary explains: they measure the size of the noise
 _REUSED = 0.5  # of the deviation of fresh noise; a smaller difference between two steps means reused noise
 _TINY = 1e-6  # a deviation without noise
+
+
+@dataclass(frozen=True)
+class Places(TaskPool):
+    """A pool with empty entries. A subclass, since `Promise` takes a TaskPool."""
+
+    taken: Tensor  # (places,) bool
+
+    def draw(self, numbers: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
+        """See TaskPool.draw; empty entries give no row."""
+        return super().draw(numbers[self.taken[numbers]], shape, generator)
 
 
 def bright(config: MetaConfig, *, places: int, image: tuple[int, int, int], seed: int) -> LabelledImages:
@@ -64,7 +79,7 @@ def scores_of_run(
 ) -> Tensor:
     """Runs one private training with some of the canaries -> (places,) about the log odds that each is in.
 
-    The adversary is that of `canary_run`: they know the code, every setting, all canaries, the first
+    The adversary knows the code, every setting, all canaries, the first
     parameters, and every noised update, but not who is in.
 
     Args:
@@ -74,7 +89,7 @@ def scores_of_run(
         seed: of the weights.
 
     Raises:
-        ConfigError: too few parameters for this many canaries, or `canary_run` refuses.
+        ConfigError: too few parameters for this many canaries, or see `with_noise`.
     """
     places = len(inserted)
     config = with_noise(config, places)
@@ -225,3 +240,67 @@ def _evidence_of(
     centred = whitened[:, -1] - mean * (whitened[:, :-1].sum(1) - lengths)
     alone = (1 - variance * lengths).clamp(min=1e-9)
     return size, centred / alone, lengths / alone
+
+
+def with_noise(config: MetaConfig, places: int) -> MetaConfig:
+    """The configuration of a training that canaries can audit, its noise calibrated if none is given.
+
+    Raises:
+        ConfigError: nothing is promised, tasks overlap, or the first norm is fitted to them.
+    """
+    private = config.private
+    if (
+        private is None
+        or private.pool_tasks is not None
+        or private.start_noise is not None
+        or private.inner_noise
+        or private.noise != "independent"
+        or config.layers is not None
+    ):
+        raise ConfigError(
+            "a canary is for private training on tasks that share no class, from a public clipping norm: "
+            "set `private`, with independent noise and a start among its settings, without layers, "
+            "pool_tasks, start_noise or inner_noise"
+        )
+    if private.noise_multiplier is not None:
+        return config
+    noise = accounting.calibrate(
+        private.epsilon, private.delta, min(1.0, config.tasks / places), config.steps
+    )
+    return replace(config, private=replace(private, noise_multiplier=noise))
+
+
+def fill_pool(training: meta.Training, taken: Tensor) -> meta.Promise:
+    """Leaves tasks only at some entries of the pool, (places,) bool. -> the promise of the training."""
+    promise = training._promise
+    assert promise is not None
+    promise.pool = Places(promise.pool.tasks, promise.pool.overlap, taken)
+    return promise
+
+
+def expect(training: meta.Training, promise: meta.Promise, canaries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The next update: (P,) its mean without canaries, (n, P) each one's part, (P,) its deviations."""
+    config, policy = training._config, promise.policy
+    inner = replace(config.inner, clipping_norm=policy.norm) if promise.follows_norm else config.inner
+    places = TaskPool(promise.pool.tasks, promise.pool.overlap)
+    draws = torch.Generator().manual_seed(0)
+    rows = places.draw(canaries, config.shape, draws)
+    found = training._contributions(training._tasks(rows, seeded_noise(0), draws), inner)  # (n, D)
+    slopes = found[:, -1] if promise.follows_norm else None
+    if promise.follows_norm:
+        found = found[:, :-1]
+
+    def update(which: slice, noise: float) -> Tensor:
+        own: ClippingPolicy = copy.deepcopy(policy)
+        return own.step(
+            found[which],
+            noise_multiplier=promise._noise,
+            public_count=promise._rate * len(promise.pool),
+            draw=lambda shape, std: torch.full(shape, noise * std, dtype=torch.float64),
+            derivatives=None if slopes is None else slopes[which],
+        ).update
+
+    nobody = slice(0, 0)
+    idle = update(nobody, 0.0)
+    alone = torch.stack([update(slice(n, n + 1), 0.0) for n in range(len(found))])
+    return idle, alone - idle, update(nobody, 1.0) - idle

@@ -14,6 +14,16 @@ def count_in_words(classes: int) -> str:
     return "1 class" if classes == 1 else f"{classes} classes"
 
 
+def check_apart(data: LabelledImages, targets: Sequence[str], sensitive: Sequence[str], learner: str) -> None:
+    """Raises DataError for a label to keep and to remove, under one name or two."""
+    for target, name in ((target, name) for target in targets for name in sensitive):
+        if data.are_one(target, name):
+            alias = "" if name == target else f" under the name {name!r}"
+            raise DataError(
+                f"{target!r} is a target and sensitive{alias}: a {learner} cannot both keep and remove it"
+            )
+
+
 def classes_of(data: LabelledImages, target: str, learner: str) -> tuple[str, ...]:
     """The names of the classes to learn, ascending by code. Raises DataError for fewer than two."""
     label = data.label(target)

@@ -32,7 +32,7 @@ from sfumato.learn import same_scenes as costs
 from sfumato.learn.augmentation import augment
 from sfumato.learn.calibration import measure_prototypes
 from sfumato.learn.cards import kind_of, make_portable
-from sfumato.learn.classes import classes_of
+from sfumato.learn.classes import check_apart, classes_of
 from sfumato.learn.code_prototypes import of_card
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
@@ -327,8 +327,7 @@ def train(
         raise ConfigError(
             f"same_scenes={config.same_scenes:g} and {given} of such scenes: give both, or neither"
         )
-    if target in sensitive:
-        raise DataError(f"{target!r} is a target and sensitive: a code cannot both keep and remove it")
+    check_apart(data, [target], sensitive, "code")
     label = data.label(target)
     sampler = Sampler(label, config.episode)
     model = make_untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)

@@ -30,11 +30,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+import pydantic
+from pydantic import BaseModel, Field, model_validator
 
 from sfumato import artefacts
 from sfumato.errors import ArtefactError
-from sfumato.learn.refusal import Refusal, RefusalCard
+from sfumato.learn.refusal import OF_CARD, Refusal
 from sfumato.protect.code import KIND, Code, Lengths
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _MOST_NODES = 256
 _TOGETHER = 1 << 20  # numbers of a quadrature that are computed at a time
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=OF_CARD)
 class Spread:
     """The spread of an encoder's clean codes over new classes; per bit, as 1 or -1, or per number.
 
@@ -58,8 +59,8 @@ class Spread:
         between: the variance of the means of classes, above 0; for bits, about 0.
     """
 
-    within: float
-    between: float
+    within: Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
+    between: Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
 
 
 BITS = Spread(1 / 3, 2 / 3)  # for bits trained without validation images; as measured on `faces`
@@ -86,20 +87,13 @@ def measure_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
     return Spread(max(within, _LEAST_SPREAD), max(between, _LEAST_SPREAD))
 
 
-class _SpreadCard(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-    within: Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
-    between: Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
-
-
 class _Known(BaseModel):
     """The measurements of training: the spread of clean codes, and a refusal with its noise."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = OF_CARD
 
-    spread: _SpreadCard
-    refusal: RefusalCard | None
+    spread: Spread
+    refusal: Refusal | None
     no_refusal: str  # the reason; "" if there is a refusal
     flip: float | None
     norm: float | None

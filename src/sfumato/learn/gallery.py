@@ -154,7 +154,13 @@ def _nearest(
 def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The indices of the largest of (Q, K) logits, the largest first, and these: (Q, count) each."""
     each = np.arange(len(logits))[:, None]
-    if count < logits.shape[1]:
+    if count == 2 < logits.shape[1]:  # of tens of thousands, in a tenth of the time
+        first = logits.argmax(1)[:, None]
+        values = logits[each, first]
+        logits[each, first] = -np.inf
+        rows = np.column_stack([first, logits.argmax(1)])
+        logits[each, first] = values
+    elif count < logits.shape[1]:
         rows = np.argpartition(logits, -count, 1)[:, -count:]
         rows = rows[each, np.argsort(-logits[each, rows], 1)]
     else:

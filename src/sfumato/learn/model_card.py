@@ -5,6 +5,7 @@ artefact knows. A card says only what the file says, or what follows from it.
 """
 
 import html
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,18 +130,22 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
     kind = str(artefacts.read_card(path).get("kind"))
     _, card = artefacts.load(path, kind=kind)
     what = _WHAT.get(kind, f"an artefact of kind {kind!r}")
-    with describing(path, kind):
+    # A spec cannot write every path, such as one with a comma: the protection reads a link.
+    with tempfile.TemporaryDirectory() as folder, describing(path, kind):
+        link = Path(folder) / "artefact.safetensors"
+        link.symlink_to(path.resolve())
         sections = [
             Section("What it is", (f"{what[0].upper()}{what[1:]}.", *_origin(path, card))),
             Section("What it was trained on and for", _training(card)),
-            Section("What is proved", _guarantees(path, kind, card)),
+            Section("What is proved", _guarantees(link, kind, card)),
             Section("Accuracy", _accuracy(card)),
             Section("Adversaries", tuple(measured) or (_NOT_ATTACKED,)),
             Section("Limits", _limits(card)),
             Section("Licence", _licence(card)),
         ]
     if kind in _USED:
-        sections.append(Section("How to use it", tuple(line.format(path=path) for line in _USED[kind])))
+        name = path.name if "," in str(path) else path  # of the present folder
+        sections.append(Section("How to use it", tuple(line.format(path=name) for line in _USED[kind])))
     return ModelCard(path.name, tuple(sections), card)
 
 
@@ -223,10 +228,10 @@ def _of_spec(spec: str, shape: tuple[int, int, int]) -> str:
 
 def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
     lines = []
-    shared = card.get("shared")
+    said = [words for key in ("shared", "left_out") if isinstance(words := card.get(key), list)]
     tested = (
         *_test_sentences(card.get("test")),
-        *(f"Of its data, {line}." for line in (shared if isinstance(shared, list) else ())),
+        *(f"Of its data, {line}." for lines in said for line in lines),
     )
     if isinstance(share := card.get("validation_accuracy"), int | float):
         lines.append(f"{share:.1%} of validation images.")

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -14,20 +15,22 @@ Count = Annotated[int, Field(ge=1)]
 ACCEPTED = 0.95  # share of queries of enrolled classes that a refusal accepts
 LEAST_REFUSED = 0.1  # the least share of queries of other classes that a useful refusal refuses
 
+OF_CARD = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # of records that cards hold
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, config=OF_CARD)
 class Interval:
     """A share, and its 95% interval over classes: they differ, and few of them were measured."""
 
-    share: float
-    low: float
-    high: float
+    share: Share
+    low: Share
+    high: Share
 
     def __str__(self) -> str:
         return f"{self.share:.0%} ({self.low:.0%} to {self.high:.0%})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=OF_CARD)
 class Rate:
     """The rates of a refusal among some enrolled classes.
 
@@ -37,13 +40,13 @@ class Rate:
         refused: the share of queries of other classes that are refused.
     """
 
-    classes: int
-    shot: int
+    classes: Count
+    shot: Count
     accepted: Interval
     refused: Interval
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=OF_CARD)
 class Refusal:
     """Decides that a query belongs to no enrolled class: it is too far from each of them.
 
@@ -63,9 +66,9 @@ class Refusal:
             examples, as far as there were images. Among more classes it refuses fewer.
     """
 
-    threshold: float
-    measured: int
-    rates: tuple[Rate, ...]
+    threshold: Annotated[float, Field(ge=0)]
+    measured: Count
+    rates: Annotated[tuple[Rate, ...], Field(min_length=1, max_length=100)]
 
     def __str__(self) -> str:
         rate = self.rates[0]
@@ -96,31 +99,6 @@ class Refusal:
         """Which classes accept a query, by its distances from their prototypes of some examples."""
         accepted: np.ndarray = squared_distances <= self.threshold * (1 + 1 / np.asarray(shots, np.float64))
         return accepted
-
-
-class _Card(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-
-class _IntervalCard(_Card):
-    share: Share
-    low: Share
-    high: Share
-
-
-class _RateCard(_Card):
-    classes: Count
-    shot: Count
-    accepted: _IntervalCard
-    refused: _IntervalCard
-
-
-class RefusalCard(_Card):
-    """A Refusal on a card."""
-
-    threshold: Annotated[float, Field(ge=0)]
-    measured: Count
-    rates: Annotated[list[_RateCard], Field(min_length=1, max_length=100)]
 
 
 def threshold_of(own: np.ndarray) -> float:

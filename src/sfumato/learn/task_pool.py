@@ -6,7 +6,7 @@ more of them, without a bound.
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,7 +76,7 @@ def disjoint_pool(label: Label, shape: Shape, *, seed: int, original: Label | No
             f"way={shape.way}: a pool needs two tasks or more; add classes, or lower way, shot or queries"
         )
     tasks = [tuple(classes[i] for i in order[n * shape.way : (n + 1) * shape.way]) for n in range(count)]
-    return TaskPool(tuple(tasks), _overlap(tasks, original, len(label.codes)))
+    return TaskPool(tuple(tasks), overlap_of(tasks, original or _each(label)))
 
 
 def overlapping_pool(
@@ -101,7 +101,7 @@ def overlapping_pool(
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.rand(tasks, len(classes), generator=generator).topk(shape.way).indices  # (tasks, N)
     dealt = [tuple(classes[i] for i in row) for row in chosen.tolist()]
-    return TaskPool(tuple(dealt), _overlap(dealt, original, len(label.codes)))
+    return TaskPool(tuple(dealt), overlap_of(dealt, original or _each(label)))
 
 
 def poisson(pool: int, rate: float, bits: Callable[[int], bytes] = os.urandom) -> Tensor:
@@ -119,11 +119,15 @@ def poisson(pool: int, rate: float, bits: Callable[[int], bytes] = os.urandom) -
     return torch.from_numpy(drawn.nonzero()[0].copy())
 
 
-def _overlap(tasks: list[tuple[Tensor, ...]], original: Label | None, images: int) -> int:
+def overlap_of(tasks: Sequence[tuple[Tensor, ...]], original: Label) -> int:
     """The most tasks of an image; `original` says which images are copies of one another."""
-    codes = torch.arange(images) if original is None else original.codes
-    occurs = torch.cat([codes[torch.cat(task)].unique() for task in tasks])  # once for each task
+    occurs = torch.cat([original.codes[torch.cat(task)].unique() for task in tasks])  # once for each task
     return int(occurs.bincount().max())
+
+
+def _each(label: Label) -> Label:
+    """No image is a copy of another."""
+    return Label(torch.arange(len(label.codes)), ())
 
 
 def _large_classes(label: Label, shape: Shape) -> list[Tensor]:

@@ -12,9 +12,10 @@ from sfumato.networks.encoders.squeeze_net import SqueezeNet
 from sfumato.networks.encoders.tiny_darknet import TinyDarknet
 from sfumato.networks.faces.alignment import align
 from sfumato.networks.faces.dlib_resnet import DlibResNet
+from sfumato.networks.faces.finding import Faces
 from sfumato.networks.faces.inception_resnet_v1 import InceptionResnetV1
 from sfumato.networks.faces.mobile_face_net import MobileFaceNet
-from sfumato.networks.faces.mtcnn import MTCNN, DetectorConfig, Faces
+from sfumato.networks.faces.mtcnn import MTCNN, DetectorConfig
 from sfumato.networks.predictor import Predictor
 from sfumato.networks.restorers.dncnn import DnCNN
 from sfumato.networks.restorers.unet import UNet

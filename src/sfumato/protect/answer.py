@@ -31,7 +31,12 @@ from sfumato.networks.classifiers import (
 from sfumato.networks.encoders.pretrained import check_card, on_card
 from sfumato.networks.one_by_one import each_by_itself
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.protect.parameters import FilePath, artefact_digest, canonical, check_path, check_trained_on
+from sfumato.protect.parameters import (
+    FilePath,
+    OfArtefact,
+    check_path,
+    check_trained_on,
+)
 
 KIND = "answers"  # of the artefact
 
@@ -211,7 +216,7 @@ def _check_answers(answerer: Answerer, path: str) -> None:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(OfArtefact):
     """Classifies on the device, and releases only the name of the class.
 
     No differential privacy is proved: another image may certainly change the answer. But there are only as
@@ -224,16 +229,11 @@ class Answer:
 
     artefact: FilePath
 
-    kind = "answer"
+    name, kind = "answer", "answer"
     draws_noise = False
 
     def __post_init__(self) -> None:
         check_path("answer", "artefact", self.artefact)
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("answer", self)
 
     @property
     def outputs(self) -> int:
@@ -246,43 +246,18 @@ class Answer:
         """The proved bounds on naming somebody: see protect.naming. Arguments are those of Code.bounds."""
         return [naming.counting(prior, outputs=self.outputs, releases=releases, assuming=assuming)]
 
-    def digest(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
-        return artefact_digest(self.artefact)
-
     def check(self) -> None:
         """Reads the artefact now, not at the first release. Raises ArtefactError as load_answerer does."""
         _ = self._answerer
 
     @torch.no_grad()
     def release(self, images: Images, noise: Noise) -> AnswerRelease:
-        """Answers (N, C, H, W) uint8 images, each by itself.
-
-        Args:
-            images: the originals.
-            noise: not used.
-
-        Raises:
-            SpecError: images of another size than the classifier was trained on.
-            ArtefactError: as load_answerer does.
-        """
+        """See Protection.release. Raises as load_answerer does, and SpecError for images of another size."""
         answerer = self._answerer
         check_trained_on("answer", self.artefact, "a classifier", images, answerer.shape)
         rows = [int(logits.argmax(1)) for logits in each_by_itself(answerer, as_tensor(images))]
         return AnswerRelease(torch.tensor(rows, dtype=torch.int64), answerer.classes, self.spec)
 
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: no differential privacy. See `outputs` for the proved bound."""
-        return
-
-    def suspicious(self, release: AnswerRelease, *, false_alarm: float, made_of: str | None = None) -> None:
-        """None: any image may have any answer. See Protection.suspicious."""
-        return
-
     @cached_property
     def _answerer(self) -> Answerer:
         return load_answerer(self.artefact)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The parameters alone: another process reads the artefact itself."""
-        return {name: value for name, value in vars(self).items() if name != "_answerer"}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import Images, as_array, check_batch
-from sfumato.protect.parameters import canonical, check_bounds
+from sfumato.protect.parameters import Parametrised, check_bounds
 from sfumato.protect.recognition import first_image
 from sfumato.protect.release import Release
 
@@ -24,25 +24,22 @@ def _middle(length: int, share: float) -> slice:
 
 
 @dataclass(frozen=True)
-class Block:
+class Block(Parametrised):
     """Blackens the centre square, whose side is `share` of the image's.
 
     Source: the "Block" baseline of the mask paper (docs/papers.md, "Mask"), which blackens the centre of
-    aligned faces and does not say how much; 0.6 of the side hides brows to chin there.
+    aligned faces and does not say how much; 0.6 of the side hides brows to chin there. Nothing is proved: it
+    hides its pixels wholly and all others not at all.
     """
 
     share: float = 0.6
 
+    name = "block"
     cell = 1
     draws_noise = False
 
     def __post_init__(self) -> None:
         check_bounds("block", "share", self.share, SHARE)
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("block", self)
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""
@@ -51,10 +48,6 @@ class Block:
         released = as_array(images).copy()
         released[:, :, rows, columns] = 0
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
-
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: the block hides its pixels wholly and all others not at all."""
-        return
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""

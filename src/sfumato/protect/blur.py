@@ -11,7 +11,7 @@ from PIL import Image, ImageFilter
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import Images, Pixels, as_array, check_batch, map_batches
 from sfumato.protect.block import SHARE, centre
-from sfumato.protect.parameters import canonical, check_bounds
+from sfumato.protect.parameters import Parametrised, check_bounds
 from sfumato.protect.recognition import Floats, first_image
 from sfumato.protect.release import Release
 
@@ -110,31 +110,26 @@ def _cosines(size: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class Blur:
-    """Gaussian blur of standard deviation `radius`, in pixels; the paper uses 1 to 5."""
+class Blur(Parametrised):
+    """Gaussian blur of standard deviation `radius`, in pixels; the paper uses 1 to 5.
+
+    Nothing is proved: it is deterministic, and a trained network undoes much of it.
+    """
 
     radius: float
 
+    name = "blur"
     cell = 1
     draws_noise = False
 
     def __post_init__(self) -> None:
         check_bounds("blur", "radius", self.radius, "the paper uses 1 to 5")
 
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("blur", self)
-
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""
         check_batch(images)
         blurry = blur(as_array(images), radius=self.radius)
         return Release(blurry, self.spec, (images.shape[2], images.shape[3]))
-
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: blur is deterministic, and a trained network undoes much of it."""
-        return
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""
@@ -143,23 +138,19 @@ class Blur:
 
 
 @dataclass(frozen=True)
-class CentreBlur:
+class CentreBlur(Parametrised):
     """Gaussian blur inside the centre square, whose side is `share` of the image's."""
 
     radius: float
     share: float = 0.6
 
+    name = "centre-blur"
     cell = 1
     draws_noise = False
 
     def __post_init__(self) -> None:
         check_bounds("centre-blur", "radius", self.radius, "the paper uses 1 to 5")
         check_bounds("centre-blur", "share", self.share, SHARE)
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("centre-blur", self)
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""
@@ -168,10 +159,6 @@ class CentreBlur:
         released = as_array(images).copy()
         released[:, :, rows, columns] = blur(as_array(images), radius=self.radius)[:, :, rows, columns]
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
-
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: blur is deterministic, and everything around the centre is shown."""
-        return
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""

@@ -8,7 +8,7 @@ rarely anybody can name the person (sfumato.dp.naming).
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import Images, as_tensor
 from sfumato.protect.parameters import (
     FilePath,
-    artefact_digest,
-    canonical,
+    OfArtefact,
     check_bounds,
     check_path,
     check_pixels,
@@ -150,7 +149,7 @@ def load_encoder(path: str) -> Encoder:
 
 
 @dataclass(frozen=True)
-class Code:
+class Code(OfArtefact):
     """The code of the encoder of an artefact: bits, or numbers, with or without exact noise.
 
     Without noise it has no differential privacy. But b bits have 2^b values: by counting, one release names
@@ -174,14 +173,11 @@ class Code:
     norm: float | None = None
     noise: float | None = None
 
+    name = "code"
+
     def __post_init__(self) -> None:
         check_path("code", "artefact", self.artefact)
         check_noise(flip=self.flip, epsilon=self.epsilon, norm=self.norm, noise=self.noise)
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("code", self)
 
     @property
     def kind(self) -> str:
@@ -203,10 +199,6 @@ class Code:
         """The number of different releases; None for numbers, which are too many to count."""
         bits = self._encoder.bits
         return None if bits is None else 2**bits
-
-    def digest(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
-        return artefact_digest(self.artefact)
 
     def check(self) -> None:
         """Reads the artefact now, not at the first release.
@@ -241,18 +233,10 @@ class Code:
             )
 
     def release(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
-        """The codes of (N, C, H, W) uint8 images, with fresh noise for every image.
+        """See Protection.release. Raises as `check` does, and SpecError for images of another size.
 
         Each image goes through the network by itself: a batch would round it differently, and its code
         would depend on the others.
-
-        Args:
-            images: the originals.
-            noise: `fresh_noise()` when the result leaves the device.
-
-        Raises:
-            SpecError: images of another size than the encoder was trained on, or as `check` does.
-            ArtefactError: as load_encoder does.
         """
         return self.release_of(self.encode(images), noise)
 
@@ -360,12 +344,6 @@ class Code:
             return counts * (truth - lie) + lie
         return counts
 
-    def suspicious(
-        self, release: BitsRelease | FeatureRelease, *, false_alarm: float, made_of: str | None = None
-    ) -> None:
-        """None: any bits, and any numbers, may be a code. See Protection.suspicious."""
-        return
-
     def _answer(self, bits: "Tensor", noise: Noise) -> "Tensor":
         """The bits to send: as they are, each flipped by chance, or as a word that may be a lie."""
         import torch
@@ -383,10 +361,6 @@ class Code:
     @cached_property
     def _encoder(self) -> Encoder:
         return load_encoder(self.artefact)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The parameters alone: another process reads the artefact itself."""
-        return {name: value for name, value in vars(self).items() if name != "_encoder"}
 
 
 def check_noise(

@@ -13,7 +13,7 @@ from sfumato.errors import SpecError
 from sfumato.images import Images, as_array, check_batch, map_batches
 from sfumato.protect.parameters import (
     LEAST_DIFFERENCE,
-    canonical,
+    Parametrised,
     cell_in_pixels,
     check_bounds,
     check_cell,
@@ -29,7 +29,7 @@ _MOST_CHANNELS = 3
 
 
 @dataclass(frozen=True)
-class DPPix:
+class DPPix(Parametrised):
     """DP-Pix of Fan (2018), as used by Parnami et al. 2022, Sec. III-C, Eq. (5).
 
     The paper adds Laplace(255 m / (b^2 eps)) to cell MEANS of grey images. That is too little noise for the
@@ -50,6 +50,7 @@ class DPPix:
     pixels: int = 1
     variant: str = "sound"
 
+    name = "dp-pix"
     draws_noise = True
 
     def __post_init__(self) -> None:
@@ -63,11 +64,6 @@ class DPPix:
         check_single_pixels("dp-pix", self.cell, "epsilon", self.epsilon, most)
         if 255 * self.pixels * _MOST_CHANNELS / _exact(self.epsilon) > MAX_SCALE:
             raise _beyond("dp-pix", "epsilon", self)
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("dp-pix", self)
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""
@@ -132,7 +128,7 @@ class DPPix:
 
 
 @dataclass(frozen=True)
-class DPPixGaussian:
+class DPPixGaussian(Parametrised):
     """DP-Pix with discrete Gaussian noise: less than Laplace noise if m pixels are several cells.
 
     Not in the paper. The L2 norm of the change of all cell sums together counts: 255 m sqrt(C) as
@@ -148,6 +144,7 @@ class DPPixGaussian:
     rho: float
     pixels: int = 1
 
+    name = "dp-pix-gaussian"
     draws_noise = True
 
     def __post_init__(self) -> None:
@@ -160,11 +157,6 @@ class DPPixGaussian:
         self._check_single_pixels(squares, self.cell)
         if self._variance(squares, _MOST_CHANNELS) > MAX_SCALE**2:
             raise _beyond("dp-pix-gaussian", "rho", self)
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("dp-pix-gaussian", self)
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""

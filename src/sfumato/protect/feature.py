@@ -27,8 +27,7 @@ from sfumato.networks.one_by_one import each_by_itself
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import (
     FilePath,
-    artefact_digest,
-    canonical,
+    OfArtefact,
     check_bounds,
     check_path,
     check_pixels,
@@ -180,7 +179,7 @@ def load_extractor(path: str) -> Extractor:
 
 
 @dataclass(frozen=True)
-class Feature:
+class Feature(OfArtefact):
     """The private feature of the extractor of an artefact, with Gaussian noise.
 
     Without `norm`, as published: the noise has the covariance of training features, times `noise`. Nothing is
@@ -197,7 +196,7 @@ class Feature:
     noise: float
     norm: float | None = None
 
-    kind = "numbers"
+    name, kind = "feature", "numbers"
 
     def __post_init__(self) -> None:
         check_path("feature", "artefact", self.artefact)
@@ -218,33 +217,16 @@ class Feature:
         """Whether two releases of one image differ."""
         return self.noise > 0
 
-    @property
-    def spec(self) -> str:
-        """The canonical string."""
-        return canonical("feature", self)
-
-    def digest(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
-        return artefact_digest(self.artefact)
-
     def check(self) -> None:
         """Reads the artefact now, not at the first release. Raises ArtefactError: see load_extractor."""
         _ = self._extractor
 
     @torch.no_grad()
     def release(self, images: Images, noise: Noise) -> FeatureRelease:
-        """The noisy features of (N, C, H, W) uint8 images, with fresh noise for every image.
+        """See Protection.release. Raises as load_extractor does, and SpecError for images of another size.
 
         Each image goes through the network by itself: a batch would round it differently, and its feature
         would depend on the others, which the guarantee does not cover.
-
-        Args:
-            images: the originals.
-            noise: `fresh_noise()` when the result leaves the device.
-
-        Raises:
-            SpecError: images of another size than the extractor was trained on.
-            ArtefactError: as load_extractor does.
         """
         return self.release_of(self.encode(images), noise)
 
@@ -280,14 +262,6 @@ class Feature:
         count = 1 if pixels is None else check_pixels("feature", pixels)
         return guarantee_of_clipped(norm=self.norm, variance=self.noise, pixels=count)
 
-    def suspicious(self, release: FeatureRelease, *, false_alarm: float, made_of: str | None = None) -> None:
-        """None: any numbers may be a feature. See Protection.suspicious."""
-        return
-
     @cached_property
     def _extractor(self) -> Extractor:
         return load_extractor(self.artefact)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The parameters alone: another process reads the artefact itself."""
-        return {name: value for name, value in vars(self).items() if name != "_extractor"}

@@ -8,13 +8,13 @@ import numpy as np
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import Images, as_array, check_batch
-from sfumato.protect.parameters import canonical, check_bounds, check_pixels
+from sfumato.protect.parameters import Parametrised, check_bounds, check_pixels
 from sfumato.protect.recognition import Law, lacks_noise
 from sfumato.protect.release import Release
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Parametrised):
     """Gaussian noise of standard deviation `sigma`, in grey levels, then clamped and rounded.
 
     Source: Parnami et al. 2022, Sec. III-A; sigma of 40 to 200. The noise is rounded before it is added;
@@ -23,16 +23,12 @@ class Gaussian:
 
     sigma: float
 
+    name = "gaussian"
     cell = 1
     draws_noise = True
 
     def __post_init__(self) -> None:
         check_bounds("gaussian", "sigma", self.sigma, "the paper uses 40 to 200")
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("gaussian", self)
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""

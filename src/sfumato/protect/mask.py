@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -22,8 +22,8 @@ from sfumato.networks.one_by_one import each_by_itself
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import (
     FilePath,
+    OfArtefact,
     artefact_digest,
-    canonical,
     check_path,
     check_shown,
     check_trained_on,
@@ -162,7 +162,7 @@ def _keep_of(artefact: str, made_of: str | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class Mask:
+class Mask(OfArtefact):
     """Shows the pixels that the masker of an artefact scores highest, the same number in every image.
 
     Source: the mask paper (docs/papers.md, "Mask"), Sec. II-A. There the shown pixels are multiplied by
@@ -184,6 +184,7 @@ class Mask:
     keep: float | None = None
     values: str = "hard"
 
+    name = "mask"
     cell = 1
     draws_noise = False
     has_shape = True  # the shape of the shown pixels; see Release.shapes
@@ -201,18 +202,9 @@ class Mask:
             raise SpecError(f"mask: values={self.values} is unknown: choose one of {', '.join(VALUES)}")
 
     @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("mask", self)
-
-    @property
     def kind(self) -> str:
         """ "shape" if only the choice of pixels is released; "pixels" otherwise."""
         return "shape" if self.values == "shape" else "pixels"
-
-    def digest(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
-        return artefact_digest(self.artefact)
 
     def check(self) -> None:
         """Reads the artefact now, not at the first release. Raises ArtefactError as load_masker does."""
@@ -237,10 +229,6 @@ class Mask:
         release = Release(values.numpy(), self.spec, (height, width), shown=shown)
         return replace(release, array=release.shapes().numpy()) if self.values == "shape" else release
 
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: the mask is a function of the whole image, and shown pixels keep their values."""
-        return
-
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious. For a masker that is not here, the share of the pixels is not known."""
         assert release.shown is not None
@@ -258,7 +246,3 @@ class Mask:
     @cached_property
     def _masker(self) -> Masker:
         return load_masker(self.artefact)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The parameters alone: another process reads the artefact itself."""
-        return {name: value for name, value in vars(self).items() if name != "_masker"}

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -21,7 +20,7 @@ from sfumato.base.threads import thread_count
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
 from sfumato.images import Images, Pixels, as_array, check_batch, digest, read_array
-from sfumato.protect.parameters import FilePath, artefact_digest, canonical, check_path
+from sfumato.protect.parameters import FilePath, Parametrised, artefact_digest, check_path
 from sfumato.protect.release import Release
 
 _DIGEST_BYTES = 32
@@ -151,7 +150,7 @@ def _naming_line(row: Row) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Outside:
+class Outside(Parametrised):
     """The image that an outside tool made of each original, from the files that an index names.
 
     An image is looked up by its pixels, from any source. The files of originals are read as a data source
@@ -170,16 +169,12 @@ class Outside:
 
     index: FilePath
 
+    name = "outside"
     cell = 1
     draws_noise = False
 
     def __post_init__(self) -> None:
         check_path("outside", "index", self.index)
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("outside", self)
 
     def digest(self) -> str:
         """The SHA-256 over the index and all files that it names; see release.file_digest_of.
@@ -217,14 +212,6 @@ class Outside:
         values = np.stack(found) if found else as_array(images)
         return Release(values, self.spec, (height, width))
 
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: nothing is proved about the images of an outside tool."""
-        return
-
-    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> None:
-        """None: a tool may have made any image."""
-        return
-
     def _folder(self) -> Path:
         return Path(self.index).absolute().parent
 
@@ -244,7 +231,3 @@ class Outside:
                     if isinstance(path, Path):
                         made.update(artefact_digest(str(path)).encode())
         return made.hexdigest()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The parameters alone: another process reads the files itself."""
-        return {name: value for name, value in vars(self).items() if name != "_digest"}

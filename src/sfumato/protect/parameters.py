@@ -6,11 +6,13 @@ import math
 import re
 from dataclasses import replace
 from fractions import Fraction
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 from sfumato.base.files import open_regular
+from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import ArtefactError, SpecError, shorten
 from sfumato.images import Images, check_batch
+from sfumato.protect.release import cell_of
 
 # In grey levels, root mean square: the change of a photograph by JPEG of quality 95 (2 in the middle of LFW's
 # faces, a PSNR of 42 dB). Nobody sees it: a release no further from its image, or noise no stronger, protects
@@ -85,19 +87,57 @@ def check_size_of_cell(name: str, cell: int | Fraction) -> None:
         )
 
 
+class Parametrised:
+    """What the protections of sfumato have in common, unless they say otherwise. No state.
+
+    Attributes:
+        name: with which their specs begin.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def spec(self) -> str:
+        """See Protection.spec."""
+        return canonical(self.name, self)
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
+        """See Protection.guarantee: nothing is proved."""
+        return None
+
+    def suspicious(self, release: Any, *, false_alarm: float, made_of: str | None = None) -> str | None:
+        """See Suspecting.suspicious: any release may be one of it."""
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone: another process reads the files itself."""
+        own: Any = self  # a dataclass
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(own)}
+
+
+class OfArtefact(Parametrised):
+    """A protection by a trained file, `artefact`."""
+
+    artefact: FilePath
+
+    def digest(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
+        return artefact_digest(self.artefact)
+
+
 def cell_in_pixels(protection: Any, height: int, width: int) -> int:
     """The side of the cells of a protection on images of one size.
 
     A cell of 1/8 has an eighth of the shorter side, rounded up: there are never more than 8 along that side.
 
     Args:
-        protection: a dataclass with a `cell`, in pixels or as a share.
+        protection: a dataclass whose `cell`, if there is one, is in pixels or a share.
         height, width: of the images.
 
     Raises:
         SpecError: cells of so few pixels protect nothing.
     """
-    cell = protection.cell
+    cell = cell_of(protection)
     if isinstance(cell, Fraction):
         cell = replace(protection, cell=math.ceil(cell * min(height, width))).cell  # replace checks it
     return int(cell)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import Images, as_array, check_batch, map_batches
-from sfumato.protect.parameters import canonical, cell_in_pixels, check_cell, check_size_of_cell
+from sfumato.protect.parameters import Parametrised, cell_in_pixels, check_cell, check_size_of_cell
 from sfumato.protect.release import Release
 
 
@@ -80,7 +80,7 @@ def _add_strides(array: np.ndarray, step: int, *, axis: int, dtype: type) -> np.
 
 
 @dataclass(frozen=True)
-class Pixelize:
+class Pixelize(Parametrised):
     """Square cells of `cell` x `cell` pixels, each shown as its mean.
 
     Source: Parnami et al. 2022, Sec. III-B; cells of 2, 4, 6, 8 and 10. Their average pooling drops the
@@ -92,15 +92,11 @@ class Pixelize:
 
     cell: int | Fraction
 
+    name = "pixelize"
     draws_noise = False
 
     def __post_init__(self) -> None:
         check_size_of_cell("pixelize", self.cell)
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("pixelize", self)
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""
@@ -111,11 +107,3 @@ class Pixelize:
         areas = cell_areas(height, width, cell)
         means = map_batches(lambda part: cell_means(cell_sums(part, cell=cell), areas), as_array(images))
         return Release(means, self.spec, (height, width), cell)
-
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: the means are exact, and faces are recognised from surprisingly few of them."""
-        return
-
-    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> None:
-        """None: cells of any values may be means."""
-        return

@@ -5,6 +5,7 @@ from typing import Any
 
 from sfumato.errors import SpecError
 from sfumato.protect.parameters import cell_in_pixels
+from sfumato.protect.release import cell_of
 
 # Faces of LFW that fill 84x84 pixels (docs/results/protections.md, "Re-identification on LFW by seven
 # adversaries"): an adversary with clean photographs and a public recogniser names, among 341 people,
@@ -30,7 +31,7 @@ def recognisable(protection: Any, shape: tuple[int, int, int]) -> str:
     """
     _, height, width = shape
     shorter = min(height, width)
-    if getattr(protection, "cell", 1) == 1:
+    if cell_of(protection) == 1 or (protection.draws_noise and not hasattr(protection, "law")):
         return ""
     try:
         cell = cell_in_pixels(protection, height, width)

@@ -23,24 +23,37 @@ from sfumato.base.files import read_table
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
-from sfumato.protect.parameters import PLACES, FilePath, artefact_digest, check_path, file_parameters
+from sfumato.protect.block import Block
+from sfumato.protect.parameters import (
+    PLACES,
+    FilePath,
+    Parametrised,
+    artefact_digest,
+    check_path,
+    file_parameters,
+)
 from sfumato.protect.release import Release, kind_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sfumato.networks.faces.mtcnn import Faces
+    from sfumato.networks.faces.finding import Faces
 
 MISSING = ("stop", "all")
 
-NO_FACE = "no face was found"  # the cause of an image's failure
+NO_FACE = "no face was found"  # the causes of an image's failure
+OUTSIDE = "a box outside of the picture"
+
+LEAST_FACE = 24  # pixels, the width from which faces are found; docs/results/protections.md
 
 # The counts of an image.
 COUNTED = {"faces": "faces covered", "background": "faces shown", "box": "boxes covered"}
 
 Box = tuple[int, int, int, int]  # top, bottom, left and right edge in pixels, as in two slices
+Edges = tuple[float, float, float, float]  # left, top, right and bottom, as in files
 
 _MOST_MARGIN = 3.0
+_MOST_KNOWN = 256  # images whose boxes are kept
 # Lower than usual for faces: a box too many costs little, a missed face everything.
 _THRESHOLDS = (0.6, 0.6, 0.5)
 
@@ -65,15 +78,15 @@ class RegionRelease(Release):
 
 
 @dataclass(frozen=True)
-class Region:
+class Region(Parametrised):
     """A protection of pixels on parts of an image; the rest is shown unchanged.
 
     Attributes:
         inner: the protection.
         place: "faces"; "background", all but the faces; or "box", from a file.
         file: the weights of MTCNN for faces and background, or "" for CenterFace; for "box" a CSV with the
-            columns left, top, right and bottom, in shares of the image up to 1 or in pixels, and a column
-            `file` if each image has its own boxes.
+            columns left, top, right and bottom, all in shares of the image up to 1 or all in pixels, and a
+            column `file` if each image has its own boxes.
         margin: how much a face is widened on each side, as a share of its longer side.
         missing: for an image without a face: "stop" does not release it; "all" protects all of it.
     """
@@ -138,7 +151,7 @@ class Region:
         edges = [self._find_or_refuse(image) for image in as_array(images)]
         values, covered = as_array(images).copy(), np.zeros((len(images), 1, *images.shape[2:]), bool)
         for row, (image, found) in enumerate(zip(as_array(images), edges, strict=True)):
-            values[row], covered[row] = self.apply(image, disjoint(found), noise)
+            values[row], covered[row] = self.apply(image, found, noise)
         counts = tuple(map(len, edges))
         size = (images.shape[2], images.shape[3])
         return RegionRelease(values, self.spec, size, covered=covered, boxes=counts)
@@ -146,7 +159,8 @@ class Region:
     def apply(self, image: Pixels, boxes: Sequence[Box], noise: Noise) -> tuple[Pixels, NDArray[np.bool_]]:
         """Protects the boxes of a (C, H, W) uint8 image, or all else; and (1, H, W) bool, which pixels.
 
-        Without boxes, all of it is protected. Raises SpecError as release does.
+        Boxes that overlap are protected as one; a block, which hides the centre of a face, hides all of such
+        a box. Without boxes, all of the image is protected. Raises SpecError as release does.
         """
         covered = self.mask_of(image, boxes)
         if not boxes or self.place == "background":
@@ -154,9 +168,11 @@ class Region:
             np.copyto(values, image, where=~covered)
             return values, covered
         values = image.copy()
-        for top, bottom, left, right in boxes:
-            part = slice(top, bottom), slice(left, right)
-            values[:, *part] = self.inner.release(image[None, :, *part], noise).pictures()[0]
+        for box in disjoint(boxes):
+            part = slice(*box[:2]), slice(*box[2:])
+            joined = isinstance(self.inner, Block) and sum(overlap(box, each) for each in set(boxes)) > 1
+            inner = Block(share=1) if joined else self.inner
+            values[:, *part] = inner.release(image[None, :, *part], noise).pictures()[0]
         return values, covered
 
     def mask_of(self, image: Pixels, boxes: Sequence[Box]) -> NDArray[np.bool_]:
@@ -188,13 +204,35 @@ class Region:
             )
         return boxes
 
-    def find(self, image: Images) -> list[Box]:
-        """Finds the boxes of a (C, H, W) uint8 image, which may overlap, or none.
+    @property
+    def searched(self) -> str | None:
+        """States how images are searched for faces; None for boxes of a file."""
+        if self.place == "box":
+            return None
+        detector = "MTCNN" if self.file else "CenterFace"
+        return f"{detector}, at full size: faces down to {LEAST_FACE} pixels; smaller ones may be missed"
 
-        Raises ArtefactError and MissingExtraError as boxes does.
+    def find(self, image: Images) -> list[Box]:
+        """Finds the boxes of a (C, H, W) uint8 image of any size, which may overlap, or none.
+
+        The same image is searched once. Raises ArtefactError and MissingExtraError as boxes does, and
+        ImageError if a box of the file is not one of this image.
         """
+        known: dict[bytes, list[Box]] = self.__dict__.setdefault("_known", {})
+        name = digest(image)
+        if name not in known:
+            known[name] = self._search(image, name)
+            if len(known) > _MOST_KNOWN:
+                del known[next(iter(known))]
+        return list(known[name])
+
+    def _search(self, image: Images, name: bytes) -> list[Box]:
         _, height, width = image.shape
-        edges = self._read_listed(image) if self.place == "box" else self._around_faces(as_tensor(image))
+        edges = (
+            self._read_listed(height, width, name)
+            if self.place == "box"
+            else self._around_faces(as_tensor(image))
+        )
         boxes = [
             (
                 *(max(0, math.floor(top)), min(height, math.ceil(bottom))),
@@ -204,20 +242,12 @@ class Region:
         ]
         return [box for box in boxes if box[0] < box[1] and box[2] < box[3]]
 
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None: everything around the boxes is shown, and their position depends on the image."""
-        return
-
     def bound_in_words(self, shape: tuple[int, int, int]) -> str:
         """The proved bound for (C, H, W) images instead of a guarantee, in words."""
         inside = {"faces": "within each box around a face", "background": "outside of the faces"}
         where = inside.get(self.place, "within the boxes")
         proved = str(self.inner.guarantee(shape) or "nothing is proved").partition(";")[0]
         return f"{where}: {proved}; all else is shown unchanged, and so is a face that was not found"
-
-    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """None: a receiver does not know which parts were protected. See Protection.suspicious."""
-        return None
 
     def _around_faces(self, image: "Tensor") -> list[list[float]]:
         """Left, top, right and bottom edges of the detected faces, widened by the margin."""
@@ -240,27 +270,42 @@ class Region:
         return partial(MTCNN.load(self.file).detect, config=DetectorConfig(thresholds=_THRESHOLDS))
 
     @cached_property
-    def _table(self) -> dict[bytes | None, list[tuple[float, float, float, float]]]:
+    def _table(self) -> dict[bytes | None, list[Edges]]:
         return _read_boxes(Path(self.file))
 
-    def _read_listed(self, image: Images) -> list[list[float]]:
-        table = self._table
-        listed = table.get(None, []) if None in table else table.get(digest(image), [])
-        _, height, width = image.shape
-        return [
-            [each if max(box) > 1 else each * (width, height)[axis % 2] for axis, each in enumerate(box)]
-            for box in listed
-        ]
+    @property
+    def of_original(self) -> bool:
+        """Whether its boxes are measured on the original, so that they fit no image of another size."""
+        return self.place == "box" and (
+            None not in self._table or any(max(box) > 1 for box in self._table[None])
+        )
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The parameters alone: another process reads the file itself."""
-        return {name: value for name, value in vars(self).items() if name not in ("_find", "_table")}
+    def _read_listed(self, height: int, width: int, name: bytes) -> list[Edges]:
+        """The boxes of the file for an image, in pixels. Raises ImageError if one is not of this image.
+
+        A box may reach over an edge, by less than half of it.
+        """
+        table, size, boxes = self._table, (width, height), []
+        for box in table.get(None, []) if None in table else table.get(name, []):
+            edges = box if max(box) > 1 else tuple(edge * size[i % 2] for i, edge in enumerate(box))
+            across, down = (edges[i + 2] - edges[i] for i in (0, 1))
+            within = [min(edges[i + 2], size[i]) - edges[i] for i in (0, 1)]
+            if min(across, down) < 1 or min(within) <= 0 or 2 * within[0] * within[1] < across * down:
+                shown = ",".join(f"{edge:g}" for edge in box)
+                raise ImageError(
+                    f"{self.file}: the box {shown} (left,top,right,bottom) is not one of a picture of "
+                    f"{width}x{height} pixels: it was measured on another picture or size, or before EXIF "
+                    "turned it: give the boxes of this picture",
+                    cause=OUTSIDE,
+                )
+            boxes.append((edges[0], edges[1], edges[2], edges[3]))
+        return boxes
 
 
-def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float, float]]]:
-    """Left, top, right and bottom edges, by the digest of the image; by None if they are for all."""
+def _read_boxes(path: Path) -> dict[bytes | None, list[Edges]]:
+    """Edges by the digest of the image; by None if they are for all. A row that repeats counts once."""
     sides = ("left", "top", "right", "bottom")
-    found: dict[bytes | None, list[tuple[float, float, float, float]]] = {}
+    found: dict[bytes | None, list[Edges]] = {}
     digests: dict[str, bytes] = {}
     try:
         header, rows = read_table(path)
@@ -280,7 +325,15 @@ def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float
             # Only read, not released: it may lie anywhere.
             digests[name] = digest(read_array(path.parent / name, channels=None))
         key = None if name is None else digests[name]
-        found.setdefault(key, []).append((left, top, right, bottom))
+        boxes = found.setdefault(key, [])
+        if (left, top, right, bottom) not in boxes:
+            boxes.append((left, top, right, bottom))
+    every = [box for boxes in found.values() for box in boxes]
+    if len({max(box) > 1 for box in every}) > 1:
+        raise DataError(
+            f"{path}: some boxes have edges up to 1, which are shares of the image, and some are in pixels: "
+            "write all in one of them"
+        )
     if None in found and len(found) > 1:
         raise DataError(f"{path}: some rows name a file and some do not: name one in every row, or never")
     return found

@@ -84,7 +84,7 @@ class Release:
 
     @property
     def bytes_per_image(self) -> int:
-        """The bytes of one image, before any compression; see pack. Raises DataError for a mask of no image."""
+        """The bytes of one image, before any compression; see pack. Raises DataError for masks of none."""
         if self.shown is None:
             return int(np.prod(self.array.shape[1:]))
         if not len(self.shown):
@@ -132,14 +132,20 @@ def unpack(packets: Sequence[bytes], *, spec: str, shape: tuple[int, int, int]) 
 
 
 class Protection(Protocol):
-    """A way to protect images on the device. Implementations are frozen dataclasses of its parameters."""
+    """A way to protect images on the device. Implementations are frozen dataclasses of its parameters.
 
-    @property
-    def cell(self) -> int | Fraction:
-        """The side of the square of pixels for each released value; 1 without cells.
+    All have what follows; others ask for more, if it is there:
 
-        A fraction is of the shorter side of the image: see parameters.cell_in_pixels.
-        """
+        cell        see cell_of
+        kind        of KINDS, of its releases; "pixels" if it says nothing
+        suspicious  see Suspecting
+        digest      see Trained; `artefact`, the path of the file, if it travels
+        encode      see Encoding
+        outputs     how many different releases there are, which bounds naming; None if it is not known
+        bounds      proved bounds on naming: see Code.bounds
+        law         of its noise: see DPPix.law
+        has_shape   whether releases are masked: see Release.shown
+    """
 
     @property
     def draws_noise(self) -> bool:
@@ -169,6 +175,11 @@ class Protection(Protocol):
             pixels: how many pixels may differ between neighbours, from 1 up; None for the number that the
                 spec names, or 1.
         """
+
+
+@runtime_checkable
+class Suspecting(Protocol):
+    """A protection that knows some releases for none of its own."""
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """Why a release cannot come from this protection, in words, or None if it can.
@@ -201,6 +212,15 @@ class Encoding(Protocol):
 
     def release_of(self, numbers: "Tensor", noise: Noise) -> Any:
         """Releases (N, d) numbers: `release(images, noise)` is `release_of(encode(images), noise)`."""
+
+
+def cell_of(protection: Any) -> int | Fraction:
+    """The side of the square of pixels for each released value of a protection; 1 without cells.
+
+    A fraction is of the shorter side of the image: see parameters.cell_in_pixels.
+    """
+    cell: int | Fraction = getattr(protection, "cell", 1)
+    return cell
 
 
 def kind_of(protection: Any) -> str:

@@ -1,30 +1,54 @@
 """Signed tables for devices that send no query: all answers of a classifier, or its prototypes."""
 
-from functools import cached_property, lru_cache
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.errors import DataError, needs_extra
+from sfumato.errors import BusyError, DataError, needs_extra
 from sfumato.serve.gallery import Galleries
+from sfumato.serve.room import Share
 from sfumato.serve.served import Served, code_of
 from sfumato.serve.store import Store
 from sfumato.wire import tables
 from sfumato.wire.messages import ClassifierInfo
 
+with needs_extra("the server", "serve"):
+    from anyio.to_thread import run_sync as in_thread
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-_PART = 4_096  # codes that are compared together
+_PART = 1 << 20  # pairs of a code and a class that are compared together
+_BYTES = 24  # of memory for each
+_MOST_KEPT = 64 << 20  # bytes of tables
+_Gone = Callable[[], Awaitable[bool]]
+_MOST_WAITING = 8  # requests, while a table is made for another
 
 
 class AnswerTables:
-    """Makes tables. State: the key that signs them, once read from the store."""
+    """Makes tables, one at a time and once for each version of a classifier.
+
+    State: the key that signs them, once read from the store; the last tables, at most _MOST_KEPT bytes; and
+    how many requests wait.
+    """
 
     def __init__(self, store: Store, galleries: Galleries) -> None:
         self._store, self._galleries = store, galleries
+        self._kept: OrderedDict[tuple[str, str], tables.Table] = OrderedDict()
+        self._turn, self._waiting = asyncio.Lock(), 0
 
-    def make(self, tenant: str, info: ClassifierInfo, model: Served) -> tables.Table | None:
+    async def make(
+        self,
+        tenant: str,
+        info: ClassifierInfo,
+        model: Served,
+        share: Share,
+        gone: _Gone,
+    ) -> tables.Table | None:
         """Make the table of a classifier as it is now, see sfumato.wire.tables; None if it has no class.
 
         The answers are those of `Galleries.answer` for the same codes or features, `none of these` included.
@@ -33,14 +57,37 @@ class AnswerTables:
             tenant: the owner of the classifier.
             info: of the classifier.
             model: a model for which why_no_table has no reason.
+            share: holds the memory of the work.
+            gone: whether nobody waits for the table any more: then it is not finished.
 
         Raises:
             NotFoundError: no such classifier.
             DataError: more classes than a table can have.
+            BusyError: too many wait, or there is no room.
         """
+        if self._waiting >= _MOST_WAITING:
+            raise BusyError("other tables are made now: ask again later", seconds=10)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._make(tenant, info, model, share, gone)
+        finally:
+            self._waiting -= 1
+
+    async def _make(
+        self,
+        tenant: str,
+        info: ClassifierInfo,
+        model: Served,
+        share: Share,
+        gone: _Gone,
+    ) -> tables.Table | None:
         codes, demand = model.codes, model.demands[0]
         assert demand.made_of is not None
-        kept = self._galleries.cached(tenant, info.id, codes)
+        before = self._kept.get((tenant, info.id))
+        if before is not None and before.header.version_tag == tables.tag_of(info.version, demand.made_of):
+            return before
+        kept = await in_thread(self._galleries.cached, tenant, info.id, codes)
         most = min(tables.MOST_CLASSES, tables.MOST_NUMBERS // model.dimension)
         if kept is None or len(kept[0].labels) > most:
             raise DataError(f"a table of this model has at most {most:,} classes: classify by queries")
@@ -53,20 +100,33 @@ class AnswerTables:
             **{"made_of": demand.made_of, "labels": stored.labels},
             "signer": self._private.public_key().public_bytes_raw().hex(),
         }
+        table: tables.Table
         if not has_answers(model):
             threshold = None if refusal is None else refusal.threshold
             said = tables.PrototypesHeader(**common, dimension=model.dimension, threshold=threshold)
-            return tables.sign_prototypes(said, gallery.vectors, gallery.shots, self._private.sign)
-        header = tables.Header(**common, bits=model.dimension, refuses=refusal is not None)
-        rows, none = np.zeros(2**header.bits, np.int64), np.zeros(2**header.bits, bool)
-        queries = _all_codes(header.bits)
-        for start in range(0, len(queries), _PART):
-            part = slice(start, start + _PART)
-            named = gallery.name(queries[part], top=1, refusal=refusal)
-            rows[part] = named.rows[:, 0]
-            if named.none_of_these is not None:
-                none[part] = named.none_of_these
-        return tables.sign_table(header, rows, none, self._private.sign)
+            share.take(3 * gallery.vectors.nbytes)
+            sign = partial(tables.sign_prototypes, said, gallery.vectors, gallery.shots, self._private.sign)
+            table = await in_thread(sign)
+        else:
+            header = tables.Header(**common, bits=model.dimension, refuses=refusal is not None)
+            rows, none = np.zeros(2**header.bits, np.int64), np.zeros(2**header.bits, bool)
+            share.take(_BYTES * (_PART + len(rows)))
+            queries = _all_codes(header.bits)
+            step = max(1, _PART // len(stored.labels))
+            for start in range(0, len(queries), step):
+                if await gone():
+                    raise BusyError("nobody waits for this table any more", seconds=0)
+                part = slice(start, start + step)
+                named = await in_thread(partial(gallery.name, queries[part], top=1, refusal=refusal))
+                rows[part] = named.rows[:, 0]
+                if named.none_of_these is not None:
+                    none[part] = named.none_of_these
+            table = await in_thread(tables.sign_table, header, rows, none, self._private.sign)
+        self._kept[tenant, info.id] = table
+        self._kept.move_to_end((tenant, info.id))
+        while sum(len(each.content) for each in self._kept.values()) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+        return table
 
     @cached_property
     def _private(self) -> "Ed25519PrivateKey":

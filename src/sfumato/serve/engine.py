@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import logging
-import os
-import signal
 import threading
 import time
 from collections import deque
@@ -12,20 +10,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from sfumato.base import logs
+from sfumato.base.listening import stop_failed
 from sfumato.errors import ArtefactError, BusyError, ConfigError
 from sfumato.serve.served import Served
 
 _Result = np.ndarray | Exception
 
 _log = logging.getLogger("sfumato.serve")
-
-
-def _end_process() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class Engine:
         most_batch: int = 32,
         most_waiting: int = 512,
         observe: Callable[[int, float], None] | None = None,
-        dead: Callable[[], None] = _end_process,
+        dead: Callable[[], None] = partial(stop_failed, "its engine ended by a bug"),
     ) -> None:
         """Start the thread.
 

@@ -21,9 +21,10 @@ import sfumato
 from sfumato import artefacts
 from sfumato.base.files import parse_json, whole
 from sfumato.base.onnx_graphs import Graph
+from sfumato.base.schemas import validate_json
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError, DataError, shorten
-from sfumato.learn.refusal import Refusal, RefusalCard
+from sfumato.learn.refusal import Refusal
 from sfumato.protect import parse
 from sfumato.protect.spec import check_portable
 from sfumato.serve.served import EXPORTED, Demand, Served, example, input_maker
@@ -58,7 +59,7 @@ class _Card(BaseModel):
     dimension: Annotated[int, Field(ge=1)]
     cell: artefacts.Side
     demands: Annotated[list[_DemandCard], Field(min_length=1, max_length=1024)]
-    refusal: RefusalCard | None
+    refusal: Refusal | None
     graph_bytes: Annotated[int, Field(ge=1)]
     sha256: artefacts.Sha256
 
@@ -265,7 +266,7 @@ def _check_card(content: bytes, told: dict[str, str], path: str | os.PathLike[st
             "file"
         )
     try:
-        _Card.model_validate_json(json.dumps(card))
+        validate_json(_Card, json.dumps(card))
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
         key = ".".join(map(str, problem["loc"])) or "the card"

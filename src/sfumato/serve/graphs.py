@@ -5,6 +5,7 @@ would stay in each server. So another process reads the artefact, exports it, me
 """
 
 import json
+import logging
 import os
 import statistics
 import subprocess
@@ -15,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sfumato import artefacts
+from sfumato.base import logs
 from sfumato.errors import ArtefactError, MissingExtraError
 from sfumato.protect.parameters import artefact_digest
 from sfumato.serve import exported, models
@@ -23,6 +25,9 @@ from sfumato.serve.served import EXPORTED, Served, example
 _COMMAND = "from sfumato.serve import graphs; graphs.measure()"
 _LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime")
 _RUNS = 5
+_MOST_SECONDS = 300  # for exporting and measuring
+
+_log = logging.getLogger("sfumato.serve")
 
 
 def fastest(
@@ -35,7 +40,7 @@ def fastest(
 
     Another process exports and measures. If ONNX Runtime is faster, this process never imports PyTorch, which
     would be most of its memory and start-up time. Without the extra `edge`, PyTorch is used; so it is for an
-    encoder that is itself an ONNX graph.
+    encoder that is itself an ONNX graph, and if that process fails, which the log says.
     """
     name = models.check_name(path, name)
     artefact_digest(os.fspath(path))  # as in load, before other errors of the file
@@ -44,9 +49,10 @@ def fastest(
             graph = export_if_faster(os.fspath(path), reference)
         except MissingExtraError:
             graph = None
-        except ArtefactError:
-            models.load(path, name=name, reference=reference)  # its error describes the file better
-            raise
+        except (ArtefactError, subprocess.TimeoutExpired) as error:
+            model = models.load(path, name=name, reference=reference)  # a damaged file ends here
+            logs.event(_log, logging.WARNING, "not measured, and run by PyTorch", error=str(error))
+            return model
         if graph is not None:
             return exported.of_bytes(graph, path, name)
     return models.load(path, name=name, reference=reference)
@@ -77,6 +83,7 @@ def export_if_faster(path: str, reference: str | None) -> bytes | None:
             # It imports from the same paths as this process.
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             check=False,
+            timeout=_MOST_SECONDS,
         )
         if done.returncode:
             last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]

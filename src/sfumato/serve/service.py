@@ -6,7 +6,6 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from sfumato.base import logs
 from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.answer_tables import AnswerTables
 from sfumato.serve.config import ServiceConfig
@@ -84,8 +83,6 @@ class Service:
 
     async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
         """Embed inputs of a model, together with other waiting requests: see Engine.submit."""
-        if model.digest is not None:
-            logs.tell(**{"model.digest": model.digest})
         return await self.engine.embed(model, inputs)
 
 

@@ -15,7 +15,7 @@ from sfumato.images import read_array, size_in_file
 from sfumato.protect import Protection
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import cell_in_pixels
-from sfumato.protect.release import Release
+from sfumato.protect.release import Release, Suspecting
 from sfumato.serve.served import Demand, Served, code_of
 from sfumato.wire import AnyRelease, BitsHeader, FeatureHeader, Header, ImageHeader
 
@@ -128,6 +128,8 @@ def check(release: AnyRelease, demand: Demand) -> None:
         raise _refuse(demand, f"it has a value for each {_square(release.cell)}, not {_square(cell)}")
     if (release.shown is not None) != _masks(protection):
         raise _refuse(demand, "it is masked" if release.shown is not None else "it has no mask")
+    if not isinstance(protection, Suspecting):
+        return  # a protection of a package may know no sign
     reason = protection.suspicious(release, false_alarm=FALSE_ALARM, made_of=demand.made_of)
     if reason is not None:
         raise _refuse(demand, reason)

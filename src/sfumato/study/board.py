@@ -149,7 +149,7 @@ class Run:
         learned = [made for (protection, _), made in accuracies.items() if protection == spec]
         best = {target: max(learned, key=lambda made: made.value)} if learned else {}
         return best | {
-            name: Estimate(made.accuracy, made.low, made.high, seeds=1)
+            name: estimates.estimate_of(made.counted)
             for name, made in tells.labels.items()
             if name not in (target, sensitive)
         }
@@ -178,8 +178,8 @@ class Run:
     def _mark(self, spec: str, checks: Checks) -> Iterator[str]:
         """Yield the reasons why the row of one protection does not count."""
         risks = {attack: risk for (protection, attack), risk in self.risks.items() if protection == spec}
-        made = [risks[name].top1 for name in _LEARNING if name in risks]
-        learning = max(made, key=lambda each: each.value, default=None)
+        made = [risks[name] for name in _LEARNING if name in risks]
+        learning = max(made, key=lambda each: each.top1.value, default=None)
         if learning is None:
             yield "no adversary learned from its releases"
         for name, words in {
@@ -187,10 +187,12 @@ class Run:
             "reidentify-sorted": "ignores the order of the values",
         }.items():
             risk = risks.get(name)
-            if risk and learning and risk.top1.low > max(risk.chance, learning.high):
+            if risk is None or learning is None or risk.top1.low <= risk.chance:
+                continue
+            if risk.strongest.is_above(learning.strongest):
                 yield (
                     f"masked: an adversary who {words} names {percent(risk.top1.value)}, and those who "
-                    f"learn from releases {percent(learning.value)}: its format keeps them from learning"
+                    f"learn from releases {percent(learning.top1.value)}: its format keeps them from learning"
                 )
         if checks.unchanged:
             yield f"{percent(checks.unchanged)} of the releases are the original image"

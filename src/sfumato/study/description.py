@@ -47,7 +47,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
         "seeds": config.seeds,
         **({"board": True} if config.board else {}),
         **named,
-        "left_out": kinds.list_omissions(config) + _unreadable(lab.data),
+        "left_out": kinds.list_omissions(config) + _left_out(lab.data),
         "versions": versions(lab.device),
         "cells": cells,
     }
@@ -72,10 +72,10 @@ def _joined(content: str, folds: list[dict[str, Any]]) -> dict[str, Any]:
     return {"digest": content, "splits": {"test": tested}, "folds": folds}
 
 
-def _unreadable(data: LabelledImages) -> list[str]:
-    """How many files of the data are unreadable, in words; their names are for the study's user."""
-    files, every = len(data.skipped), len(data.skipped) + len(data)
-    return [f"Files of the data that cannot be read: {files:,} of {every:,}."] if files else []
+def _left_out(data: LabelledImages) -> list[str]:
+    """What the reader left out of the data, in words; names are for the study's user."""
+    words = data.left_out_in_words(names=False)
+    return [f"Of the data is {words}."] if words else []
 
 
 def _settings_used(lab: Lab) -> list[str]:

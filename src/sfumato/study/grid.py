@@ -26,7 +26,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
-from sfumato.study.specs import Named, expand
+from sfumato.study.specs import Named, expand, in_full
 from sfumato.study.vocabulary import ATTACKS, FEW_SHOT, LEARNERS, MEASURES, RECONSTRUCTIONS
 
 BOARD = Path(__file__).with_name("board.yaml")
@@ -295,7 +295,7 @@ class StudyConfig:
         """The protections of `specs`, and those to train."""
         named = {named.spec: named for named in expand("none")}
         for spec in self.protections:
-            for each in expand(spec):
+            for each in map(in_full, expand(spec)):
                 named.setdefault(each.spec, each)
             if len(named) > MOST_LISTED:
                 raise ConfigError(f"protections: more than {MOST_LISTED:,}: name fewer")

@@ -6,11 +6,13 @@ one half of the people, those that are stated from the other. See sfumato.study.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
-from sfumato.base.proportions import wilson
+from sfumato.base.proportions import over_people, upper_end_over_people
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,7 @@ class Hits:
     """How often one classifier named people correctly, added up over seeds.
 
     Attributes:
-        hits, probes: (P,) of each person, in the order of the study; in records of earlier versions, which
-            do not separate them, of all people together.
+        hits, probes: (P,) of each person, in the order of the study.
         seeds: how many.
         folds: the number of groups of people, each searched separately; see `hits_of`.
     """
@@ -30,14 +31,9 @@ class Hits:
     folds: int = 1
 
     @property
-    def apart(self) -> bool:
-        """Whether people are counted apart."""
-        return len(self.probes) > 1
-
-    @property
     def share(self) -> float:
         """The share of all probes."""
-        return sum(self.hits) / sum(self.probes)
+        return math.fsum(self.hits) / math.fsum(self.probes)
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -45,15 +41,21 @@ class Hits:
         return tuple(hits / probes for hits, probes in zip(self.hits, self.probes, strict=True))
 
     def half(self, number: int) -> "Hits":
-        """Every second person, from the first (0) or from the second (1); all if people are not apart."""
-        if not self.apart:
-            return self
+        """Every second person, from the first (0) or from the second (1)."""
         return replace(self, hits=self.hits[number::2], probes=self.probes[number::2])
 
     def of_more(self, times: int) -> "Hits":
         """The same for `times` as many people, if guessing and naming are that much rarer among them."""
         hits = tuple(count / times for count in self.hits)
         return replace(self, hits=hits * times, probes=self.probes * times)
+
+    def is_above(self, other: "Hits") -> bool:
+        """Whether more of the same probes are named: the 95% interval of the gap, over people, is above 0."""
+        gaps = [own - its for own, its in zip(self.hits, other.hits, strict=True)]
+        gap, people = sum(gaps) / sum(self.probes), len(gaps)
+        pairs = zip(gaps, self.probes, strict=True)
+        spread = people / max(1, people - 1) * sum((more - gap * probes) ** 2 for more, probes in pairs)
+        return gap * sum(self.probes) > 1.959964 * math.sqrt(spread)
 
     def by_counting(self, outputs: int) -> float:
         """The largest share of the probes that anybody can name from one of `outputs` outputs each.
@@ -65,35 +67,18 @@ class Hits:
         return sum(sorted(self.probes, reverse=True)[: outputs * self.folds]) / sum(self.probes)
 
     @property
-    def trials(self) -> float:
-        """The number of independent trials that would be as certain.
-
-        Photographs of one person are named together or not at all, and seeds ask for the same people: the
-        variance is that between people (the ratio estimator of a cluster sample: Cochran 1977, Sec. 9.7), and
-        a seed adds none. A person counts as one trial at least, a photograph as one at most.
-        """
-        most, people, share = sum(self.probes) / self.seeds, len(self.probes), self.share
-        if not self.apart or not 0 < share < 1:
-            return most
-        pairs = zip(self.hits, self.probes, strict=True)
-        spread = sum((hits - share * probes) ** 2 for hits, probes in pairs)
-        variance = people / (people - 1) * spread / sum(self.probes) ** 2
-        if variance <= share * (1 - share) / most:
-            return most
-        return max(share * (1 - share) / variance, float(min(people, most)))
-
-    @property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the share, by Wilson's formula for `trials`."""
-        return wilson(self.share * self.trials, self.trials)
+        """The 95% interval of the share, over people."""
+        return over_people(*self._of_a_seed)
 
     def upper_end(self, error: float) -> float:
-        """The bound that the true share exceeds with this probability at most: Clopper & Pearson 1934."""
-        from scipy.special import betaincinv  # type: ignore[import-untyped]
+        """The bound that the true share exceeds with this probability at most, over people."""
+        return upper_end_over_people(*self._of_a_seed, error=error)
 
-        trials = self.trials
-        hits = self.share * trials
-        return 1.0 if hits >= trials else float(betaincinv(hits + 1, trials - hits, 1 - error))
+    @property
+    def _of_a_seed(self) -> tuple[list[float], list[float]]:
+        """The means over seeds, which ask for the same people and so add no trials."""
+        return [count / self.seeds for count in self.hits], [count / self.seeds for count in self.probes]
 
 
 def over_half(rates: Sequence[float]) -> float:
@@ -120,36 +105,31 @@ def whole_percents(share: float) -> float:
 
 
 def hits_of(results: Sequence[Any], *, folds: bool = False) -> dict[str, Hits]:
-    """Classifier -> its hits over seeds; for those that all seeds have, with the number of probes.
+    """Classifier -> its hits over the seeds that have it.
 
-    Folds have their own people, whose hits are appended: nobody is counted twice. Trainings of two folds
-    share some people, which the interval, over people, does not know.
+    A record that does not say who was named counts each person as one probe.
 
     Args:
         results: of one attack on one protection, one a seed; see study.parts.kinds.attack.Result.
         folds: whether the seeds are folds.
     """
-    scores = [{score.classifier: score for score in result.scores} for result in results]
-    if not all(result.probes for result in results):
-        return {}
-    named = {}
-    for classifier in scores[0]:
-        own = [seed[classifier] for seed in scores if classifier in seed]
-        if len(own) < len(results):
-            continue
-        if folds and all(result.people for result in results) and all(score.hits for score in own):
-            people = tuple(float(count) for result in results for count in result.people or ())
-            right = tuple(float(count) for score in own for count in score.hits or ())
-            named[classifier] = Hits(right, people, seeds=1, folds=len(results))
-            continue
-        pairs = list(zip(own, results, strict=True))
-        apart = len({result.people for result in results}) == 1 and all(score.hits for score in own)
-        hits = [score.hits if apart else (score.top1 * result.probes,) for score, result in pairs]
-        probes = [result.people if apart else (result.probes,) for result in results]
-        named[classifier] = Hits(sum_over_seeds(hits), sum_over_seeds(probes), len(results))
-    return named
+    named = defaultdict(list)
+    for result in results:
+        people = getattr(result, "people", None) or (1.0,) * result.identities
+        for score in result.scores:
+            hits = score.hits or [score.top1 * probes for probes in people]
+            named[score.classifier].append(Hits(tuple(map(float, hits)), tuple(map(float, people)), seeds=1))
+    return {classifier: join(of_seeds, folds=folds) for classifier, of_seeds in named.items()}
 
 
-def sum_over_seeds(counts: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The sums over seeds, person by person."""
-    return tuple(float(sum(of_one)) for of_one in zip(*counts, strict=True))
+def join(of_seeds: Sequence[Hits], *, folds: bool = False) -> Hits:
+    """Adds up hits on the same people; appends those on other people, as in folds.
+
+    Nobody of a fold is in another. Trainings of two folds share some people, which the interval, over people,
+    does not know.
+    """
+    hits, probes = [each.hits for each in of_seeds], [each.probes for each in of_seeds]
+    if folds or len({len(people) for people in probes}) > 1:
+        return Hits(tuple(chain(*hits)), tuple(chain(*probes)), seeds=1, folds=len(of_seeds))
+    right, asked = (tuple(map(math.fsum, zip(*counts, strict=True))) for counts in (hits, probes))
+    return Hits(right, asked, seeds=len(of_seeds))

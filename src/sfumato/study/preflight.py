@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from sfumato.base import memory
@@ -21,9 +22,11 @@ from sfumato.data import splitting
 from sfumato.errors import DataError
 from sfumato.study import cost
 from sfumato.study.choose.estimates import percent
+from sfumato.study.choose.frontier import mandatory_attacks
 from sfumato.study.choose.recommend import ERROR
 from sfumato.study.grid import on_encoder
 from sfumato.study.hits import Hits, fewest, whole_percents
+from sfumato.study.selection import attacks_of
 from sfumato.study.specs import Untrained
 
 if TYPE_CHECKING:
@@ -182,7 +185,7 @@ def look(
         task=1 / task.way if config.episodic else sum(commonest) / max(1, sum(map(len, codes))),
         settings=len(config.specs),
         floors=floors,
-        reason=reason,
+        reason=reason or _lacking_attacks(config),
         minutes=_minutes(config, counts, machine),
         provided=machine.provided,
         processes=machine.processes,
@@ -190,6 +193,18 @@ def look(
         **_of_many(config, first),
         folds=turns(config, first),
     )
+
+
+def _lacking_attacks(config: "StudyConfig") -> str:
+    """That no setting has all adversaries that must be tried on it; "" if one has."""
+    specs = [spec for spec in config.specs if spec != "none"]
+    absent = [
+        [name for name in mandatory_attacks(spec) if name not in attacks_of(config, spec)] for spec in specs
+    ]
+    if not specs or not all(absent):
+        return ""
+    names = " and ".join(dict.fromkeys(chain(*absent)))
+    return f"the study leaves out {names}, without which no setting is: add to attacks"
 
 
 def _of_many(config: "StudyConfig", data: "LabelledImages") -> dict[str, int]:
@@ -364,7 +379,7 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
             guessing,
             bound,
             settings,
-            guess=_one_of,
+            guess=lambda people: 1 / people,
             proved=outputs / among if proves else None,
             by=by or None,
             needed_by_proof=len(data) * math.ceil(outputs / bound - 1e-9) if outputs and bound else None,
@@ -457,11 +472,6 @@ def _floor(
         needed=fewest(keeps, most=_MOST_PEOPLE),
         **proof,
     )
-
-
-def _one_of(people: int) -> float:
-    """How often a guess of the identity is right."""
-    return 1 / people
 
 
 def _same(chance: float, _: int) -> float:

@@ -19,6 +19,7 @@ import pydantic
 from pydantic import Field
 
 from sfumato.base.files import MOST_TABLE, parse_json, read_regular, whole
+from sfumato.base.schemas import validate
 from sfumato.errors import DataError
 from sfumato.protect.spec import file_name, with_files
 from sfumato.study.parts.kinds import ALL
@@ -107,9 +108,7 @@ def _of_kind(kind: str, result: type[pydantic.BaseModel]) -> type[Record]:
 
 
 _TYPES = {kind: _of_kind(kind, each.result) for kind, each in ALL.items()}
-_READER: pydantic.TypeAdapter[Record] = pydantic.TypeAdapter(
-    Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[arg-type]
-)
+_READER = Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[valid-type]
 
 
 def parse(content: Mapping[str, Any]) -> Record:
@@ -119,7 +118,8 @@ def parse(content: Mapping[str, Any]) -> Record:
         DataError: it has an unknown kind, or lacks something, which the message names.
     """
     try:
-        return _READER.validate_python(content)
+        record: Record = validate(_READER, content)
+        return record
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         # The first part of a location is the kind.

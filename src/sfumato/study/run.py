@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato import data
-from sfumato.base import engines, memory, telemetry
+from sfumato.base import engines, memory
 from sfumato.base.engines import Engine, EngineConfig, explain_lost_workers
 from sfumato.base.files import claim
 from sfumato.data.copies import shared
@@ -82,7 +82,7 @@ def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | 
     fitted = reduce(grid.fit_to_data, parts, config) if fit else config
     grey = f"the images are {GREY_IMAGES}" if loaded.are_grey else ""
     both = map(str, shared(parts[0], target=config.task.target, secret=config.task.sensitive))
-    notes = (loaded.skipped_in_words, grey, words, *both, *grid.fitting(config, fitted))
+    notes = (loaded.left_out_in_words(), grey, words, *both, *grid.fitting(config, fitted))
     return Prepared(fitted, parts, tuple(filter(None, notes)))
 
 
@@ -341,8 +341,7 @@ def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bo
             if path.exists():
                 return True
             start, used = time.perf_counter(), time.process_time()
-            facts = {"sfumato.cell.kind": cell.kind, "sfumato.cell.digest": entry["digest"]}
-            with telemetry.time_work("study cell", facts), memory.keep_freed():
+            with memory.keep_freed():
                 result = kinds.measure(lab, cell)
             seconds = round(time.perf_counter() - start, 2)
             taken = {"seconds": seconds, "processor_seconds": round(time.process_time() - used, 2)}

@@ -5,6 +5,7 @@ images, with the settings of its file for them. Each leaves an artefact that `sf
 and `serve` take.
 """
 
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from sfumato import protect
@@ -69,3 +70,19 @@ def recipe_of(spec: str) -> Untrained | None:
     """The recipe of one canonical spec of a study; None if nothing is to be trained for it."""
     (named,) = expand(spec)
     return named if isinstance(named, Untrained) else None
+
+
+def in_full(named: Named) -> Named:
+    """A protection whose spec tells the kind of its release to all who read it: a code's has its length.
+
+    Raises:
+        ArtefactError: the file of a code is missing, damaged or foreign.
+    """
+    if isinstance(named, Untrained) or named.spec.partition(":")[0] != "code":
+        return named
+    from sfumato.protect.code import Code, load_encoder
+
+    if not isinstance(named, Code) or named.bits or named.numbers:
+        return named
+    encoder = load_encoder(named.artefact)
+    return replace(named, bits=encoder.bits, numbers=None if encoder.bits else encoder.dimension)

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from sfumato.base.registry import Registry
 from sfumato.protect import spec as protections
+from sfumato.protect.release import KINDS, kind_of
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
@@ -171,8 +172,14 @@ INFERRERS = {
 
 
 def release_kind(spec: str) -> str:
-    """The kind of a spec's release. For an unknown name: pixels."""
+    """The kind of a spec's release. For an unknown name: pixels.
+
+    A study writes the length of a code that it reads from a file into the spec; see specs.in_full.
+    """
     name, _, rest = spec.partition(":")
+    own = None if name in PROTECTIONS else protections.PROTECTIONS.get(name)
+    if isinstance(getattr(own, "kind", None), property):  # which only an instance has
+        return kind_of(protections.parse(spec, takes=KINDS))
     if name == "mask" and "values=shape" in rest.split(","):
         return SHAPE
     if name == "code":

@@ -5,15 +5,14 @@ letters, version (one byte), length of the header (uint32, little-endian), heade
 
 import struct
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import pydantic
-from pydantic import TypeAdapter
 
+from sfumato.base.schemas import validate_json
 from sfumato.errors import DataError
 
 _PREFIX = struct.Struct("<4sBI")
-_Header = TypeVar("_Header")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +58,13 @@ class Frame:
         return data[_PREFIX.size : end], end
 
 
-def parse(reader: "TypeAdapter[_Header]", header: bytes, what: str) -> _Header:
-    """Reads a header by its schema. Raises DataError with the first wrong key; `what` begins its message."""
+_MOST_VALUES = 40_000  # of a header: the labels of a table, and its keys
+
+
+def parse(kind: Any, header: bytes, what: str) -> Any:
+    """Reads a header as a type. Raises DataError with the first wrong key; `what` begins its message."""
     try:
-        return reader.validate_json(header)
+        return validate_json(kind, header, most_values=_MOST_VALUES)
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, problem["loc"])) or "JSON"

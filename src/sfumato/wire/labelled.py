@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import pydantic
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field
 
 from sfumato.wire.frames import Frame, parse
 from sfumato.wire.messages import Label, no_step
@@ -41,9 +41,6 @@ class Labelled(pydantic.BaseModel):
     id: Annotated[str, Field(pattern="^[0-9A-Za-z_-]{1,64}$")]
 
 
-_READER = TypeAdapter(list[Labelled])
-
-
 def join(examples: Sequence[tuple[str, str]], release: bytes) -> bytes:
     """The bytes of an encoded release with the label and the id of each image."""
     said = [{"label": label, "id": number} for label, number in examples]
@@ -60,4 +57,4 @@ def split(data: bytes) -> tuple[list[Labelled], bytes]:
         DataError: damaged, of another program or version, or an invalid label.
     """
     text, end = _FRAME.split(data)
-    return parse(_READER, text, "the labels of a release"), data[end:]
+    return parse(list[Labelled], text, "the labels of a release"), data[end:]

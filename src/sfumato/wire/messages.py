@@ -1,17 +1,16 @@
 """Requests and answers of the API, as JSON."""
 
-import re
 import unicodedata
 from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+from sfumato.base.alike import disguised_character, hidden_character
+
 MOST_GUESSES = 100  # classes of an answer
 LABEL = r"^[^\x00-\x1f\x7f-\x9f/]{1,200}$"  # of a class: no control characters, and no slash in an address
 _MOST_LABEL = 200  # characters
-# These turn the direction of the text around them, end a line, or are invisible.
-_UNSEEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 def normal(label: str) -> str:
@@ -20,14 +19,21 @@ def normal(label: str) -> str:
 
 
 def as_kept(label: str) -> str:
-    """A label as the service keeps it: in NFC. Raises ValueError for one that looks like another."""
+    """A label as the service keeps it: in NFC. Raises ValueError for one that looks like another.
+
+    See sfumato.base.alike. It also names tenants, classifiers and keys.
+    """
     kept = normal(label)
     if len(kept) > _MOST_LABEL:
         raise ValueError(f"{len(kept)} characters, in Unicode's NFC: choose at most {_MOST_LABEL}")
     if kept != kept.strip():
         raise ValueError("it begins or ends with a space, which nobody sees: remove it")
-    if mark := _UNSEEN.search(kept):
-        raise ValueError(f"U+{ord(mark[0]):04X} is invisible, or turns the text around it: remove it")
+    if mark := hidden_character(kept):
+        raise ValueError(f"U+{ord(mark):04X} is invisible, or turns the text around it: remove it")
+    if letter := disguised_character(kept):
+        raise ValueError(
+            f"{letter} (U+{ord(letter):04X}) looks like a Latin letter among Latin letters: type that letter"
+        )
     return kept
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pydantic
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from sfumato.errors import DataError
 from sfumato.protect import release
@@ -96,7 +96,7 @@ class BitsHeader(_Header):
 
 Header = ImageHeader | FeatureHeader | BitsHeader
 
-_READER: TypeAdapter[Header] = TypeAdapter(Annotated[Header, Field(discriminator="kind")])
+_HEADER = Annotated[Header, Field(discriminator="kind")]
 
 
 def encode(sent: AnyRelease, *, made_of: str | None = None) -> bytes:
@@ -207,7 +207,8 @@ def _split(data: bytes) -> tuple[Header, memoryview]:
 @lru_cache(maxsize=256)
 def _parse(text: bytes) -> Header:
     """Reads a header; devices send the same few again and again."""
-    return parse(_READER, text, "the header of a release")
+    read: Header = parse(_HEADER, text, "the header of a release")
+    return read
 
 
 def _cut(packets: memoryview, lengths: list[int]) -> list[bytes]:

@@ -23,7 +23,7 @@ from typing import Annotated
 
 import numpy as np
 import pydantic
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from sfumato.errors import DataError, needs_extra
 from sfumato.wire.frames import Frame, parse
@@ -96,10 +96,6 @@ class PrototypesHeader(_Header):
 
     dimension: Annotated[int, Field(ge=1, le=1 << 16)]
     threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
-
-
-_READER = TypeAdapter(Header)
-_PROTOTYPES_READER = TypeAdapter(PrototypesHeader)
 
 
 @dataclass(frozen=True)
@@ -204,11 +200,11 @@ def decode(content: bytes) -> Table:
     signed, signature = content[:-_SIGNATURE], content[-_SIGNATURE:]
     if content.startswith(_PROTOTYPES.magic):
         text, end = _PROTOTYPES.split(content)
-        said = parse(_PROTOTYPES_READER, text, "the header of prototypes")
+        said: PrototypesHeader = parse(PrototypesHeader, text, "the header of prototypes")
         _check_signature(said.signer, signature, signed)
         return _prototypes(said, signed[end:], content)
     text, end = _FRAME.split(content)
-    header = parse(_READER, text, "the header of an answer table")
+    header: Header = parse(Header, text, "the header of an answer table")
     _check_signature(header.signer, signature, signed)
     answers = np.frombuffer(_unpack(signed[end:], 2 << header.bits), "<u2")
     if (answers & ~_NONE).max() >= len(header.labels):

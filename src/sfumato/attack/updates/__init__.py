@@ -6,6 +6,7 @@ client of Flower (`flower.record`), and files of these (`save`, `load`).
 
 from sfumato.attack.updates.files import load, read, save
 from sfumato.attack.updates.recording import Recording, record
+from sfumato.attack.updates.undo import undo_decay
 from sfumato.attack.updates.update import LocalTraining, Noise, Update, of_gradient, of_states
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "read",
     "record",
     "save",
+    "undo_decay",
 ]

@@ -336,8 +336,11 @@ def report_names(
         ),
         table=Table(
             ("adversary", "named", "95% interval"),
-            tuple((name, *_in_words(hits)) for name, hits in _strongest(stated.by_adversary).items()),
-            f"Each with their best classifier. {_photographs(spec)} The sentence above states, for each half "
+            (
+                ("chosen by halves, as stated", *_in_words(stated.hits)),
+                *((name, *_in_words(hits)) for name, hits in _strongest(stated.by_adversary).items()),
+            ),
+            f"Each with their best classifier. {_photographs(spec)} The first row states, for each half "
             f"of the {len(stated.hits.hits)} people, the adversary that names most of the other half: "
             f"{' and '.join(dict.fromkeys(stated.chosen))}.",
         ),

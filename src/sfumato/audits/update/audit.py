@@ -7,13 +7,11 @@ from torch import nn
 from sfumato.attack.updates import Update
 from sfumato.attack.updates.precision import significant_bits
 from sfumato.audits.findings import Finding, Report
-from sfumato.audits.update.case import Case, Truth, UpdateAuditConfig
+from sfumato.audits.update.case import NOTHING_KNOWN, USUAL, Case, Truth, UpdateAuditConfig, make_case
 from sfumato.audits.update.proof import report_bound
 from sfumato.audits.update.reading import report_exact, report_labels, report_malicious
 from sfumato.audits.update.search import report_search
 from sfumato.errors import DataError
-
-_NOTHING_KNOWN, _USUAL = Truth(), UpdateAuditConfig()
 
 
 def audit_update(
@@ -22,8 +20,8 @@ def audit_update(
     shape: tuple[int, int, int],
     *,
     subject: str = "An update of a client",
-    truth: Truth = _NOTHING_KNOWN,
-    config: UpdateAuditConfig = _USUAL,
+    truth: Truth = NOTHING_KNOWN,
+    config: UpdateAuditConfig = USUAL,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Report how much a server can read from one update: labels, images, and their bounds.
@@ -39,6 +37,7 @@ def audit_update(
         progress: called after each step of the search with the numbers done and planned.
 
     Raises:
+        ConfigError: the model does not take such images, see make_case.
         DataError: the update is of another model, or the truth has other images.
     """
     images = truth.images
@@ -47,8 +46,7 @@ def audit_update(
             f"the truth has {len(images)} images of shape {tuple(images.shape[1:])}, and the update is of "
             f"{update.training.images} of shape {tuple(shape)}: give the images that the client trained on"
         )
-    fitted, update = update.fit(model)
-    case = Case(fitted, update, shape, truth, config, progress)
+    case = make_case(model, update, shape, truth, config, progress)
     findings = [report_labels(case), *report_malicious(case), report_exact(case)]
     if config.search_steps:
         findings.append(report_search(case))
@@ -136,11 +134,18 @@ def _limits(case: Case) -> list[str]:
         "It is one update: many rounds of one client tell more.",
     ]
     limits.append(
-        "The loss is taken for cross-entropy of plain labels. Smoothed or mixed labels, weights of classes "
-        "and terms beside it, such as weight decay, cannot be seen in an update, and make labels and "
-        "searches worse than those of an adversary who knows them."
+        "The loss is taken for cross-entropy of plain labels. Smoothed or mixed labels and class weights "
+        "cannot be seen in an update, and make labels and searches worse than those of an adversary who "
+        "knows them. Images whose momentum is left from earlier rounds count as images of this one."
     )
-    bits = max(significant_bits(each) for each in case.update.change.values())
+    limits.append(
+        "A decay of weights was found and subtracted, as a server does, who has the weights: "
+        f"{case.decay[0]:.2g} of them, and {case.decay[1]:.2g} of their signs."
+        if any(case.decay)
+        else "No decay of weights was found. It is found in a linear layer of more units than there are "
+        "images, if numbers were not changed one by one, as by Adam, signs or noise."
+    )
+    bits = max(significant_bits(each) for each in case.sent.change.values())
     if bits < 24 and _says_anything(case):
         limits.append(
             f"Its numbers have {bits} significant bits (half precision, float16 or bfloat16): rounding may "

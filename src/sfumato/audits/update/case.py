@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.attack import label_inference
-from sfumato.attack.updates import Update
-from sfumato.errors import ConfigError
+from sfumato.attack.updates import Update, undo_decay
+from sfumato.audits.models import check_takes
+from sfumato.errors import ConfigError, DataError
 
 _STAND_INS = 256  # images for label inference
 
@@ -52,7 +53,10 @@ class Truth:
 
 @dataclass(frozen=True)
 class Case:
-    """The shared input of the audit's parts."""
+    """The shared input of the audit's parts: `make_case` fits the update, and undoes the decay of weights.
+
+    `sent` is the update before that; `decay` that of L2 and of L1, by step, in units of the gradient.
+    """
 
     model: nn.Module
     update: Update
@@ -60,6 +64,38 @@ class Case:
     truth: Truth
     config: UpdateAuditConfig
     progress: Callable[[int, int], None] | None
+    sent: Update
+    decay: tuple[float, float]
+
+
+NOTHING_KNOWN, USUAL = Truth(), UpdateAuditConfig()
+
+
+def make_case(
+    model: nn.Module,
+    update: Update,
+    shape: tuple[int, int, int],
+    truth: Truth = NOTHING_KNOWN,
+    config: UpdateAuditConfig = USUAL,
+    progress: Callable[[int, int], None] | None = None,
+) -> Case:
+    """Check that a model, an update and known labels belong together, and read the update as a server does.
+
+    Raises:
+        ConfigError: the model does not take images of this shape, or gives no logits.
+        DataError: the update is of another model, or the labels are not those of its images.
+    """
+    classes = check_takes(model, shape)
+    fitted, sent = update.fit(model)
+    labels, images = truth.labels, sent.training.images
+    if labels is not None and (len(labels) != images or not 0 <= labels.min() <= labels.max() < classes):
+        raise DataError(
+            f"the labels are {', '.join(map(str, labels.tolist()))}: the update is of {images} images, and "
+            f"the model has the classes 0 to {classes - 1}: give one for each image"
+        )
+    undone, (squares, sizes) = undo_decay(fitted, sent)
+    steps = sent.training.rate * sent.training.steps
+    return Case(fitted, undone, shape, truth, config, progress, sent, (squares / steps, sizes / steps))
 
 
 def label_counts(case: Case) -> Tensor:

@@ -1,16 +1,16 @@
 """Reading an update without a search: labels, and exact images."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sfumato.attack import imprint, label_inference, spear
-from sfumato.attack.first_layer import first_linear
+from sfumato.attack import first_layer, imprint, label_inference, spear
 from sfumato.attack.updates.precision import rounding
 from sfumato.audits.findings import Finding, Table
 from sfumato.audits.update.case import Case, label_counts
-from sfumato.audits.update.search import report_images
+from sfumato.audits.update.search import CAME_BACK, report_images
 from sfumato.errors import DataError, SfumatoError
 
 
@@ -68,13 +68,13 @@ def report_malicious(case: Case) -> list[Finding]:
 
 
 def report_exact(case: Case) -> Finding:
-    """Report images recovered by algebra: from an imprint layer, or by SPEAR."""
+    """Report images recovered by algebra: from an imprint layer, by a division, or by SPEAR."""
     title = "Images that come back exactly"
     try:
         found, how = read_exactly(case)
     except SfumatoError as error:
         return Finding(name="exact", title=title, verdict="not shown", sentence=f"None was read: {error}.")
-    sentence = f"{len(found)} images are read from {how}, pixel by pixel and without a search."
+    sentence = f"{len(found)} images are read from {how}, without a search."
     if len(found) != (stated := case.update.training.images):
         sentence += f" {stated} were stated: the client trained on others as well, or some left no trace."
     return report_images("exact", title, sentence, found, case.truth.images, leaks=True)
@@ -83,27 +83,36 @@ def report_exact(case: Case) -> Finding:
 def read_exactly(case: Case) -> tuple[Tensor, str]:
     """Recover images by algebra, (N, C, H, W) float, and name their source.
 
+    The gradients of several steps, or with momentum, add up: their sum has the form of one.
+
     Raises:
-        DataError: the update is not a gradient, or no matching images were found.
+        DataError: no matching images were found.
         ConfigError: the first layer of the model cannot be read.
     """
-    gradient = case.update.gradient
-    if gradient is None:
-        steps = case.update.training.steps
-        raise DataError(
-            f"images are read exactly from one step of plain SGD, and this update is of {steps}"
-            if steps > 1
-            else "images are read exactly from one step of plain SGD, and this client trained otherwise"
-        )
-    if imprint.detect(case.model) is not None:
-        return imprint.recover(case.model, gradient, case.shape), "an imprint layer"
-    generator = torch.Generator().manual_seed(case.config.seed)
-    name, first = first_linear(case.model)
+    model, change, shape, training = case.model, case.update.change, case.shape, case.update.training
+    if imprint.detect(model) is not None:
+        return imprint.recover(model, change, shape), "an imprint layer, pixel by pixel"
+    image, apart, variance = first_layer.nearest(model, change, shape)
+    if apart <= first_layer.PARALLEL:
+        image = first_layer.recover(model, change, shape)
+        return image, "the first layer by a division (Phong et al. 2017), pixel by pixel"
+    name, first = first_layer.first_linear(model, biased=False)
     weight = f"{name}.weight" if name else "weight"
-    rounded = rounding(case.update.change[weight], first.weight) / case.update.training.rate
-    recovered = spear.recover(
-        *(case.model, gradient, case.shape), generator=generator, most=case.config.draws, rounding=rounded
-    )
-    if recovered.match < spear.EXACT:
-        raise DataError(f"images were found that match the gradient at {recovered.match:.1%} of units")
-    return recovered.images, "the first layer (SPEAR, Dimitrov et al. 2024)"
+    several = training.steps > 1 or not training.plain
+    try:
+        recovered = spear.recover(
+            *(model, change, shape),
+            generator=torch.Generator().manual_seed(case.config.seed),
+            most=case.config.draws,
+            rounding=rounding(case.sent.change[weight], first.weight, training.steps),
+            moved=change if several else None,
+        )
+        if not several and recovered.match < spear.EXACT:
+            raise DataError(f"images were found that match the gradient at {recovered.match:.1%} of units")
+        found = recovered.images[recovered.matches >= spear.OF_STEPS] if several else recovered.images
+    except DataError:
+        decibels = -10 * math.log10(variance)
+        if training.images > 1 or decibels < CAME_BACK:
+            raise
+        return image, f"the first layer by a division, with noise {decibels:.0f} dB below"
+    return found, "the first layer (SPEAR, Dimitrov et al. 2024), pixel by pixel"

@@ -1,7 +1,7 @@
 """The audit of vectors: people and attributes that they give away, storage and remedies, as one report."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from sfumato.audits.vectors import forms, measure
 from sfumato.audits.vectors.measure import Halves, Inferred, Named, Twins
 from sfumato.audits.vectors.reading import Vectors
 from sfumato.dp.naming import counting
+from sfumato.errors import shorten
 from sfumato.study.choose.estimates import Estimate, classifier_in_words, percent
 
 _SHOWN = 10  # pairs of near copies
@@ -25,6 +26,8 @@ class _Tried:
     form: forms.Form
     named: Mapping[int, Named]
     kept: float
+    keeps: bool = True  # more than a guess, by an interval
+    alone: Named | None = None  # by what it leaves out
 
     @property
     def panel(self) -> int:
@@ -76,12 +79,13 @@ def audit_vectors(
     """
     values, people = vectors.values, vectors.people
     twins = measure.find_twins(values, people, seed)
-    if people is None:
-        owners = np.arange(len(values))
-        order = np.random.default_rng(seed).permutation(owners)
-        halves = Halves(order[: len(order) // 2], order[len(order) // 2 :])
-    else:
+    if people is not None:
         owners, halves = people, measure.split(people, seed)
+    else:
+        owners = np.arange(len(values)) if vectors.groups is None else vectors.groups
+        order = np.random.default_rng(seed).permutation(np.unique(owners))
+        learned = np.isin(owners, order[: len(order) // 2])
+        halves = Halves(np.flatnonzero(learned), np.flatnonzero(~learned))
     inferred = {
         name: measure.infer(values, classes, owners, halves) for name, classes in vectors.labels.items()
     }
@@ -89,18 +93,19 @@ def audit_vectors(
     tried = [] if people is None else _try_forms(vectors, people, halves, target, seed, progress)
     findings = [
         *([_find_named(tried[0].named)] if tried else []),
-        *([_find_attributes(inferred)] if inferred else []),
+        *(_find_numbers(each, each.alone) for each in tried if each.alone is not None),
+        *([_find_attributes(inferred, vectors)] if inferred else []),
         *([_find_forms(tried, target, inferred)] if tried else []),
         _find_twins(twins, vectors),
     ]
     return Report(
         audit="vectors",
         subject=subject,
-        sentence=_sentence(tried[0].named if tried else {}, inferred, twins),
+        sentence=_sentence(tried[0].named if tried else {}, inferred, twins, vectors),
         findings=tuple(findings),
         changes=tuple(_changes(tried, target, inferred, twins)),
         limits=tuple(_limits(vectors, seed)),
-        risks=tuple(_risks(tried[0].named if tried else {}, inferred, seed)),
+        risks=tuple(_risks(tried[0].named if tried else {}, inferred, vectors, seed)),
     )
 
 
@@ -112,10 +117,14 @@ def _try_forms(
     seed: int,
     progress: Callable[[int, int], None],
 ) -> list[_Tried]:
+    """Try all forms. Against the first, the vectors as they are, adversaries compute the others, too."""
     values, learned = vectors.values, vectors.values[halves.learned]
     classes = None if target is None else vectors.labels[target]
+    telling, carriers = measure.find_telling(values * vectors.unit, people, halves)
+    names = [vectors.names[each] if vectors.names else f"number {each}" for each in carriers]
     every = [
         *forms.as_stored(learned, seed),
+        *([forms.without(carriers, names, values.shape[1])] if names else []),
         *forms.remedies(
             learned, people[halves.learned], None if classes is None else classes[halves.learned]
         ),
@@ -123,15 +132,19 @@ def _try_forms(
     tried = []
     for number, form in enumerate(every):
         progress(number, len(every))
-        changed = form.transform(values)
+        changed, keeps = form.transform(values), True
         if classes is None:
             rows = halves.asked
             kept = measure.neighbours_kept(values[rows], changed[rows], people[rows], seed)
         else:
-            kept = measure.infer(changed, classes, people, halves).share.value
-        tried.append(_Tried(form, measure.name_people(changed, people, halves, seed), kept))
+            read = measure.infer(changed, classes, people, halves)
+            kept, keeps = read.share.value, read.share.low > read.base
+        named = measure.name_people(changed, people, halves, seed, None if number else telling)
+        alone = measure.name_people(telling, people, halves, seed)[1] if form.without else None
+        tried.append(_Tried(form, named, kept, keeps, alone))
     progress(len(every), len(every))
-    return tried
+    stored = measure.join({each.form.name: each.named for each in tried})
+    return [replace(tried[0], named=stored), *tried[1:]]
 
 
 def _interval(estimate: Estimate) -> str:
@@ -142,7 +155,21 @@ def _vectors(count: int) -> str:
     return "one vector" if count == 1 else f"{count} vectors"
 
 
-def _sentence(named: Mapping[int, Named], inferred: Mapping[str, Inferred], twins: Twins) -> str:
+def _learned_from(vectors: Vectors) -> str:
+    if vectors.people is not None:
+        return "other people"
+    if vectors.groups is not None:
+        return f"others, told apart by the column {vectors.group_name}"
+    return "other rows, perhaps of the same people: --people says whose they are"
+
+
+def _people(inferred: Inferred, vectors: Vectors) -> int | None:
+    return None if vectors.people is None and vectors.groups is None else inferred.people
+
+
+def _sentence(
+    named: Mapping[int, Named], inferred: Mapping[str, Inferred], twins: Twins, vectors: Vectors
+) -> str:
     parts: list[str] = []
     before = 0
     for size, each in named.items():
@@ -153,6 +180,7 @@ def _sentence(named: Mapping[int, Named], inferred: Mapping[str, Inferred], twin
     sentences = [", ".join(parts)] if parts else []
     sentences += [
         f"{name} is read from {percent(each.share.value)} of vectors (guessing: {percent(each.base)})"
+        + ("" if named else f", learned from {_learned_from(vectors)}")
         for name, each in inferred.items()
     ]
     if not named:
@@ -160,6 +188,8 @@ def _sentence(named: Mapping[int, Named], inferred: Mapping[str, Inferred], twin
             f"without names, {percent(twins.linked)} of vectors have a twin nearer than chance makes one. "
             "Nobody was named: the file does not say whose they are"
         )
+    if vectors.left_out:
+        sentences.append(f"no part of the vectors, and not looked at: {shorten(', '.join(vectors.left_out))}")
     return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
 
 
@@ -192,19 +222,33 @@ def _find_named(named: Mapping[int, Named]) -> Finding:
     )
 
 
-def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
+def _find_numbers(without: _Tried, alone: Named) -> Finding:
+    names = " and ".join(without.form.without)
+    return Finding(
+        name="numbers",
+        title="Numbers that tell most",
+        verdict="leaks" if alone.named.low > 1 / alone.panel else "not shown",
+        sentence=f"From one vector {percent(alone.named.value)} of people are named by {names} alone, and "
+        f"{percent(without.once)} without, by values, spread and decimals.",
+        figures={"numbers": list(without.form.without), "alone": alone.named.value, "without": without.once},
+    )
+
+
+def _find_attributes(inferred: Mapping[str, Inferred], vectors: Vectors) -> Finding:
     read = [name for name, each in inferred.items() if each.share.low > each.base]
     return Finding(
         name="attributes",
         title="Attributes",
         verdict="leaks" if read else "not shown",
-        sentence=f"A logistic regression on other people reads {', '.join(read)} better than a guess."
-        if read
-        else "A logistic regression on other people reads none of them better than a guess.",
+        sentence=f"A logistic regression reads {', '.join(read) or 'none of them'} better than a guess, "
+        f"learned from {_learned_from(vectors)}.",
         table=Table(
             ("attribute", "right", "by the commonest class", "people", "vectors"),
             tuple(
-                (name, _interval(each.share), percent(each.base), str(each.people), str(each.vectors))
+                (
+                    *(name, _interval(each.share), percent(each.base)),
+                    *(str(_people(each, vectors) or "unknown"), str(each.vectors)),
+                )
                 for name, each in inferred.items()
             ),
         ),
@@ -298,36 +342,56 @@ def _changes(
     tried: list[_Tried], target: str | None, inferred: Mapping[str, Inferred], twins: Twins
 ) -> Iterator[str]:
     if tried and not tried[0].hides:
-        stored, base = tried[0], 0.0 if target is None else inferred[target].base
-        remedies = [each for each in tried if each.form.remedy]
-        useful = [each for each in remedies if each.kept - base >= _KEPT * (stored.kept - base)]
-        best = min(useful or remedies, key=lambda each: (each.most, each.once))
-        figures = (
-            f"a stranger names {percent(best.once)} from one vector and {percent(best.most)} from the most, "
-            f"not {percent(stored.once)} and {percent(stored.most)}; {_utility_in_words(target)}: "
-            f"{percent(best.kept)}, not {percent(stored.kept)}."
-        )
-        if useful and best.most < stored.most:
-            yield f"Keep this and no vectors: {best.form.name}. Then {figures}"
-        else:
-            yield f"No remedy is useful and hides people. Fewest are named with {best.form.name}: {figures}"
-        if best.bound < 1:
-            yield (
-                f"A release with {best.form.outputs} possible values names at most {percent(best.bound)} of "
-                f"{best.panel} people to anybody. This is proved, and grows with each further release."
-            )
-        weak = [each for each in tried[1:] if not each.form.remedy and each.once > stored.once / 2]
-        if weak:
-            said = ", ".join(f"{each.form.name} {percent(each.once)}" for each in weak)
-            yield f"Smaller storage does not protect: named from one vector by {said}."
+        yield from _remedies(tried, target, 0.0 if target is None else inferred[target].base)
     if len(twins.copies):
         yield "Remove near copies before you share or test: one copy names the other."
+
+
+def _remedies(tried: list[_Tried], target: str | None, base: float) -> Iterator[str]:
+    """Advise the most private remedy that keeps as much as the vectors; the answer alone if none does."""
+    stored, remedies = tried[0], [each for each in tried if each.form.remedy]
+    for each in remedies:
+        if each.form.without and each.once < stored.once / 2:
+            yield (
+                f"Leave out {' and '.join(each.form.without)}: then a stranger names {percent(each.once)} "
+                f"from one vector, not {percent(stored.once)}."
+            )
+            if each.hides:
+                return
+    keeping = [each for each in remedies if stored.keeps and each.keeps]
+    useful = [each for each in keeping if each.kept - base >= _KEPT * (stored.kept - base)]
+    best = min(useful or keeping or remedies[-1:], key=lambda each: (each.most, each.once, each.bound))
+    figures = (
+        f"a stranger names {percent(best.once)} from one vector and {percent(best.most)} from the most, "
+        f"not {percent(stored.once)} and {percent(stored.most)}; {_utility_in_words(target)}: "
+        f"{percent(best.kept)}, not {percent(stored.kept)}."
+    )
+    if useful and best.most < stored.most:
+        yield f"Keep this and no vectors: {best.form.name}. Then {figures}"
+    elif not stored.keeps:
+        yield (
+            f"Nothing of {target} is read beyond guessing ({percent(base)}), so that no vectors are of use: "
+            f"keep the {best.form.name}, or nothing. Then {figures}"
+        )
+    else:
+        yield f"No remedy is useful and hides people. Fewest are named with {best.form.name}: {figures}"
+    if best.bound < 1:
+        yield (
+            f"A release with {best.form.outputs} possible values names at most {percent(best.bound)} of "
+            f"{best.panel} people to anybody. This is proved, and grows with each further release."
+        )
+    weak = [each for each in tried[1:] if not each.form.remedy and each.once > stored.once / 2]
+    if weak:
+        said = ", ".join(f"{each.form.name} {percent(each.once)}" for each in weak)
+        yield f"Smaller storage does not protect: named from one vector by {said}."
 
 
 def _limits(vectors: Vectors, seed: int) -> Iterator[str]:
     if len(vectors.rows) < vectors.total:
         words = "." if vectors.people is None else ", person by person, up to 150 each."
         yield f"{len(vectors.rows):,} of {vectors.total:,} rows were read, drawn with seed {seed}{words}"
+    if len(np.unique(vectors.unit)) > 1:
+        yield "One number varies over 100 times as much as most, so each was divided by its deviation."
     if vectors.people is None:
         yield "Without --people nobody is named: links are counted, whether right or wrong."
         return
@@ -338,7 +402,9 @@ def _limits(vectors: Vectors, seed: int) -> Iterator[str]:
     )
 
 
-def _risks(named: Mapping[int, Named], inferred: Mapping[str, Inferred], seed: int) -> Iterator[Risk]:
+def _risks(
+    named: Mapping[int, Named], inferred: Mapping[str, Inferred], vectors: Vectors, seed: int
+) -> Iterator[Risk]:
     for size, each in named.items():
         kinds: dict[Kind, tuple[Estimate, np.ndarray]] = {
             "singling out": (each.named, each.point.named),
@@ -365,7 +431,7 @@ def _risks(named: Mapping[int, Named], inferred: Mapping[str, Inferred], seed: i
             adversary="logistic regression",
             rate=attribute.share,
             control=attribute.base,
-            people=attribute.people,
+            people=_people(attribute, vectors),
             images=attribute.vectors,
             source=f"this audit, seed {seed}",
         )

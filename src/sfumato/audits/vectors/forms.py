@@ -1,7 +1,7 @@
 """Ways to store vectors, and remedies that are tried on them; each is learned from one half of the people."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ class Form:
         transform: from the vectors as they are.
         outputs: the number of different releases, if it is small.
         remedy: whether it is meant to protect.
+        without: the names of numbers that it leaves out.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Form:
     transform: Transform
     outputs: int | None = None
     remedy: bool = True
+    without: tuple[str, ...] = ()
 
 
 def as_stored(learned: np.ndarray, seed: int) -> Iterator[Form]:
@@ -51,6 +53,13 @@ def as_stored(learned: np.ndarray, seed: int) -> Iterator[Form]:
     )
     yield Form("sign bits", -(-width // 8), lambda x: _signs(x - mean), remedy=False)
     yield Form(f"random projection to {fewer}", 4 * fewer, lambda x: x @ turn, remedy=False)
+
+
+def without(numbers: np.ndarray, names: Sequence[str], width: int) -> Form:
+    """Return the form that leaves out some of `width` numbers."""
+    left = width - len(numbers)
+    words = f"all but {' and '.join(names)}"
+    return Form(words, 4 * left, lambda x: np.delete(x, numbers, axis=1), without=tuple(names))
 
 
 def remedies(learned: np.ndarray, people: np.ndarray, target: np.ndarray | None) -> Iterator[Form]:
@@ -90,15 +99,16 @@ def remove_identity(values: np.ndarray, people: np.ndarray, count: int) -> Trans
     no linear model of these classes does better than guessing. Here it removes the `count` directions in
     which they vary most: with more people than numbers, the whole span would be everything.
     """
-    mean = values.mean(0)
-    variances, axes = np.linalg.eigh(np.cov((values - mean).T.astype(np.float64)))
+    mean, scale = values.mean(0), sets.even(values)
+    values = ((values - mean) / scale).astype(np.float64)
+    variances, axes = np.linalg.eigh(np.cov(values.T))
     kept = variances > _SMALL * variances[-1]
     variances, axes = variances[kept], axes[:, kept]
     whiten, back = axes / np.sqrt(variances), (axes * np.sqrt(variances)).T
-    _, counts, means, _ = plda.group((values - mean).astype(np.float64) @ whiten, people)
+    _, counts, means, _ = plda.group(values @ whiten, people)
     directions = np.linalg.svd(np.sqrt(counts)[:, None] * means, full_matrices=False)[2][:count]
     removed = (whiten @ directions.T @ directions @ back).astype(np.float32)
-    return lambda x: x - (x - mean) @ removed
+    return lambda x: x - (x - mean) / scale @ removed * scale
 
 
 def classify(values: np.ndarray, classes: np.ndarray) -> Transform:

@@ -1,11 +1,13 @@
 """The measures of vectors: naming, attributes, links without names, and neighbours that are kept."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sfumato.attack import sets
+from sfumato.attack import plda, sets
 from sfumato.audits.vectors.forms import classify
 from sfumato.errors import DataError
 from sfumato.study.choose.estimates import Estimate, estimate_of, hits_of_rates
@@ -14,6 +16,10 @@ SIZES = (1, 10, 100)  # vectors of one person
 _FEWEST = 8  # people with two vectors: four who teach, and four to name
 _LEARNED = 4_000  # vectors of other people at most, to learn from
 _NUMBERS = 128  # of a vector for models: principal components of others'
+_UNEVEN = 10.0  # the ratio of two deviations from which numbers are evened out, too
+_TELLING, _PLACES = 16, 6  # numbers that are looked at alone, and places of theirs
+_ROUNDED = 2e-3  # of a place: numbers that end there may be a little smaller
+_CARRIES = 5.0  # times as much as most: a number that tells as much of people is named
 _DRAWS = 5  # of galleries, panels and sets
 _NEIGHBOURS, _ASKED = 10, 1_000  # vectors whose neighbours are compared
 _BLOCK = 1_000  # rows compared at once
@@ -89,10 +95,24 @@ def _estimate(rates: np.ndarray, tries: np.ndarray) -> Estimate:
     return estimate_of(hits_of_rates(rates.tolist(), tries.tolist()))
 
 
-def name_people(values: np.ndarray, people: np.ndarray, halves: Halves, seed: int) -> dict[int, Named]:
-    """Name people from 1, 10 and 100 vectors; each number with all people who have enough."""
-    own = people[halves.asked]
-    shown, others = sets.few(values[halves.asked], values[halves.learned], most=_NUMBERS)
+def name_people(
+    values: np.ndarray, people: np.ndarray, halves: Halves, seed: int, telling: np.ndarray | None = None
+) -> dict[int, Named]:
+    """Name people from 1, 10 and 100 vectors; each number with all people who have enough.
+
+    Adversaries see the vectors as they are; each number divided by its deviation, if these differ; and the
+    `telling` numbers, (N, K), alone.
+    """
+    own, spread = people[halves.asked], values[halves.learned].std(0)
+    views = {"": values}
+    if spread.max() > _UNEVEN * spread[spread > 0].min(initial=np.inf):
+        views[", numbers evened out"] = values / np.where(spread > 0, spread, 1)
+    if telling is not None:
+        views[", numbers that tell most"] = telling
+    shown = {
+        words: sets.few(each[halves.asked], each[halves.learned], most=_NUMBERS)
+        for words, each in views.items()
+    }
     counts = np.bincount(own)
     able = {size: np.flatnonzero(counts >= sets.pictures_for(size)) for size in SIZES}
     found: dict[int, Named] = {}
@@ -101,12 +121,72 @@ def name_people(values: np.ndarray, people: np.ndarray, halves: Halves, seed: in
             continue
         rows = np.isin(own, able[size])
         made = sets.curve(
-            {"": (shown[rows], others)}, own[rows], people[halves.learned], most=size, draws=_DRAWS, seed=seed
+            {words: (each[rows], others) for words, (each, others) in shown.items()},
+            own[rows],
+            people[halves.learned],
+            most=size,
+            further={"naive Bayes": sets.by_variances},
+            draws=_DRAWS,
+            seed=seed,
         )
         # A smaller number is tried with more people, if there are more.
         points = [point for point in made.points if len(able.get(point.releases, ())) == len(able[size])]
         found |= {point.releases: Named(point, made.panel) for point in points}
     return dict(sorted(found.items()))
+
+
+def join(forms: Mapping[str, Mapping[int, Named]]) -> dict[int, Named]:
+    """Name people of the first form by adversaries who compute each of the others, too."""
+    found = {}
+    for size, stored in next(iter(forms.values())).items():
+        points = {
+            f" of {form}" * (number > 0): named[size].point
+            for number, (form, named) in enumerate(forms.items())
+            if size in named
+        }
+        found[size] = Named(sets.join(points), stored.panel)
+    return found
+
+
+def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tuple[np.ndarray, np.ndarray]:
+    """Find what single numbers tell of people: by their values, their spread, or their last decimals.
+
+    Args: (N, D) numbers as they are in the file. Only those who teach are looked at.
+
+    Returns:
+        (N, K), what the most telling numbers tell; and their places in a vector, if they tell so much more of
+        people than most do that they may be no part of it.
+    """
+    middle = np.median(values[halves.learned], axis=0)
+    looks = [
+        lambda x: x,
+        lambda x: np.log(np.abs(x - middle) + 1e-12),
+        *(partial(_decimals, place=place, signed=signed) for place in range(_PLACES) for signed in (0, 1)),
+    ]
+    factors = np.stack([_factors(look(values[halves.learned]), people[halves.learned]) for look in looks])
+    of_each = factors.max(0)  # (D,)
+    most = of_each.argsort()[::-1][:_TELLING]
+    carriers = most[of_each[most] > _CARRIES * max(1.0, float(np.median(of_each)))]
+    told = [
+        looks[factors[:, number].argmax()](values)[:, number]
+        for number in (carriers if len(carriers) else most)
+    ]
+    return np.stack(told, 1).astype(np.float32), carriers
+
+
+def _decimals(x: np.ndarray, *, place: int, signed: int) -> np.ndarray:
+    decimals: np.ndarray = ((x if signed else np.abs(x)) * 10.0**place + _ROUNDED) % 1
+    return decimals
+
+
+def _factors(values: np.ndarray, people: np.ndarray) -> np.ndarray:
+    """(M, D) numbers -> (D,) variances between people, by those within them."""
+    values = (values - values.mean(0)) / values.std(0).clip(min=1e-9)
+    _, counts, means, rows = plda.group(values, people)
+    between = (counts[:, None] * means**2).sum(0) / (len(counts) - 1)
+    within = ((values - means[rows]) ** 2).sum(0) / max(1, len(people) - len(counts))
+    factors: np.ndarray = between / (within + 1e-6)
+    return factors
 
 
 @dataclass(frozen=True)

@@ -23,26 +23,21 @@ def first_layer(
 ) -> None:
     """Read images from the gradient of a first layer that is linear: exactly, and in a moment.
 
-    A single image comes back by division (Phong et al. 2017), a batch by SPEAR (Dimitrov et al. 2024). If a
-    server made the layer for this purpose, images of a large batch come back, too (Fowl et al. 2021).
+    A single image comes back by division (Phong et al. 2017), a batch by SPEAR (Dimitrov et al. 2024). The
+    decay of weights is subtracted first. If a server made the layer for this purpose, images of a large batch
+    come back, too (Fowl et al. 2021).
 
     Example: sfumato attack first-layer --model net.py:make --update u.pt --shape 3x32x32 --out back
     """
-    from sfumato.attack import first_layer as method
     from sfumato.attack.updates import load
-    from sfumato.audits.update import Case, UpdateAuditConfig
+    from sfumato.audits.update import UpdateAuditConfig, make_case
     from sfumato.audits.update.reading import read_exactly
 
     check_out(out, force=force)
     sizes = updates.image_shape(shape)
-    fitted, sent = load(update, training=updates.training_of(images, None, rate, None), before=before).fit(
-        updates.open_named(model, sizes, weights, classes)
-    )
+    audited = updates.open_named(model, sizes, weights, classes)
+    sent = load(update, training=updates.training_of(images, None, rate, None), before=before)
     known = updates.truth_of(truth, None, sizes)
-    if sent.training.images == 1 and sent.gradient is not None:
-        found, how = method.recover(fitted, sent.gradient, sizes), "the first layer (Phong et al. 2017)"
-    else:
-        case = Case(fitted, sent, sizes, known, UpdateAuditConfig(seed=seed), None)
-        found, how = read_exactly(case)
-    words = f"{len(found)} image{'' if len(found) == 1 else 's'} read from {how}, pixel by pixel."
+    found, how = read_exactly(make_case(audited, sent, sizes, known, UpdateAuditConfig(seed=seed)))
+    words = f"{len(found)} image{'' if len(found) == 1 else 's'} read from {how}."
     show(found, out, words=words, truth=known.images, as_json=as_json)

@@ -49,7 +49,7 @@ def invert(
 
     from sfumato.attack import gradient_inversion as method
     from sfumato.attack.updates import load
-    from sfumato.audits.update import Case, UpdateAuditConfig
+    from sfumato.audits.update import UpdateAuditConfig, make_case
     from sfumato.audits.update.search import rebuild
     from sfumato.base.settings import check_settings, parse_overrides
     from sfumato.errors import ConfigError, did_you_mean
@@ -69,12 +69,13 @@ def invert(
     )
     check_out(out, force=force)
     sizes = updates.image_shape(shape)
-    fitted, sent = load(
+    audited = updates.open_named(model, sizes, weights, classes)
+    sent = load(
         update,
         training=updates.training_of(images, steps, rate, batch),
         noise=updates.noise_of(noise_multiplier, clipping_norm),
         before=before,
-    ).fit(updates.open_named(model, sizes, weights, classes))
+    )
     known = updates.truth_of(truth, labels, sizes)
     with bars(stderr()) as progress:
         task = progress.add_task("searching")
@@ -82,7 +83,7 @@ def invert(
         def on_step(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        case = Case(fitted, sent, sizes, known, UpdateAuditConfig(seed=seed), on_step)
+        case = make_case(audited, sent, sizes, known, UpdateAuditConfig(seed=seed), on_step)
         found = rebuild(case, config)
     words = (
         f"{len(found.images)} images of classes {', '.join(map(str, found.labels.tolist()))}, whose "

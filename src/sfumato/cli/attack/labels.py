@@ -28,15 +28,14 @@ def labels(
     Example: sfumato attack labels --model net.py:make --update u.pt --shape 3x32x32
     """
     from sfumato.attack.updates import load
-    from sfumato.audits.update import Case, UpdateAuditConfig
+    from sfumato.audits.update import UpdateAuditConfig, make_case
     from sfumato.audits.update.case import label_counts
 
     sizes = updates.image_shape(shape)
-    fitted, sent = load(update, training=updates.training_of(images, steps, rate, batch), before=before).fit(
-        updates.open_named(model, sizes, weights, classes)
-    )
+    audited = updates.open_named(model, sizes, weights, classes)
+    sent = load(update, training=updates.training_of(images, steps, rate, batch), before=before)
     known = updates.truth_of(None, labels, sizes)
-    counts = label_counts(Case(fitted, sent, sizes, known, UpdateAuditConfig(seed=seed), None))
+    counts = label_counts(make_case(audited, sent, sizes, known, UpdateAuditConfig(seed=seed)))
     read = {str(label): int(count) for label, count in enumerate(counts) if count}
     right = None
     if known.labels is not None:

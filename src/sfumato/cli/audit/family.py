@@ -86,7 +86,12 @@ def say(
     threshold: float | None = None,
     pdf: Path | None = None,
 ) -> None:
-    """Print a report, for an audience if one is named, and write its page."""
+    """Print a report, for an audience if one is named, and write its page.
+
+    Raises:
+        typer.Exit: with 1, if something leaks or was not looked at.
+    """
+    leaks = any(finding.verdict in ("leaks", "not measured") for finding in report.findings)
     from sfumato.audits import evidence, findings
 
     if audience is not None:
@@ -107,6 +112,8 @@ def say(
         from sfumato.study.report import write_pdf
 
         note(f"PDF: {write_pdf(page.render(report), pdf)}")
+    if leaks:
+        raise typer.Exit(1)
 
 
 def _command() -> str:

@@ -70,5 +70,3 @@ def vectors(
             progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
     say(report, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
-    if any(finding.verdict == "leaks" for finding in report.findings):
-        raise typer.Exit(1)

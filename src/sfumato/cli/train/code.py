@@ -77,6 +77,7 @@ def code(
     size = f"bits={bits}" if numbers is None else f"numbers={numbers}"
     against = ["against=1.0"] if sensitive else []
     config = given.config(learner.CodeConfig, [size, *against, *of_encoder(encoder)])
+    protection = Code(str(given.out), norm=config.norm, noise=config.noise, flip=config.flip)
     train, validation, test = given.images(target, episodic=not known)
     shape = Shape(way=way, shot=shot, queries=queries)
     config = learner.fill_queries(config, len(train.label(target).codes.unique()))
@@ -97,7 +98,6 @@ def code(
         model.save(given.out)
     with embedding_cache.store():
         tested = learner.evaluate(model, test, shape, target=target, episodes=episodes, seed=given.seed)
-    protection = Code(str(given.out), norm=config.norm, noise=config.noise, flip=config.flip)
     channels, height, width = test.images.shape[1:]
     proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
     lines = [f"test: {tested}", beside_guessing(tested), f"proved: {proved}", f"spec: {protection.spec}"]

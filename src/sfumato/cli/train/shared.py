@@ -84,7 +84,7 @@ def _methods() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """The shared options of `sfumato train METHOD`, see `method`. State: what splits share, for the card."""
+    """The shared options of `sfumato train METHOD`, see `method`. State: findings about the data."""
 
     out: Path
     overrides: list[str] | None
@@ -98,6 +98,7 @@ class Given:
     strict: bool = False
     licence: str | None = None
     shared: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def config(self, kind: type[_Config], chosen: Sequence[str] = (), *, replaces: bool = True) -> _Config:
         """Return the settings of a training: those of other options, then those of --set.
@@ -147,6 +148,7 @@ class Given:
             split_by=self.split_by,
         )
         note(words)
+        self.left_out.extend(filter(None, [source.left_out_in_words(names=False)]))
         for finding in shared(source, target=target, secret=sensitive):
             note(str(finding))
             self.shared.append(finding.words)
@@ -169,7 +171,7 @@ class Given:
     def tell(
         self, card: Mapping[str, Any], lines: Sequence[str], *, tested: Any = None, **figures: Any
     ) -> None:
-        """Add licence, test, and what splits share to the card, and print the results.
+        """Add licence, test, what splits share and what was left out to the card, and print the results.
 
         Args:
             card: of the model.
@@ -180,7 +182,8 @@ class Given:
         from sfumato import artefacts
 
         more: dict[str, Any] = {} if self.licence is None else {"licence": self.licence}
-        more |= {"shared": self.shared} if self.shared else {}
+        said = {"shared": self.shared, "left_out": self.left_out}
+        more |= {key: words for key, words in said.items() if words}
         if tested is not None:
             over = "images" if hasattr(tested, "images") else "episodes"
             low, high, chance = _ends_and_chance(tested)

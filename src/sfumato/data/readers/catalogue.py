@@ -53,14 +53,6 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 (),
             ),
             Source(
-                "scenes",
-                "scenes",
-                "any number of invented things, in clutter; by default 10,000 images of 500 things",
-                "",
-                "drawn here: no licence needed",
-                (),
-            ),
-            Source(
                 "folder",
                 "folder:DIR",
                 "your own images, a sub-folder per class",
@@ -130,22 +122,6 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                     "images/*.jpg with train.csv, val.csv, test.csv (columns filename, label)",
                     "or train/n01532829/*.jpg, val/..., test/...",
                 ),
-            ),
-            Source(
-                "cifar10",
-                "cifar10:DIR",
-                "60,000 photographs of 10 classes, 32x32",
-                "https://www.cs.toronto.edu/~kriz/cifar.html",
-                "no licence stated; the authors ask for a citation (Krizhevsky 2009)",
-                ("cifar-10-batches-py/data_batch_1 to _5, test_batch, batches.meta",),
-            ),
-            Source(
-                "cifar100",
-                "cifar100:DIR",
-                "60,000 photographs of 100 classes in 20 superclasses, 32x32",
-                "https://www.cs.toronto.edu/~kriz/cifar.html",
-                "no licence stated; the authors ask for a citation (Krizhevsky 2009)",
-                ("cifar-100-python/train, test, meta",),
             ),
             Source(
                 "caltech101",

@@ -50,7 +50,8 @@ def lfw(
     """
     check_positive("lfw", least_images=least_images)
     root = Path(root)
-    found = classes_in("lfw", _photographs(root), what=_WHAT)
+    left_out = Counter[str]()
+    found = classes_in("lfw", _photographs(root), left_out, what=_WHAT)
     counts = Counter(name for _, name in found)
     found = [(path, name) for path, name in found if counts[name] >= least_images]
     if not found:
@@ -70,6 +71,7 @@ def lfw(
         splits,
         size=size,
         channels=channels,
+        left_out=left_out,
         skip_unreadable=skip_unreadable,
     )
 

@@ -85,11 +85,11 @@ def with_labels(
         if "" in values:
             check_filled(line(values.index("")), {name: ""}, [name])
     for row, split in enumerate(splits or ()):
-        if split and split not in SPLITS:
-            raise DataError(f"{line(row)}: no split {split!r}: {did_you_mean(split, SPLITS)}")
+        if split and split.lower() not in SPLITS:
+            raise DataError(f"{line(row)}: no split {split!r}: {did_you_mean(split, set(SPLITS.values()))}")
     if split_by is not None:
         columns = {split_by: columns[split_by], **columns}
-    data = read(columns, None if splits is None else [SPLITS.get(split, "") for split in splits])
+    data = read(columns, None if splits is None else [SPLITS.get(split.lower(), "") for split in splits])
     return data if split_by is None else replace(data, split_by=None)  # the user named these splits
 
 

@@ -1,1 +1,1 @@
-"""Worlds that are drawn: glyphs, faces, scenes, and hats for photographs."""
+"""Worlds that are drawn: glyphs, faces, and hats for photographs."""

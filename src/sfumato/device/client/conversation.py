@@ -16,10 +16,11 @@ from operator import itemgetter
 from typing import Literal, TypeVar, get_args
 from urllib.parse import quote
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from sfumato import wire
-from sfumato.base.files import printable
+from sfumato.base.files import check_alike, printable
+from sfumato.base.schemas import validate_json
 from sfumato.device.client.addresses import check_url, normalise_label
 from sfumato.device.client.demands import (
     Accept,
@@ -221,6 +222,7 @@ class Conversation:
         at_most_named: float | None = None,
     ) -> Steps[dict[str, Enrolled]]:
         """Make images examples of many classes."""
+        check_alike("the labels", "are", images)
         given = [(normalise_label(label), sources) for label, sources in images.items()]
         each: list[Iterable[Image]] = [_examples(label, sources, people=people) for label, sources in given]
         subject = yield from self._subject(classifier, begin=True)
@@ -398,7 +400,8 @@ class Conversation:
                 self._subjects.clear()  # they may have changed
             raise
         try:
-            return TypeAdapter(kind).validate_json(body)
+            answer: _Answer = validate_json(kind, body)
+            return answer
         except ValidationError as error:
             problem = f"the answer is not a {getattr(kind, '__name__', kind)}"
             raise ServiceError(f"{self.url}: {problem}: the service may be of another version") from error

@@ -18,6 +18,7 @@ from sfumato.errors import SfumatoError
 
 MOST_REPLY = 16 << 20  # bytes of an answer
 
+_MOST_PROBLEM = 100_000  # bytes of a refusal that are read
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
 _WAITS = 4  # a whole reply may take this many timeouts
 _SLOWEST = 10_000  # bytes a second, the slowest upload
@@ -163,7 +164,7 @@ def _error(url: str, reply: Reply | Lost) -> ServiceError:
         return ServiceError(f"{url}: no answer ({reply.reason}): {reply.cure}")
     detail = ""
     try:
-        detail = str(parse_json(reply.body)["detail"])
+        detail = str(parse_json(reply.body[:_MOST_PROBLEM])["detail"])
     except (ValueError, TypeError, KeyError):
         if 300 <= reply.status < 400:
             detail = (

@@ -21,7 +21,7 @@ import numpy as np
 from sfumato import images
 from sfumato.base import engines
 from sfumato.base.engines import EngineConfig
-from sfumato.base.files import lock_file
+from sfumato.base.files import check_writable, lock_file
 from sfumato.device.jobs import listing, releasing, worker
 from sfumato.device.jobs.journal import BOXES, Journal, Row, by_shape, path_of
 from sfumato.device.jobs.manifest import MANIFEST, Outcome, write_manifest
@@ -43,6 +43,7 @@ from sfumato.device.ledger.storage import Folder, Remote, Storage, storage_of
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.images import Images, Pixels, as_array
+from sfumato.images.reading import name_and_bytes
 from sfumato.protect.region import Box, Region
 from sfumato.protect.release import IMAGES, Protection, artefact_of, file_digest_of, kind_of
 
@@ -71,12 +72,14 @@ class ReleasedFile(NamedTuple):
         shape: (C, H, W) of the original.
         charged: number of releases that were new to the ledger: 1 or 0.
         counts: see Row.counts.
+        left_out: the number of other pictures in its file: worker.PAGES or BESIDE.
     """
 
     content: bytes
     shape: tuple[int, int, int]
     charged: int
     counts: Counter[str]
+    left_out: Counter[str]
 
 
 def protect_folder(
@@ -136,6 +139,8 @@ def protect_folder(
             survey(opened)
         journal_path = path_of(ledger, goal)
         stack.enter_context(_lock(goal, journal_path))
+        if config.rename:
+            stack.callback(goal.level_times)  # also after an error
         first = not journal_path.exists()
         journal = Journal(journal_path)
         stack.callback(journal.close)
@@ -225,7 +230,7 @@ def first_image(
     for name, _, _ in listing.walk(below, only, Outcome()) if origin.exists() else ():
         if not is_shard(name):
             with suppress(ImageError, MissingExtraError):
-                return below.image(name, config.channels, size=config.size)
+                return images.read_array(below.read(name), channels=config.channels, size=config.size)
     return None
 
 
@@ -290,18 +295,20 @@ def protect_image(
     config = _fit_channels(config, protection)
     _check_format(protection, config)
     counts: Counter[str] = Counter()
-    image, printed = look(read_as(partial(_read, source), config.channels, counts), config.size)
+    left_out: Counter[str] = Counter()
     name = "" if isinstance(source, bytes) else Path(source).name
+    shown, data = name_and_bytes(source)
+    try:
+        read = read_as(data, name, config.channels, counts, left_out)
+    except ImageError as error:
+        raise ImageError(str(error).replace("<bytes>", shown), cause=error.cause) from error.__cause__
+    image, printed = look(read, config.size)
     released, new, _ = releasing.charge_and_release(
         protection, image[None], ledger, folders=[folder], names=[name], printed=[printed]
     )
     content = next(encode_files(released, config, made_of=artefact_of(protection)))
     counts[BOXES] = sum(getattr(released, "boxes", ()))
-    return ReleasedFile(content, (image.shape[0], image.shape[1], image.shape[2]), new, counts)
-
-
-def _read(source: str | os.PathLike[str] | bytes, channels: int | None) -> Pixels:
-    return images.read_array(source, channels=channels)
+    return ReleasedFile(content, (image.shape[0], image.shape[1], image.shape[2]), new, counts, left_out)
 
 
 def _settings(
@@ -316,6 +323,7 @@ def _settings(
         "rename": str(config.rename),
         "people": str(config.people),  # earlier releases would count for nobody
         "size": "" if config.size is None else str(config.size),  # the same as a journal without a size
+        "channels": "" if config.channels in (None, channels_of(protection)) else str(config.channels),
     }
     if made is not None:  # a retrained mask is another protection under the same spec
         settings["files of the protection"] = made
@@ -332,7 +340,12 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path) -> No
     if target.exists() and not target.is_folder():
         raise DataError(f"{target}: is not a folder: name a new folder for the releases of {source}")
     if target.within(source):
-        raise DataError(f"{target}: lies in {source}, whose images would be mixed with their releases")
+        raise DataError(
+            f"{target}: lies in {source}, whose images would be mixed with their releases: name a folder "
+            "outside of it"
+        )
+    if isinstance(target, Folder):
+        check_writable(target.path, folder=True)
     if Folder(ledger).within(target):
         raise DataError(f"{ledger}: lies in {target}, which leaves the device: the ledger must not")
 
@@ -350,6 +363,12 @@ def _check_shared(engine: EngineConfig, *storages: Storage) -> None:
 
 def _check_format(protection: Protection, config: FolderConfig) -> None:
     """Raise the errors that would stop every file, before anything is charged or written."""
+    if isinstance(protection, Region) and config.size is not None and protection.of_original:
+        raise ConfigError(
+            f"--size {config.size} makes other pictures than those that {protection.file} has boxes of: "
+            "write the smaller pictures first, and measure the boxes on them; or give boxes for all "
+            "pictures, in shares up to 1"
+        )
     kind = kind_of(protection)
     usual = usual_format(kind)
     if config.format_name != usual and (kind not in IMAGES or config.format_name == TEXT):
@@ -359,6 +378,8 @@ def _check_format(protection: Protection, config: FolderConfig) -> None:
         )
     if not hasattr(protection, "artefact"):
         return
+    if hasattr(protection, "check"):
+        protection.check()
     from sfumato.protect.mask import Mask  # PyTorch comes with it
 
     if not isinstance(protection, Mask):
@@ -368,7 +389,6 @@ def _check_format(protection: Protection, config: FolderConfig) -> None:
             f"{config.format_name} cannot say which pixels are hidden: "
             f"write a mask as {' or '.join(images.TRANSPARENT)}"
         )
-    protection.check()
 
 
 @contextmanager
@@ -406,7 +426,6 @@ def _run(
     job: Job, only: str | None, ledger: Path, journal: Journal | None, where: EngineConfig, report: Report
 ) -> Outcome:
     """Walk the source, let workers release the missing files, and keep the journal."""
-    total = sum(size for _, size, _ in listing.walk(job.source, only, Outcome()))
     outcome = Outcome()
     done_images = done_bytes = 0
 
@@ -432,16 +451,23 @@ def _run(
             outcome.add(row)
         done_images += sum(row.shapes.total() for row in rows)
         done_bytes += size
-        report(done_images, done_bytes, total)
+        report(done_images, done_bytes, plan.total)
 
     # A cluster would run tasks that are meant to wait: there, the limit is on tasks.
     ahead = 1 if where.name == "ray" and where.workers else _AHEAD
     with ExitStack() as stack:
+        plan = listing.Plan(job, only, outcome)
+        stack.callback(plan.close)
+        if job.config.people and plan.is_flat:
+            raise DataError(
+                f"{job.source}: no image lies in a sub-folder, and each person needs one: make a folder for "
+                "each of them, or leave --people out"
+            )
         stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
         held = tasks.hold(partial(Ledger, ledger, keep_releases=job.target is not None))
         running: dict[Future[list[Row]], int] = {}
-        for items in listing.chunks(listing.todo(job, only, journal, outcome, finish)):
+        for items in listing.chunks(listing.todo(job, plan, journal, outcome, finish)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
             while len(running) >= max(1, ahead * tasks.workers):
                 _collect(running, finish)

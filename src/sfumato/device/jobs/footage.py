@@ -6,7 +6,9 @@ applied. Frames that need something else are refused: several videos in a file, 
 frames, spheres, two views, sizes that change.
 """
 
+import hashlib
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from sfumato.base.files import open_regular
 from sfumato.errors import ImageError, needs_extra
 from sfumato.images import Pixels
 from sfumato.images.decoding import MAX_PIXELS
@@ -58,10 +61,11 @@ def footage(path: Path) -> Iterator["Footage"]:
     with needs_extra("video", "video"):
         import av
     whitelist = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
-    with _naming(path):
-        opened = av.open(f"file:{path}", container_options=whitelist, metadata_errors="replace")
-    with opened:
-        yield Footage(opened, path)
+    with open_regular(path) as file:
+        with _naming(path):
+            opened = av.open(file, container_options=whitelist, metadata_errors="replace")
+        with opened:
+            yield Footage(opened, path, file)
 
 
 @contextmanager
@@ -85,10 +89,11 @@ class Footage:
     Attributes:
         base: seconds of a tick.
         rate: frames a second, on average.
+        left_out: the number of other tracks of each kind: sound, subtitles, covers and the like.
     """
 
-    def __init__(self, opened: Any, path: Path) -> None:
-        self._opened, self._path = opened, path
+    def __init__(self, opened: Any, path: Path, file: Any) -> None:
+        self._opened, self._path, self._file = opened, path, file
         covers = ("attached_pic", "timed_thumbnails")  # pictures stored with the video, which are ignored
         streams = [
             stream
@@ -100,6 +105,7 @@ class Footage:
             cure = ": write the one you mean into a file of its own" if streams else ""
             raise ImageError(f"{path}: {found}{cure}", cause=found if streams else "no video")
         self._stream = streams[0]
+        self.left_out = Counter(stream.type for stream in opened.streams if stream is not self._stream)
         marks = {name.lower(): value for name, value in self._stream.metadata.items()}
         if marks.get("alpha_mode", "0") != "0":  # WebM stores transparency apart from the frames
             raise ImageError(f"{path}: {_TRANSPARENT}", cause="partly transparent")
@@ -110,12 +116,21 @@ class Footage:
         self.rate = rate if rate and 1 <= rate <= 1000 else Fraction(25)
         self._square = self._stream.sample_aspect_ratio or Fraction(1)
 
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the file that is read."""
+        position = self._file.tell()
+        self._file.seek(0)
+        found = hashlib.file_digest(self._file, "sha256").digest()
+        self._file.seek(position)
+        return found
+
     def frames(self) -> Iterator[Frame]:
         """Yield all frames, of one size.
 
         Raises:
             ImageError: a frame needs a conversion that is not supported here; it is of
-                another size, or damaged; or times run backwards.
+                another size, or damaged; or times run backwards; or the file ends before the time that its
+                container states.
         """
         reader = _Reader(self._square)
         size: tuple[int, ...] = ()
@@ -144,13 +159,55 @@ class Footage:
             yield Frame(image, time, max(1, round(min(shown, _LONGEST) / self.base)))
 
     def _decode(self) -> Iterator[Any]:
-        frames = self._opened.decode(self._stream)
+        """Yield the decoded frames. Raises ImageError as frames does."""
+        ends: dict[int, Fraction] = {}  # of each track, in seconds
+        step = last = Fraction(0)
+        packets = self._opened.demux()
         while True:
             with _naming(self._path):
-                frame = next(frames, None)
-            if frame is None:
-                return
-            yield frame
+                packet = next(packets, None)
+                ours = packet is not None and packet.stream.index == self._stream.index
+                frames = packet.decode() if ours else ()
+            if packet is None:
+                break
+            if packet.pts is not None and packet.time_base:
+                end = (packet.pts + (packet.duration or 0)) * packet.time_base
+                ends[packet.stream.index] = max(end, ends.get(packet.stream.index, end))
+            if packet.is_corrupt:  # of any track: it ends in the middle
+                self._refuse_cut(ends)
+            for frame in frames:
+                if frame.pts is not None:
+                    now = frame.pts * frame.time_base
+                    step, last = max(step, now - last), now
+                yield frame
+        # A last frame without a duration may be shown as long as any other.
+        stated, read = self._lengths(ends)
+        if any(read[i] + max(step, 1 / self.rate) * 3 / 2 < stated[i] for i in stated):
+            self._refuse_cut(ends)
+
+    def _lengths(self, ends: dict[int, Fraction]) -> tuple[dict[str, Fraction], dict[str, Fraction]]:
+        """Return the seconds that the container states for the video and the file, and those read."""
+        stream, stated = self._stream, {}
+        begin = (stream.start_time or 0) * (stream.time_base or 0)
+        if stream.duration is not None:
+            stated["video"] = stream.duration * stream.time_base
+        if self._opened.format.name == "avi":  # whose duration is that of what was found
+            stated["video"] = max(stated.get("video", Fraction(0)), stream.frames / self.rate)
+        if self._opened.duration:
+            stated["file"] = Fraction(self._opened.duration, 1_000_000)
+        start = Fraction(self._opened.start_time or 0, 1_000_000)
+        own, last = ends.get(stream.index, begin), max(ends.values(), default=start)
+        return stated, {"video": own - begin, "file": last - start}
+
+    def _refuse_cut(self, ends: dict[int, Fraction]) -> None:
+        stated, read = self._lengths(ends)
+        longest = float(max(stated.values(), default=0))
+        raise ImageError(
+            f"{self._path}: is damaged or cut short: it states {longest:.1f} s, and can be read to "
+            f"{float(read['video']):.1f} s: take a whole copy. To release what is left, write it into a file "
+            f"of its own first: ffmpeg -i {self._path.name} -c copy rest.mkv",
+            cause="cut short",
+        )
 
 
 def obstacle(frame: Any) -> str | None:

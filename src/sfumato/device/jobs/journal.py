@@ -43,7 +43,8 @@ class Row:
         shapes: maps "3x84x84" to the number of images of that shape in the output.
         failures: maps each cause to the number of images that failed for it, and the name of the first.
         words: maps each cause to the message for the first image that failed for it; may name other images.
-        left_out: maps each reason to the number of members of a shard that were skipped.
+        left_out: maps each reason to the number of members of a shard, or of pictures of a file behind its
+            first one, that were skipped.
         counts: further counts of its images: BOXES, and the conversions of sfumato.device.jobs.worker.
         without: the names of released images without a box: all of the image is protected.
         charged: number of releases that were new to the ledger.
@@ -144,7 +145,10 @@ class Journal:
         """Store the results of some files."""
         self._database.execute("begin")
         self._database.executemany(
-            "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict (source) do update set "
+            "(stamp, output, sha256, size, shapes, failures, left_out, counts) = (excluded.stamp, "
+            "excluded.output, excluded.sha256, excluded.size, excluded.shapes, excluded.failures, "
+            "excluded.left_out, excluded.counts)",
             [
                 (
                     os.fsencode(row.source),

@@ -1,13 +1,14 @@
 """The files of a folder job: the source, the files still to release, and their tasks."""
 
 import errno
+import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from sfumato import images
 from sfumato.device.jobs.journal import Journal, Row
 from sfumato.device.jobs.manifest import MANIFEST, Outcome
-from sfumato.device.jobs.worker import SAME_NAME, SHARDS, Item, Job, is_shard
+from sfumato.device.jobs.worker import NO_IMAGES, SAME_NAME, Item, Job, is_image, is_shard
 from sfumato.device.ledger.storage import Storage
 
 # A task for a worker: few enough files that a kill costs little work, enough that the two commits of the
@@ -22,7 +23,10 @@ def split_source(source: Storage) -> tuple[Storage, str | None]:
 
 
 def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[str, int, str]]:
-    """Yield path, size in bytes and stamp of the images and shards of a storage, or of one shard of it."""
+    """Yield path, size in bytes and stamp of the images and shards of a storage, or of one shard of it.
+
+    Images are told by their suffix, or else by their first bytes.
+    """
     if only is not None:
         entry = source.look(only)
         if entry.kind in ("file", "link out"):  # a user who names a link means its file
@@ -41,24 +45,25 @@ def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[
         below = []
         for base, look in entries:
             name = f"{folder}/{base}" if folder else base
-            wanted = base.lower().endswith((*images.SUFFIXES, *SHARDS))
+            wanted = is_shard(base) or is_image(base, b"")
             try:
                 if base.startswith("."):
                     outcome.left_out["hidden"] += 1
                     continue
                 entry = look()
+                wanted = wanted or (entry.kind == "file" and is_image(base, source.head(name)))
             except OSError as error:
                 if wanted or error.errno not in (errno.ENOENT, errno.ELOOP):  # a link to nowhere
                     outcome.fail(f"cannot be read ({error.strerror})", name)
                 else:
-                    outcome.left_out["no images by their names"] += 1
+                    outcome.left_out[NO_IMAGES] += 1
                 continue
             if entry.kind == "folder":
                 below.append(name)
             elif entry.kind == "link to a folder":
                 outcome.left_out["links to folders"] += 1
             elif not wanted:
-                outcome.left_out["no images by their names"] += 1
+                outcome.left_out[NO_IMAGES] += 1
             elif entry.kind == "link out":
                 outcome.left_out["links out of the folder"] += 1
             elif entry.kind == "file":
@@ -68,33 +73,73 @@ def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[
         folders += reversed(below)
 
 
+class Plan:
+    """The files of a source, listed once. State: a temporary database on disk, since they may be many.
+
+    Attributes:
+        total: their size in bytes.
+        is_flat: whether there are files, and all are images outside of sub-folders.
+    """
+
+    def __init__(self, job: Job, only: str | None, outcome: Outcome) -> None:
+        self._job, self._files = job, sqlite3.connect("", isolation_level=None)
+        self._files.execute("create table files (name blob, stamp text, size integer, output blob)")
+        self._files.execute("begin")
+        self._files.executemany(
+            "insert into files values (?, ?, ?, ?)",
+            (
+                (os.fsencode(name), stamp, size, os.fsencode(job.output(name)))
+                for name, size, stamp in walk(job.source, only, outcome)
+            ),
+        )
+        self._files.execute("create index outputs on files (output)")
+        self._files.execute("commit")
+        self.total: int = self._files.execute("select coalesce(sum(size), 0) from files").fetchone()[0]
+        deep = "instr(name, x'2f') or lower(cast(output as text)) like '%.tar'"
+        self.is_flat: bool = self._files.execute(
+            f"select count(*) and not sum({deep}) from files"
+        ).fetchone()[0]
+
+    def items(self) -> Iterator[tuple[Item, str]]:
+        """Yield each file, and the first file whose release would have the same name.
+
+        Under new names in the order of these: the order of writing, which folders, inodes and stores keep,
+        would tell which releases are of one folder.
+        """
+        first = "(select name from files as same where same.output = files.output order by rowid limit 1)"
+        order = "output" if self._job.config.rename else "rowid"
+        rows = self._files.execute(f"select name, stamp, size, output, {first} from files order by {order}")
+        for name, stamp, size, output, owner in rows:
+            yield Item(os.fsdecode(name), stamp, size, os.fsdecode(output), ours=False), os.fsdecode(owner)
+
+    def close(self) -> None:
+        """Remove the database."""
+        self._files.close()
+
+
 def todo(
     job: Job,
-    only: str | None,
+    plan: Plan,
     journal: Journal | None,
     outcome: Outcome,
     finish: Callable[[list[Row], int], None],
 ) -> Iterator[Item]:
     """Yield the files whose releases are missing."""
-    before = ("", "")  # the last output, and its source
-    for name, size, stamp in walk(job.source, only, outcome):
-        item = Item(name, stamp, size, job.output(name), ours=False)
-        owner = before[1] if before[0] == item.output else name
+    for listed, first in plan.items():
+        item, owner = listed, first
         if journal is not None and job.target is not None:
-            row = journal.find(name)
+            row = journal.find(item.name)
             if row is not None and row.output:
                 if row.stamp == item.stamp and not row.failures and is_there(job.target, row):
-                    before = item.output, name
                     outcome.earlier += 1
                     outcome.left_out += row.left_out
-                    finish([], size)
+                    finish([], item.size)
                     continue
                 item = replace(item, ours=True)
             owner = journal.owner(item.output) or owner
-        if owner != name or name.split("/")[0] == MANIFEST:
-            outcome.fail(f"{SAME_NAME}, or of the manifest", name)
+        if owner != item.name or item.name.split("/")[0] == MANIFEST:
+            outcome.fail(f"{SAME_NAME}, or of the manifest", item.name)
         else:
-            before = item.output, name
             yield item
 
 

@@ -36,7 +36,7 @@ class Outcome:
         words: maps each cause to the message for the first image that failed; it stays on the device.
         failed: for each file with failures, its name, the cause, and the number of its images that failed (a
             tar file may have several).
-        left_out: maps each reason to the number of files that were skipped.
+        left_out: maps each reason to the number of files, or of further pictures in files, that were skipped.
         counts: further counts of the images in the target; see Row.
         stills: the first files of this run with protected parts, and their numbers of faces or boxes.
         without: the images of this run that have none: all of the image is protected.
@@ -91,8 +91,9 @@ def write_manifest(
     journal: Journal,
 ) -> None:
     """Write the manifest that travels with the releases. It has no secret of the device."""
-    from importlib.metadata import version  # imported here: single images need no manifest
+    from importlib.metadata import distributions  # imported here: single images need no manifest
 
+    torch = next((each.version for each in distributions(name="torch")), None)  # None in a base install
     head = {
         "spec": portable(protection.spec),
         "made_of": artefact_of(protection),
@@ -116,10 +117,12 @@ def write_manifest(
             "python": platform.python_version(),
             "pillow": PIL.__version__,
             "numpy": numpy.__version__,
-            "torch": version("torch"),
+            "torch": torch,
         },
         "images": outcome.shapes.total(),
         "failed": {cause: count for cause, (count, _) in sorted(outcome.failures.items())},
+        "left_out": dict(sorted(outcome.left_out.items())),
+        **({"searched": words} if (words := getattr(protection, "searched", None)) else {}),
         **counts_by_word(protection, outcome.counts),
     }
     with target.file(MANIFEST, replace=True) as temporary, temporary.open("w", encoding="ascii") as out:

@@ -48,7 +48,7 @@ def _new_files(folder: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(parent, name)
-            if name.startswith(".") or path.suffix.lower() not in images.SUFFIXES:
+            if name.startswith("."):
                 continue
             try:
                 status = path.stat()
@@ -57,5 +57,5 @@ def _new_files(folder: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
             if not stat.S_ISREG(status.st_mode):
                 continue
             stamp = f"{status.st_mtime_ns}:{status.st_size}"
-            if ledger.read_stamp(os.fsencode(path)) != stamp:
+            if ledger.read_stamp(os.fsencode(path)) != stamp and images.is_image(path):
                 yield path, stamp

@@ -1,18 +1,18 @@
 """Video: protect every frame, follow faces from frame to frame, and charge the clip once.
 
-Faces are detected in every few frames. If a face of one detection overlaps a face of the next, both and the
-space between them are covered in all frames between. A face that disappears stays covered in its position for
-a second, at least until the next detection. A new face is covered from the previous detection on. So a face
-that was detected before or after is not missed in between.
+Faces are detected in every frame, so that one which jumps, or is shown for a moment, is covered. A box that
+no box of the next frame continues stays covered for a second, at least in the next frame: the detector may
+have missed the face. A box that continues none is covered in the frames before, too, for a fifth of a second,
+and so is the space between it and each lost box in the frames that found neither.
 
 Sound and metadata are removed: a voice identifies its speaker. Noise is refused: people who have the clip can
 average it over frames that show the same. sfumato.device.jobs.footage reads the frames.
 """
 
-import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.base.files import open_regular, whole
+from sfumato.base.files import whole
 from sfumato.device.jobs.footage import Footage, Frame, footage
 from sfumato.device.jobs.releasing import square_difference
 from sfumato.device.ledger import Ledger
@@ -34,14 +34,15 @@ from sfumato.errors import ConfigError, ImageError, needs_extra
 from sfumato.images import Pixels
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
-from sfumato.protect.region import Box, Region, around, disjoint, overlap
+from sfumato.protect.region import Box, Region, around, disjoint
 from sfumato.protect.release import file_digest_of, kind_of
 
 SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi")
 
-EVERY = 5  # most frames between two detections of faces
-LOOK = Fraction(1, 5)  # most seconds between them
+BEFORE = 5  # most frames in which a new box is covered before it was found
+LOOK = Fraction(1, 5)  # seconds, likewise
 HELD = 1.0  # seconds that a face stays covered after it disappeared
+_CONTINUES = 0.5  # least intersection over union of a box with its box in the frame before
 _QUALITY = "20"  # of H.264; lower is better
 _BT709 = 1  # ITU-T H.273: the colours of an ordinary screen
 
@@ -57,6 +58,7 @@ class Clip:
         faces: the most boxes in one frame; 0 without a search for faces.
         without: number of frames without a box.
         charged: whether it was charged now rather than before.
+        left_out: the number of tracks of each kind that are not released.
     """
 
     frames: int
@@ -65,6 +67,7 @@ class Clip:
     faces: int
     without: int
     charged: bool
+    left_out: Counter[str]
 
 
 def protect_video(
@@ -84,9 +87,8 @@ def protect_video(
 
     Raises:
         ConfigError: a protection with noise or of another kind, or another suffix.
-        ImageError: not a video, damaged, without a face, nearly the same as its release, or with frames that
-            are
-            not shown as they are stored: see footage.Footage.frames.
+        ImageError: not a video, damaged, cut short, without a face, nearly the same as its release, or with
+            frames that are not shown as they are stored: see footage.Footage.frames.
         SpecError: a parameter does not fit a frame or a face.
         BudgetExceededError, LedgerError: see Ledger.charge.
         MissingExtraError: the extra `video` is not installed.
@@ -94,19 +96,20 @@ def protect_video(
     source, target = Path(source), Path(target)
     _check(protection, target)
     spec = protection_key(protection.spec, file_digest_of(protection))
-    with open_regular(source) as file:
-        name = hashlib.file_digest(file, "sha256").digest()
     judged = _Difference()
     frames = boxes_most = without = 0
     with footage(source) as clip, whole(target) as temporary, _Writer(temporary, clip) as written:
+        name = clip.digest()
         for frame, boxes in follow(clip.frames(), protection, clip.base):
             released, covered = _protect_frame(protection, frame.image, boxes)
             judged.add(frame.image, released, covered)
             frames, without = frames + 1, without + (not boxes)
-            boxes_most = max(boxes_most, len(boxes or ()))
+            boxes_most = max(boxes_most, len(disjoint(boxes or ())))
             written.write(released, frame)
         if not frames:
             raise ImageError(f"{source}: has no frame", cause="no video")
+        if clip.digest() != name:
+            raise ImageError(f"{source}: changed while it was read: try again", cause="changed meanwhile")
         if isinstance(protection, Region) and not boxes_most and protection.missing == "stop":
             raise ImageError(
                 f"{source}: no face was found in any frame, so it is not released: look at it yourself, and "
@@ -127,7 +130,8 @@ def protect_video(
         )
         charged = ledger.charge([charge]).new
     seconds = float((frame.time + frame.duration) * clip.base)
-    return Clip(frames, seconds, (shape[1], shape[2]), boxes_most, without, bool(charged))
+    size = (shape[1], shape[2])
+    return Clip(frames, seconds, size, boxes_most, without, bool(charged), clip.left_out)
 
 
 def _check(protection: Any, target: Path) -> None:
@@ -197,7 +201,7 @@ def _protect_frame(
 def follow(
     frames: Iterator[Frame], protection: Any, base: Fraction
 ) -> Iterator[tuple[Frame, list[Box] | None]]:
-    """Yield each frame with its boxes; None without a search.
+    """Yield each frame with its boxes, which may overlap; None without a search.
 
     Args:
         frames: of a video.
@@ -207,50 +211,56 @@ def follow(
     if not isinstance(protection, Region):
         yield from ((frame, None) for frame in frames)
         return
-    first = next(frames, None)
-    if first is None:
-        return
-    known = dict.fromkeys(protection.find(first.image), 0.0)  # box -> seconds since it was found
-    waiting = [first]
-    # One thread detects ahead while the frames of the window before are protected and encoded.
+    known: dict[Box, Fraction] = {}  # box -> when it was last found, in seconds
+    waiting: deque[tuple[Frame, list[Box]]] = deque()
+    before = Fraction(0)
+    for frame, found in _search(frames, protection):
+        now = frame.time * base
+        lost, new = unmatched(known, found)
+        for earlier, covered in waiting:
+            since = [box for box in lost if known[box] < earlier.time * base]
+            covered += [*new, *(around([old, box]) for old in since for box in new)]
+        held = {box: known[box] for box in lost if known[box] == before or now - known[box] <= HELD}
+        known, before = {**held, **dict.fromkeys(found, now)}, now
+        waiting.append((frame, list(known)))
+        while len(waiting) > BEFORE or now - waiting[0][0].time * base > LOOK:
+            earlier, covered = waiting.popleft()
+            yield earlier, covered
+    yield from waiting
+
+
+def _search(frames: Iterator[Frame], protection: Region) -> Iterator[tuple[Frame, list[Box]]]:
+    """Yield each frame and the boxes found in it; a thread searches the next one meanwhile."""
     with ThreadPoolExecutor(1) as looking:
-
-        def window(since: Frame) -> tuple[list[Frame], Future[list[Box]] | None]:
-            more: list[Frame] = []
-            for frame in frames:
-                more.append(frame)
-                if len(more) == EVERY or (frame.time - since.time) * base >= LOOK:
-                    break
-            return more, looking.submit(protection.find, more[-1].image) if more else None
-
-        more, look = window(first)
-        while look is not None:
-            found = look.result()
-            passed = float((more[-1].time - waiting[0].time) * base)
-            covered, known = cover_between(known, found, passed, HELD)
-            ready, waiting = [*waiting, *more[:-1]], [more[-1]]
-            more, look = window(more[-1])
-            yield from ((frame, covered) for frame in ready)
-    yield from ((frame, disjoint(known)) for frame in waiting)
+        ahead: deque[tuple[Frame, Future[list[Box]]]] = deque()
+        for frame in frames:
+            ahead.append((frame, looking.submit(protection.find, frame.image)))
+            if len(ahead) > 1:
+                earlier, found = ahead.popleft()
+                yield earlier, found.result()
+        yield from ((frame, found.result()) for frame, found in ahead)
 
 
-def cover_between(
-    known: dict[Box, float], found: list[Box], passed: float, held: float
-) -> tuple[list[Box], dict[Box, float]]:
-    """Return the boxes to cover from one detection to the next, and the boxes known at the next.
+def unmatched(known: Iterable[Box], found: Iterable[Box]) -> tuple[list[Box], list[Box]]:
+    """Match the boxes of two frames one to one, the closest first. Returns those of each without a match.
 
-    Args:
-        known: boxes at the first detection, with the seconds since each was found.
-        found: boxes at the next detection.
-        passed: seconds between them.
-        held: seconds that a box stays after it disappeared, at least to the next detection.
+    Two boxes match if they share at least half of what they cover together: a box that only touches another
+    does not stand for it.
     """
-    covered = [around([box, *(each for each in found if overlap(box, each))]) for box in known]
-    later = dict.fromkeys(found, 0.0)
-    for box, since in known.items():
-        if not any(overlap(box, each) for each in found) and (not since or since + passed <= held):
-            later[box] = since + passed
-    return disjoint([*covered, *found]), later
+    lost, new = list(known), list(dict.fromkeys(found))
+    for _, one, other in sorted(((_likeness(a, b), a, b) for a in lost for b in new), reverse=True):
+        if one in lost and other in new and _likeness(one, other) >= _CONTINUES:
+            lost.remove(one)
+            new.remove(other)
+    return lost, new
+
+
+def _likeness(one: Box, other: Box) -> float:
+    """Return the intersection over union of two boxes."""
+    inner = [min(one[i + 1], other[i + 1]) - max(one[i], other[i]) for i in (0, 2)]
+    common = max(0, inner[0]) * max(0, inner[1])
+    areas = [(box[1] - box[0]) * (box[3] - box[2]) for box in (one, other)]
+    return common / (sum(areas) - common)
 
 
 class _Difference:

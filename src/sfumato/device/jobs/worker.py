@@ -3,23 +3,23 @@
 import errno
 import hashlib
 import hmac
-import io
 import os
 import tarfile
+import tempfile
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from sfumato import images, wire
 from sfumato.artefacts import read_card
+from sfumato.base.tars import DamagedTarError, read_members
 from sfumato.device.jobs import releasing
 from sfumato.device.jobs.journal import Row
 from sfumato.device.ledger import Ledger
@@ -27,7 +27,7 @@ from sfumato.device.ledger.fingerprints import look
 from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.device.ledger.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
-from sfumato.images import Pixels
+from sfumato.images import SUFFIXES, Pixels
 from sfumato.protect.release import KINDS, Release, artefact_of, kind_of
 from sfumato.protect.spec import parse, portable
 
@@ -44,6 +44,13 @@ _SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", RELEAS
 _GROUP_BYTES = 16 << 20  # of pixels released together
 
 GREY, COLOUR = "grey images made colour", "colour images made grey"
+NOBODY = "images outside of the folders of people"
+
+# Pictures of one file behind the first, which alone is released.
+PAGES = "further pages or frames of their files"
+BESIDE = "pictures beside the photograph: thumbnails, gain maps, depth maps"
+NO_IMAGES = "no images by their first bytes"
+_PHOTOGRAPHS = (".jpg", ".jpeg", ".jpe", ".jif", ".jfif", ".jfi", ".mpo", ".heic", ".heif", ".hif")
 
 SAME_NAME = "its release would have the same name as another"
 _IN_THE_WAY = "a file from outside this run has its name"
@@ -59,7 +66,8 @@ class FolderConfig:
             "RELEASE" is the format that travels to a service, see sfumato.wire: the only one for codes and
             features. Answers are "TEXT", the name of the class.
         cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
-        rename: derive names from a secret key instead of using the originals, in meaningless folders.
+        rename: derive names from a secret key instead of using the originals, in meaningless folders. All
+            files have one time, and are written in the order of these names, in tar files, too.
         people: each folder of the source, with all below it, has the images of one person, for the budgets of
             people; otherwise the person is unknown.
         size: every image becomes a centre square of this side, in pixels, before it is protected; None keeps
@@ -88,19 +96,23 @@ def channels_of(protection: Any) -> int | None:
     return None if artefact is None else int(read_card(artefact)["shape"][0])
 
 
-def read_as(read: Callable[[int | None], Pixels], channels: int | None, counts: Counter[str]) -> Pixels:
-    """Read an image with these channels, and count it if its own differ.
+def read_as(data: bytes, name: str, channels: int | None, counts: Counter[str], left: Counter[str]) -> Pixels:
+    """Decode the first picture of a file with these channels. Raises ImageError as images.read does.
 
     Args:
-        read: reads the image with 1 or 3 channels, or for None with its own.
-        channels: of the result; None for its own.
-        counts: of GREY and COLOUR.
+        data: the bytes of the file.
+        name: of the file; photographs, by their suffix, have smaller pictures beside them.
+        channels: 1 or 3; None for the image's own.
+        counts: of GREY and COLOUR, if its own differ.
+        left: counts the other pictures, PAGES or BESIDE.
     """
-    image = read(None)
+    image = images.read_array(data, channels=None)
+    if more := images.count_pictures(data) - 1:
+        left[BESIDE if name.lower().endswith(_PHOTOGRAPHS) else PAGES] += more
     if channels in (None, len(image)):
         return image
     counts[GREY if channels == 3 else COLOUR] += 1
-    return read(channels)
+    return images.read_array(data, channels=channels)
 
 
 @dataclass(frozen=True)
@@ -132,7 +144,7 @@ class Job:
         if self.config.rename:
             secret = hmac.new(self.secret, os.fsencode(name), hashlib.sha256).hexdigest()
             return f"{secret[:2]}/{secret[2:18]}{suffix}"
-        ending = next((end for end in SHARDS if name.lower().endswith(end)), PurePosixPath(name).suffix)
+        ending = next((end for end in (*SHARDS, *SUFFIXES) if name.lower().endswith(end)), "")
         return name[: len(name) - len(ending)] + suffix
 
 
@@ -153,6 +165,11 @@ class Item:
     size: int
     output: str
     ours: bool
+
+
+def is_image(name: str, head: bytes) -> bool:
+    """Whether a file is read as an image: by its suffix, or by its first bytes."""
+    return name.lower().endswith(tuple(SUFFIXES)) or images.is_image(head)
 
 
 def is_shard(name: str) -> bool:
@@ -196,14 +213,10 @@ class _Source:
 
     name: str
     row: Row
-    read: Callable[[int | None], Pixels]
+    read: Callable[[], bytes]
     folder: str | os.PathLike[str]
     person: str | None
     printed: Fingerprint | None = None  # set after reading
-
-
-def _decode(data: bytes, channels: int | None) -> Pixels:
-    return images.read_array(data, channels=channels)
 
 
 _Sink = Callable[[_Source, bytes], None]
@@ -229,7 +242,7 @@ class Worker:
         def sources() -> Iterator[_Source]:
             storage = self.job.source
             for name, row in rows.items():
-                read = partial(storage.image, name)  # `channels` is its argument
+                read = partial(storage.read, name)
                 yield _Source(name, row, read, storage.lies_in(name), self.job.person(name))
 
         def sink(source: _Source, content: bytes) -> None:
@@ -250,54 +263,47 @@ class Worker:
                 self._release_all(sources, lambda source, content: None)
                 return row
             with self.job.target.file(item.output, replace=item.ours) as temporary:
-                with tarfile.open(temporary, "w") as out:
-                    self._release_all(sources, _TarSink(out, self.job))
+                with _TarSink(temporary, self.job) as sink:
+                    self._release_all(sources, sink)
                 with temporary.open("rb") as written:
                     row.sha256 = hashlib.file_digest(written, "sha256").hexdigest()
                 row.size = temporary.stat().st_size
             row.output = item.output
-        except (_DamagedShardError, OSError) as error:
+        except (DamagedTarError, OSError) as error:
             cause = self._cause_of(error) if isinstance(error, OSError) else str(error)
             row = Row(source=item.name, stamp=item.stamp, charged=row.charged)
             row.fail(cause, item.name)
         return row
 
     def _members(self, shard_name: str, row: Row) -> Iterator[_Source]:
-        """Yield the images of a shard. Raises _DamagedShardError."""
+        """Yield the images of a shard. Raises DamagedTarError."""
         outputs: set[str] = set()
         folder = self.job.source.lies_in(shard_name)
         try:
-            with (
-                self.job.source.stream(shard_name) as content,
-                tarfile.open(fileobj=content, mode="r|*", tarinfo=_StrictTarInfo) as shard,
-            ):
-                for member in shard:
+            with self.job.source.stream(shard_name) as content:
+                for member, read in read_members(content):
                     parts = PurePosixPath(member.name).parts
                     name = "/".join(parts)
                     if member.isdir() or not parts:
                         continue
                     if ".." in parts or member.name.startswith("/"):
                         row.fail("a name that leads out of the tar file", member.name)
-                    elif not member.isfile() or any(part.startswith(".") for part in parts):
+                    elif read is None or any(part.startswith(".") for part in parts):
                         row.left_out["hidden, or no regular files"] += 1
-                    elif not name.lower().endswith(tuple(images.SUFFIXES)):
-                        row.left_out["no images by their names"] += 1
+                    elif not is_image(name, head := read(512)):
+                        row.left_out[NO_IMAGES] += 1
                     elif self.job.output(name) in outputs:
                         row.fail(SAME_NAME, member.name)
                     elif member.size > images.reading.MAX_BYTES:
                         row.fail("more bytes than allowed", member.name)
                     else:
                         outputs.add(self.job.output(name))
-                        extracted = shard.extractfile(member)
-                        data = extracted.read() if extracted else b""
+                        data = head + read()
                         person = self.job.person(shard_name) or self.job.person(name)
-                        read = partial(_decode, data)
-                        yield _Source(name, row, read, folder, person)
+                        yield _Source(name, row, partial(bytes, data), folder, person)
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise _DamagedShardError(f"a tar file that cannot be read ({reason})") from error
-        except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
-            raise _DamagedShardError("a damaged tar file") from error
+            raise DamagedTarError(f"a tar file that cannot be read ({reason})") from error
 
     def _release_all(self, sources: Iterator[_Source], sink: _Sink) -> None:
         """Read images and release them in groups that are charged together."""
@@ -305,7 +311,8 @@ class Worker:
         size = 0
         for source in sources:
             try:
-                picture = read_as(source.read, self.job.config.channels, source.row.counts)
+                data, row = source.read(), source.row
+                picture = read_as(data, source.name, self.job.config.channels, row.counts, row.left_out)
                 image, printed = picture, None
                 if self.job.config.size is not None:
                     image, printed = look(picture, self.job.config.size)
@@ -341,6 +348,8 @@ class Worker:
                         source.row.fail(self._cause_of(error), source.name)
                     else:
                         source.row.shapes["x".join(map(str, shape))] += 1
+                        if self.job.config.people and source.person is None:
+                            source.row.counts[NOBODY] += 1
                         if count is not None:
                             source.row.count_boxes(source.name, count)
 
@@ -383,34 +392,35 @@ class Worker:
             yield members, release
 
 
-class _DamagedShardError(Exception):
-    """A shard that cannot be read to its end."""
-
-
-class _StrictTarInfo(tarfile.TarInfo):
-    """A header of a tar file. After a damaged one, tarfile would end silently and lose the rest."""
-
-    @classmethod
-    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_StrictTarInfo":
-        try:
-            return super().fromtarfile(tarfile_)
-        except tarfile.HeaderError as error:
-            if type(error).__name__ == "EOFHeaderError":  # the regular end
-                raise
-            raise tarfile.ReadError(str(error)) from error
-
-
 class _TarSink:
-    """Adds releases to a tar file under the original or new names, without other metadata."""
+    """Writes releases into a tar file, without other metadata, and under new names in their order.
 
-    def __init__(self, out: tarfile.TarFile, job: Job) -> None:
-        self._out = out
-        self._job = job
+    State: releases that wait for the order, in a temporary file, and the place of each.
+    """
+
+    def __init__(self, path: Path, job: Job) -> None:
+        self._path, self._job = path, job
+        self._places: list[tuple[str, int, int]] = []
+
+    def __enter__(self) -> "_TarSink":
+        self._waiting = tempfile.TemporaryFile(dir=self._path.parent)
+        return self
 
     def __call__(self, source: _Source, content: bytes) -> None:
-        member = tarfile.TarInfo(self._job.output(source.name))
-        member.size = len(content)
-        self._out.addfile(member, io.BytesIO(content))
+        self._places.append((self._job.output(source.name), self._waiting.tell(), len(content)))
+        self._waiting.write(content)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        with self._waiting as waiting:
+            if kind is None:
+                # The order of the originals would tell which releases are of one folder.
+                places = sorted(self._places) if self._job.config.rename else self._places
+                with tarfile.open(self._path, "w") as out:
+                    for name, start, size in places:
+                        member = tarfile.TarInfo(name)
+                        member.size = size
+                        waiting.seek(start)
+                        out.addfile(member, waiting)
 
 
 # The worker of this thread, for its last job: tasks of the same job reuse it.

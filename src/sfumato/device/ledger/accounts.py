@@ -6,15 +6,17 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
 from sfumato.device.ledger.scopes import EVERY_PERSON, is_folder, is_named_person
-from sfumato.device.ledger.tables import insert_budget
+from sfumato.device.ledger.tables import EARLIEST, insert_budget
 from sfumato.dp.guarantee import Guarantee, proof_of
 from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof
 from sfumato.errors import BudgetExceededError, ConfigError
 
+_UNNOTICED = 60.0  # seconds that a clock may be behind the last charge without a word
 RELEASES = "case when averaged then 1 else count(*) end"  # how many releases, for charges grouped by terms
 # In the same grouping: how many charges are the first release of their image and its near copies.
 _DRAWS = (
@@ -80,6 +82,26 @@ class Accounts:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
+
+    def now(self) -> float:
+        """Return the time of a charge now, in seconds since 1970: it never runs backwards.
+
+        It is the clock's, but at least that of the charge before, of the ledger's beginning, and of EARLIEST.
+        """
+        (began,) = self._database.execute("select value from settings where key = 'began'").fetchone()
+        last = self._database.execute("select time from charges order by id desc limit 1").fetchone()
+        return max(time.time(), EARLIEST, float(began), *(last or ()))
+
+    def why_clock_is_wrong(self) -> str:
+        """Say that the clock is behind the ledger, which now() replaces it by, and the cure; "" if not."""
+        clock, now = (datetime.fromtimestamp(at, UTC) for at in (time.time(), self.now()))
+        if (now - clock).total_seconds() < _UNNOTICED:
+            return ""
+        return (
+            f"the clock of this device says {clock:%Y-%m-%d %H:%M} UTC, and the ledger was at "
+            f"{now:%Y-%m-%d %H:%M} before: releases count as of then, and none is outside of a period: set "
+            "the clock"
+        )
 
     def budgets(self) -> dict[Limited, Budget]:
         """Read all budgets."""
@@ -184,12 +206,13 @@ class Accounts:
         Args:
             scope: the folder or person.
             since: seconds since 1970. Earlier releases do not count, and a near copy of one is no new draw.
+                Releases that a wrong clock dated before EARLIEST always count.
         """
         images = lying_in(scope)
         rows = self._database.execute(
             f"select guarantees, outputs, leakage, {RELEASES}, {_DRAWS} from charges join terms on "
-            f"terms.id = terms where image in ({images.query}) and time > ? group by terms.id",
-            (*images.values, since),
+            f"terms.id = terms where image in ({images.query}) and (time > ? or time < ?) group by terms.id",
+            (*images.values, since, EARLIEST),
         )
         return [
             proof_of(_guarantees(text), _information(outputs, leakage), releases=count, draws=draws)

@@ -154,7 +154,9 @@ class Budget:
             costs.append(value * value if self.definition == "gaussian" else value)
         return min(costs)
 
-    def refusal(self, spent: float, cost: float, subject: str, command: Callable[[str], str]) -> str | None:
+    def refusal(
+        self, spent: float, cost: float, subject: str, command: Callable[[str], str], *, copies: bool = True
+    ) -> str | None:
         """Return why a cost does not fit the rest of the budget, and the cure; None if it fits.
 
         Args:
@@ -162,6 +164,7 @@ class Budget:
             cost: of a release.
             subject: in words.
             command: maps the words of a budget to the command that sets it for the subject.
+            copies: whether releases of near copies are among them.
         """
         # The tolerance is for sums of decimals: three times 0.1 is within 0.3.
         if spent + cost <= self.amount * (1 + 1e-9):
@@ -170,8 +173,8 @@ class Budget:
             return self._named.refusal(spent, subject, command)
         if self.definition == "releases":
             return (
-                f"{subject} has {spent:.0f} different releases already, near copies included, and may have "
-                f"{self}: ask for one made before, or raise the budget: "
+                f"{subject} has {spent:.0f} different releases already{', near copies included' * copies}, "
+                f"and may have {self}: ask for one made before, or raise the budget: "
                 f"`{command(self.larger(spent + cost))}`"
             )
         if math.isinf(spent):

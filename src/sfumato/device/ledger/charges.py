@@ -4,7 +4,6 @@ import math
 import os
 import secrets
 import sqlite3
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -162,7 +161,8 @@ class Charges:
         release = charge.release if self._keep_releases else None
         before = chain.last(self._database)
         digest, number = digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
-        row = (before.number + 1, charge.image, charge.spec, *charge.shape, time.time(), number, digest)
+        named = (before.number + 1, charge.image, charge.spec, *charge.shape)
+        row = (*named, self._accounts.now(), number, digest)
         self._database.execute(
             "insert into charges (id, image, terms, time, number, digest, link, release) "
             "values (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -217,7 +217,9 @@ class Charges:
                 spent += brought
             else:
                 cost += brought
-            if (cost or brought or joined) and (refusal := budget.refusal(spent, cost, subject, command)):
+            copies = mode != "ignore"
+            refusal = budget.refusal(spent, cost, subject, command, copies=copies)
+            if refusal and (cost or brought or joined):
                 if math.isinf(spent):
                     cause += f", and {budget.unheld} made before"
                 likeness = self._likeness(image) if scope == EVERY_IMAGE and mode == "charge" else ""
@@ -255,7 +257,9 @@ class Charges:
                 spent, command = self._accounts.sum_in(scope, budget), partial(self._command, scope)
                 if refusal := budget.refusal(spent, 0.0, describe(scope), command):
                     cause = f"over the budget of {kind_of(scope)}: {budget}"
-                    raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
+                    clock = self._accounts.why_clock_is_wrong()
+                    message = f"{charge.spec}: {refusal}{'. Also, ' * bool(clock)}{clock}"
+                    raise BudgetExceededError(message, cause=cause)
 
     def _command(self, scope: bytes, words: str) -> str:
         return f"sfumato ledger budget {words}{option_of(scope)}{self._option}"

@@ -27,10 +27,16 @@ _RADIUS, _WINDOW, _ORDER = 6, 3.0, 6  # cells around a blob; sigma of the window
 _PROBES = 200
 _FAINT = 0.5  # grey levels: weaker extremes are not blobs
 _LEAST_CONTRAST = 1.0  # grey levels, of a thumbnail: flatter ones have no fingerprint
+# A frame: lines of which this share is within so many grey levels of one; frames within each other; the lines
+# that are looked at.
+_OF_A_LINE, _PLAIN, _FRAMES, _LINES = 0.9, 12.0, 4, 256
 
 
 def fingerprints(images: Images) -> list[Fingerprint | None]:
-    """Compute the fingerprint of the centre square of each image, independently of the batch.
+    """Compute the fingerprint of each image, independently of the batch.
+
+    It describes one or two views: the centre square; and the whole picture without its frame, stretched to a
+    square, if that is another: so a frame and another shape change nothing.
 
     Args:
         images: (N, C, H, W) uint8 with C of 1 or 3, of any size.
@@ -44,17 +50,58 @@ def fingerprints(images: Images) -> list[Fingerprint | None]:
     check_batch(images)
     if not len(images):
         return []
-    squares = _squares(as_array(images))
+    pixels = as_array(images)
+    height, width = pixels.shape[2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    centres = _squares(pixels[:, :, top : top + side, left : left + side])
+    views = list(enumerate(centres))
+    sides = [side] * len(views)
+    for row, image in enumerate(pixels):
+        inner = _without_frame(image)
+        if inner.shape[1:] != (side, side):
+            views.append((row, _squares(inner[None])[0]))
+            sides.append(min(inner.shape[1:]))
+    squares = np.stack([square for _, square in views])
     thumbnails, contrasts = _thumbnails(squares, THUMBNAIL)
     details, _ = _thumbnails(squares, DETAIL)
-    side = bytes([min(255, *images.shape[2:])])
     keys, probes = _index(squares)
-    return [
-        Fingerprint(thumbnails[i].tobytes() + details[i].tobytes() + side, keys[i], probes[i])
-        if contrasts[i] >= _LEAST_CONTRAST
-        else None
-        for i in range(len(images))
-    ]
+    found: list[Fingerprint | None] = [None] * len(pixels)
+    for number, (row, _) in enumerate(views):
+        if contrasts[number] >= _LEAST_CONTRAST:
+            bits = thumbnails[number].tobytes() + details[number].tobytes() + bytes([min(255, sides[number])])
+            before = found[row] or Fingerprint(b"", (), ())
+            found[row] = Fingerprint(
+                before.bits + bits,
+                tuple(dict.fromkeys(before.keys + keys[number])),
+                tuple(dict.fromkeys(before.probes + probes[number])),
+            )
+    return found
+
+
+def _without_frame(image: Pixels) -> Pixels:
+    """Cut a frame off: lines along an edge of nearly one colour, on any side, one within another.
+
+    (C, H, W) -> (C, h, w). The image itself if hardly anything would be left.
+    """
+    step = max(1, min(image.shape[1:]) // _LINES)
+    grey = image[:, ::step, ::step].mean(0)  # (h, w)
+    ends = [0, grey.shape[0], 0, grey.shape[1]]
+    for _ in range(_FRAMES):
+        before = list(ends)
+        for edge in range(4):
+            part = grey[ends[0] : ends[1], ends[2] : ends[3]]
+            lines = (part if edge < 2 else part.T)[:: -1 if edge % 2 else 1]
+            if not lines.size:
+                return image
+            plain = (np.abs(lines - np.median(lines[0])) <= _PLAIN).mean(1) >= _OF_A_LINE
+            cut = len(plain) if plain.all() else int(plain.argmin())
+            ends[edge] += -cut if edge % 2 else cut
+        if ends == before:
+            break
+    if ends[1] - ends[0] < grey.shape[0] / 4 or ends[3] - ends[2] < grey.shape[1] / 4:
+        return image
+    return image[:, ends[0] * step : ends[1] * step, ends[2] * step : ends[3] * step]
 
 
 def look(image: Pixels, size: int | None) -> tuple[Pixels, Fingerprint | None]:
@@ -68,13 +115,10 @@ def look(image: Pixels, size: int | None) -> tuple[Pixels, Fingerprint | None]:
     return (image if size is None else resize(image, size)), printed
 
 
-def _squares(images: Pixels) -> np.ndarray:
-    """(N, C, H, W) uint8 -> (N, 48, 48) float32, the centre squares in grey."""
-    height, width = images.shape[2:]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    pixels = images[:, :, top : top + side, left : left + side]
-    cell = max(1, side // (2 * _BASE))
+def _squares(pixels: Pixels) -> np.ndarray:
+    """(N, C, H, W) uint8 -> (N, 48, 48) float32, in grey, stretched to squares."""
+    height, width = pixels.shape[2:]
+    cell = max(1, min(height, width) // (2 * _BASE))
     if cell > 1:  # sums of whole cells first: the cost of a large image is then that of reading its bytes
         pixels = cell_sums(pixels, cell=cell)
     values = pixels.astype(np.float32)
@@ -83,8 +127,8 @@ def _squares(images: Pixels) -> np.ndarray:
         grey = grey * _LUMA[0]
         grey += values[:, 1] * _LUMA[1]
         grey += values[:, 2] * _LUMA[2]
-    shares = _averages(side, cell, _BASE)
-    squares: np.ndarray = np.matmul(np.matmul(shares, grey), shares.T)
+    down, along = _averages(height, cell, _BASE), _averages(width, cell, _BASE)
+    squares: np.ndarray = np.matmul(np.matmul(down, grey), along.T)
     return squares
 
 

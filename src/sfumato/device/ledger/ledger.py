@@ -6,7 +6,9 @@ and returns the same one when asked again: fresh noise would let an adversary av
 people who read it can tell whether a picture they hold was ever released here, and in which folder it lay.
 """
 
+import difflib
 import os
+import re
 import shlex
 import sqlite3
 import time
@@ -17,6 +19,7 @@ from pathlib import Path
 import platformdirs
 
 from sfumato.base import databases
+from sfumato.base.alike import look
 from sfumato.base.databases import snapshot, transaction
 from sfumato.device.ledger import chain, tables, witness
 from sfumato.device.ledger.accounts import Accounts, DamagedError, copies_of
@@ -24,12 +27,19 @@ from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.charges import Charge, Charged, Charges
 from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.device.ledger.pictures import NearCopies, Pictures
-from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, folder_name, scope_of
+from sfumato.device.ledger.scopes import (
+    EVERY_IMAGE,
+    EVERY_PERSON,
+    describe,
+    folder_name,
+    is_named_person,
+    scope_of,
+)
 from sfumato.device.ledger.summary import Limit, Pin, Summary, summarise
 from sfumato.device.ledger.tables import DEFAULT_BUDGETS, MARKS
 from sfumato.dp import naming
 from sfumato.dp.naming import Assumption, Naming
-from sfumato.errors import ConfigError, LedgerError
+from sfumato.errors import ConfigError, LedgerError, did_you_mean
 
 __all__ = [
     "DEFAULT_BUDGETS",
@@ -105,6 +115,8 @@ class Ledger:
         )
         try:
             self._check_copied()
+            with self._errors():
+                tables.join_people(self._database)
             self._testify()
         except BaseException:
             self._database.close()
@@ -362,16 +374,16 @@ class Ledger:
             self._accounts.set(scope, budget, spent)
             return spent
 
+    def count_unheld(self, budget: Budget) -> int:
+        """Count the images of which nothing more can be released under a budget for every image."""
+        with self._errors():
+            return self._accounts.count_unheld(budget)
+
     def sum_on(self, image: bytes, budget: Budget) -> float:
         """Add up the releases of one image and its near copies; infinite if one has no proof."""
         with self._errors():
             row = self._database.execute("select id from images where image = ?", (image,)).fetchone()
             return 0.0 if row is None else self._accounts.sum_of(copies_of(row[0]), budget)
-
-    def count_unheld(self, budget: Budget) -> int:
-        """Count the images of which nothing more can be released under a budget for every image."""
-        with self._errors():
-            return self._accounts.count_unheld(budget)
 
     # Pins: the protection that a service may ask for.
 
@@ -413,9 +425,35 @@ class Ledger:
             return summarise(self._database, self._accounts)
 
     def people(self) -> list[str]:
-        """List the people who are named in images of the ledger."""
+        """List the people who are named in images of the ledger, as their names look."""
         with self._errors():
             return self._pictures.people()
+
+    def check_person(self, name: str, *, new: bool = False) -> None:
+        """Raise ConfigError with the nearest name unless the ledger knows a person.
+
+        Args:
+            name: their name; "" for every person.
+            new: allow a name that it does not know, unless it looks like a slip: one that is near a known
+                one, and differs in more than digits.
+        """
+        with self._errors():
+            scopes = {scope for scope, _ in self._accounts.budgets() if is_named_person(scope)}
+        known = {*self.people(), *(describe(scope).removeprefix("the person ") for scope in scopes)}
+        near = difflib.get_close_matches(look(name), known, n=1, cutoff=0.8)
+        if new and (not near or re.sub(r"\d", "", near[0]) == re.sub(r"\d", "", look(name))):
+            return
+        if name and look(name) not in known:
+            raise ConfigError(
+                f"{self.path} knows nobody called {name!r}: {did_you_mean(look(name), known)}. A person is "
+                "known from their first release with --people"
+            )
+
+    @property
+    def clock(self) -> str:
+        """Why the clock of this device is wrong, and the cure; "" if nothing says so."""
+        with self._errors():
+            return self._accounts.why_clock_is_wrong()
 
     def namings(
         self,

@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from sfumato import images
-from sfumato.base.files import PART, leads_out, whole
+from sfumato.base.files import PART, leads_out, open_regular, whole
 from sfumato.device.ledger.scopes import covers, folder_name
-from sfumato.images import Pixels
+from sfumato.images.reading import name_and_bytes
+
+HEAD = 512  # bytes, by which the format of a file is told
+_TIME = 315_532_800  # 1980-01-01, the first time that all archives can hold
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,14 @@ class Folder:
         before = f"{folder}/" if folder else ""
         return ((base, partial(self.look, before + base)) for _, base in bases)
 
-    def image(self, name: str, channels: int | None = None, *, size: int | None = None) -> Pixels:
-        """Read the image in a file; see images.read_array."""
-        return images.read_array(self.path / name, channels=channels, size=size)
+    def read(self, name: str) -> bytes:
+        """Read the bytes of an image file. Raises ImageError as images.read does."""
+        return name_and_bytes(self.path / name)[1]
+
+    def head(self, name: str) -> bytes:
+        """Read the first bytes of a file. Raises OSError."""
+        with open_regular(self.path / name) as opened:
+            return opened.read(HEAD)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:
@@ -171,6 +178,11 @@ class Folder:
                     raise _AsBeforeError
                 if not replace:
                     raise FileExistsError(path)
+
+    def level_times(self) -> None:
+        """Give all files and folders one time, so that none tells when, or after which, it was written."""
+        for path in (*self.path.rglob("*"), self.path):
+            os.utime(path, (_TIME, _TIME), follow_symlinks=False)
 
     def delete(self, name: str) -> None:
         """Remove a file if it exists."""

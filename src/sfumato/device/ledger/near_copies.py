@@ -1,23 +1,25 @@
 """Near copies of a picture: mirrored, turned, cropped, recompressed, resized, or with some pixels changed.
 
 An index proposes images that may be copies, see fingerprints. Thumbnails then decide: every turn, shift and
-scale is tried, the best are refined, and the images are compared in detail. Another exposure of the same
-scene counts as another image unless little in it moved: in a copy, even the twentieth of the picture that
-differs most agrees. If a subject moves by a tenth of the side, half of the frames count as copies.
+scale is tried, the best are refined, and the images are compared in detail. A picture that was stretched or
+framed is compared as a whole, too. Another exposure of the same scene counts as another image unless little
+in it moved: in a copy, even the hundredth of the picture that differs most agrees. If a subject moves by a
+tenth of the side, a third of the frames count as copies.
 
 This guards people who forget, and stops servers that ask for variants of an image. It does not stop people
-who
-intend to evade it: a picture turned by 10 degrees, bent, cut to half its sides, or with a large logo is not
-recognised.
+who intend to evade it: a picture turned by 10 degrees, bent, cut to half its sides, in a patterned frame, or
+with a large logo is not recognised.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 THUMBNAIL = 16  # cells of a side
 DETAIL = 32  # cells of a side, to decide
+_VIEW = (THUMBNAIL**2 + DETAIL**2) // 2 + 1  # bytes
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class Fingerprint:
     recognise it. It must not leave the device.
     """
 
-    bits: bytes  # 641 bytes, by which two images are compared
-    keys: tuple[int, ...]  # at most 21 numbers below 2^63, under which an image is stored in an index
-    probes: tuple[int, ...]  # at most 200: the images stored under one of them are compared
+    bits: bytes  # 641 bytes for each of one or two views, by which two images are compared
+    keys: tuple[int, ...]  # at most 21 a view, numbers below 2^63, under which an image is stored in an index
+    probes: tuple[int, ...]  # at most 200 a view: the images stored under one of them are compared
 
 
 def pack(thumbnails: np.ndarray) -> np.ndarray:
@@ -58,6 +60,15 @@ LEVELS = {THUMBNAIL: smoothing(THUMBNAIL, 2.5), DETAIL: smoothing(DETAIL, 5.0)}
 
 def near_copies(first: bytes, second: bytes) -> bool:
     """Whether two images are near copies of each other, by the `bits` of their fingerprints. Symmetric."""
+    return any(_alike(one, other) for one in _views_of(first) for other in _views_of(second))
+
+
+def _views_of(bits: bytes) -> list[bytes]:
+    return [bits[start : start + _VIEW] for start in range(0, len(bits), _VIEW)]
+
+
+def _alike(first: bytes, second: bytes) -> bool:
+    """Whether two views are near copies. Symmetric."""
     if first == second:
         return True
     first, second = sorted((first, second))
@@ -69,10 +80,17 @@ def near_copies(first: bytes, second: bytes) -> bool:
     )
     if correlation < _LEAST:
         return False
-    both_small = max(first[-1], second[-1]) < _SMALL
-    return _difference(_details(first), _details(second)[turn], pose) <= (
-        _MOST_OF_SMALL if both_small else _MOST
-    )
+    rule = _OF_SMALL if max(first[-1], second[-1]) < _SMALL else _RULE
+    return _difference(_details(first), _details(second)[turn], pose, rule) <= rule.most
+
+
+class _Rule(NamedTuple):
+    """How the difference in detail is measured, and how much of it a copy may have."""
+
+    most: float
+    margin: int  # cells next to the edge of what both show, which resampling changes most: they do not count
+    around: float  # sigma in cells of what counts as one place
+    ignored: float  # the share of the places that differ most
 
 
 _STARTS = 2  # the number of shifts to refine
@@ -80,9 +98,10 @@ _STARTS = 2  # the number of shifts to refine
 # (studies/near_copies.py).
 _LEAST_COARSE = 0.72  # correlation of blurred thumbnails, before refinement
 _LEAST = 0.75  # and after it
-_MOST = 0.15  # of the difference in detail
+# In a copy all places agree, and in two photographs of one sitting not those of the eyes and the mouth.
+_RULE = _Rule(0.18, 3, 1.0, 0.01)
 # In pictures with fewer pixels a side, two exposures differ as little as a copy of low quality.
-_SMALL, _MOST_OF_SMALL = 40, 0.003
+_SMALL, _OF_SMALL = 40, _Rule(0.003, 0, 1.7, 0.05)
 
 _CELLS = np.arange(THUMBNAIL, dtype=np.float32) - np.float32(THUMBNAIL / 2 - 0.5)
 _SQUARE = np.arange(THUMBNAIL**2).reshape(THUMBNAIL, THUMBNAIL)
@@ -246,8 +265,6 @@ _FARTHEST = np.array([0.08, 0.05, 1.0, 1.0])  # of one step: logarithm of the sc
 _FROM_THUMBNAIL = np.array([1.0, 1.0, DETAIL / THUMBNAIL, DETAIL / THUMBNAIL])  # cells are smaller here
 _SLOW = LEVELS[DETAIL]
 _FINE = smoothing(DETAIL, 0.7)  # a resized picture has lost finer details
-_AROUND = smoothing(DETAIL, 1.7)
-_WORST = 0.05  # the share of cells that the difference ignores
 _DETAIL_SQUARE = np.arange(DETAIL**2).reshape(DETAIL, DETAIL)
 _DETAIL_TURNS = np.stack(
     [np.rot90(side, k) for side in (_DETAIL_SQUARE, _DETAIL_SQUARE[:, ::-1]) for k in range(4)]
@@ -261,8 +278,8 @@ def _details(bits: bytes) -> np.ndarray:
     return _unpack(bits[THUMBNAIL**2 // 2 : -1])[_DETAIL_TURNS]
 
 
-def _difference(first: np.ndarray, second: np.ndarray, pose: np.ndarray) -> float:
-    """Measure the largest local difference of two (32, 32) images, ignoring a twentieth; 1 for strangers.
+def _difference(first: np.ndarray, second: np.ndarray, pose: np.ndarray, rule: _Rule) -> float:
+    """Measure the largest local difference of two (32, 32) images by a rule; 1 for strangers.
 
     The pose is refined by Gauss-Newton steps (Lucas & Kanade 1981), as long as they help.
     """
@@ -280,7 +297,7 @@ def _difference(first: np.ndarray, second: np.ndarray, pose: np.ndarray) -> floa
         curvature = slopes @ slopes.T
         curvature += np.diag(1e-3 * np.diag(curvature) + 1e-6)
         pose = pose + np.linalg.solve(curvature, slopes @ (part - view).ravel()).clip(-_FARTHEST, _FARTHEST)
-    return _worst(*best)
+    return _worst(*best, rule)
 
 
 def _level(values: np.ndarray, inside: np.ndarray) -> np.ndarray:
@@ -293,13 +310,19 @@ def _level(values: np.ndarray, inside: np.ndarray) -> np.ndarray:
     return levelled
 
 
-def _worst(view: np.ndarray, part: np.ndarray, inside: np.ndarray) -> float:
-    """Return the largest difference of all cells but a twentieth, as a share of that between strangers."""
+def _worst(view: np.ndarray, part: np.ndarray, inside: np.ndarray, rule: _Rule) -> float:
+    """Return the largest difference of the cells that a rule counts, as a share of that between strangers."""
     view, part = _FINE @ view @ _FINE.T, _FINE @ part @ _FINE.T
+    for _ in range(rule.margin):
+        wide = np.pad(inside, 1)
+        inside = inside * wide[:-2, 1:-1] * wide[2:, 1:-1] * wide[1:-1, :-2] * wide[1:-1, 2:]
+    if not inside.any():
+        return np.inf
+    view, part, around = view * inside, part * inside, smoothing(DETAIL, rule.around)
     usual = ((view * view).sum() + (part * part).sum()) / inside.sum() + np.float32(1e-6)
-    around = (_AROUND @ ((view - part) ** 2) @ _AROUND.T) / (_AROUND @ inside @ _AROUND.T + np.float32(1e-6))
-    apart = np.sort(around[inside > 0])
-    return float(apart[len(apart) - 1 - int(_WORST * len(apart))] / usual)
+    differences = (around @ ((view - part) ** 2) @ around.T) / (around @ inside @ around.T + np.float32(1e-6))
+    apart = np.sort(differences[inside > 0])
+    return float(apart[len(apart) - 1 - int(rule.ignored * len(apart))] / usual)
 
 
 def _view(values: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -72,7 +72,20 @@ class Pictures:
             f"limit {_CANDIDATES}) join images on id = number",
             fingerprint.probes,
         ).fetchall()
-        return [number for number, bits in candidates if near_copies(fingerprint.bits, bits)]
+        # Copies of a copy too: there may be more of them than candidates.
+        query = (
+            "select id, fingerprint from copies join images on id = copy "
+            "where copies.image = ? and fingerprint is not null"
+        )
+        found, seen = [], dict(candidates)
+        while candidates:
+            number, bits = candidates.pop()
+            if near_copies(fingerprint.bits, bits):
+                found.append(number)
+                others = self._database.execute(query, (number,)).fetchall()
+                candidates += [other for other in others if other[0] not in seen]
+                seen |= dict(others)
+        return found
 
     def copies(self, number: int) -> list[int]:
         """List an image and its near copies, itself first."""

@@ -14,12 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote
 
-from sfumato import images
 from sfumato.base.files import PART
-from sfumato.device.ledger.local import Entry, Identified, is_within
+from sfumato.device.ledger.local import HEAD, Entry, Identified, is_within
 from sfumato.device.ledger.scopes import folder_name, without_password
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
-from sfumato.images import Pixels
+from sfumato.images.reading import MAX_BYTES
 
 _SAME_BYTES = 1 << 20  # bytes compared at a time
 
@@ -111,14 +110,20 @@ class Remote:
         with self._errors(name):
             return self._entry(self._open().info(self._path(name)))
 
-    def image(self, name: str, channels: int | None = None, *, size: int | None = None) -> Pixels:
+    def read(self, name: str) -> bytes:
         """See Folder."""
         try:
-            data = self._bytes(name, images.reading.MAX_BYTES + 1)
+            return self._bytes(name, MAX_BYTES + 1)
         except OSError as error:
             message = f"{self.at(name)}: cannot be read ({error.strerror})"
             raise ImageError(message, cause="cannot be read") from error
-        return images.read_array(data, channels=channels, size=size)
+
+    def head(self, name: str) -> bytes:
+        """See Folder."""
+        return self._bytes(name, HEAD)
+
+    def level_times(self) -> None:
+        """See Folder. It does nothing: a store sets its times itself, in the order of writing."""
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:

@@ -7,9 +7,9 @@ in it.
 import os
 import re
 import shlex
-import unicodedata
 from pathlib import Path
 
+from sfumato.base.alike import look
 from sfumato.errors import ConfigError
 
 EVERY_IMAGE = b""
@@ -17,8 +17,14 @@ EVERY_PERSON = b"person:"
 
 
 def person_scope(name: str) -> bytes:
-    """Return the scope of one person; it cannot be a folder, which begins with a slash or has "://"."""
-    return EVERY_PERSON + unicodedata.normalize("NFC", name).encode("utf-8", "surrogateescape")
+    """Return the scope of one person; it cannot be a folder, which begins with a slash or has "://".
+
+    Names that look alike (sfumato.base.alike) are one person with one budget. Raises ConfigError for a name
+    of which nothing is seen; "" is every person.
+    """
+    if name and not look(name):
+        raise ConfigError(f"{name!a} is no name of a person: nobody sees any of its characters: rename it")
+    return EVERY_PERSON + look(name).encode("utf-8", "surrogateescape")
 
 
 def scope_of(folder: str | os.PathLike[str] | None, person: str | None) -> bytes:

@@ -5,15 +5,19 @@ import os
 import secrets
 import sqlite3
 import time
+import unicodedata
 from collections.abc import Collection
 from pathlib import Path
 
+from sfumato.base.alike import look
 from sfumato.base.databases import Marks, transaction
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON
+from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, person_scope
 from sfumato.protect.spec import files_of, with_files
 
 MARKS = Marks(application=0x5346554D, version=6)  # "SFUM": a ledger
+# 2025, in seconds since 1970: no release was made before there was a ledger. A clock that says so is wrong.
+EARLIEST = 1_735_689_600.0
 PAGE = 16384  # releases are large: twice as fast as 4096
 
 # The budgets of a new ledger: for an image, and for all images of one person.
@@ -123,6 +127,40 @@ def fill(database: sqlite3.Connection) -> None:
     )
     for scope, budget in DEFAULT_BUDGETS.items():
         insert_budget(database, scope, True, budget, 0.0)
+
+
+def join_people(database: sqlite3.Connection) -> None:
+    """Make people whose names look alike one person, in a ledger that was written by an earlier rule.
+
+    They share the images of all, and of two budgets of one kind the smaller.
+    """
+    rule = f"looks of Unicode {unicodedata.unidata_version}"
+    query = "select value from settings where key = 'people'"
+    if database.execute(query).fetchone() == (rule,):
+        return
+    with transaction(database):
+        people = "select path from folders union select scope from budgets"
+        for (old,) in database.execute(people).fetchall():
+            name = old.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape")
+            if not old.startswith(EVERY_PERSON) or not look(name) or (new := person_scope(name)) == old:
+                continue
+            database.execute("insert or ignore into folders (path) values (?)", (new,))
+            pair = "(select id from folders where path = ?)"
+            database.execute(
+                f"insert or ignore into places select image, {pair} from places where folder = {pair}",
+                (new, old),
+            )
+            database.execute(f"delete from places where folder = {pair}", (old,))
+            database.execute("delete from folders where path = ?", (old,))
+            database.execute(
+                "delete from budgets where scope = ? and exists (select 1 from budgets as other where "
+                "other.scope = ? and other.counted = budgets.counted and other.definition = "
+                "budgets.definition and other.amount < budgets.amount)",
+                (new, old),
+            )
+            database.execute("update or ignore budgets set scope = ? where scope = ?", (new, old))
+            database.execute("delete from budgets where scope = ?", (old,))
+        database.execute("insert or replace into settings values ('people', ?)", (rule,))
 
 
 def insert_budget(

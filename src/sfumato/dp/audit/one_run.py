@@ -1,6 +1,6 @@
 """Bounds from one run: many canaries, each in or out by a fair coin, and how many of them are guessed right.
 
-`audit_runs` needs a run for each number; here every canary of one run is a trial. A few runs may be
+Every canary of one run is a trial. A few runs may be
 taken together: independent runs with their own canaries are one run with all of them.
 """
 

@@ -103,6 +103,24 @@ def items_of(data: bytes) -> tuple[int, dict[int, Item]]:
     return cursor.number(4 if version else 2), items
 
 
+def count_samples(data: bytes) -> int:
+    """The number of pictures in the tracks of a sequence, as far as the file has room for them."""
+    return _count_samples(data, 0, _end_of_boxes(data))
+
+
+def _count_samples(data: bytes, start: int, end: int) -> int:
+    number, pictures = 0, True
+    for name, body, stop in boxes_of(data, start, end):
+        if name in (b"moov", b"trak", b"mdia", b"minf", b"stbl"):
+            number += _count_samples(data, body, stop)
+        elif name == b"hdlr":
+            pictures = data[body + 8 : body + 12] in (b"pict", b"vide")
+        elif name == b"stsz":
+            size, count = struct.unpack_from(">4x2I", data, body)
+            number += min(count, (stop - body - 12) // 4 if size == 0 else len(data) // size)
+    return number if pictures else 0
+
+
 def _inner(data: bytes, places: dict[bytes, tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The positions of the properties and the data among the boxes of `meta`."""
     yield from _single(data, *places[b"iprp"], frozenset({b"ipco"})).values()

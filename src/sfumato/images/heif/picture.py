@@ -1,4 +1,4 @@
-"""The first picture of a file, from the items that it needs."""
+"""A picture of a file, from the items that it needs."""
 
 import struct
 from typing import NamedTuple
@@ -11,12 +11,16 @@ from sfumato.images.refusals import MAX_PARTS, not_read, too_many_parts, twice, 
 
 _ALPHA = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0", b"urn:mpeg:hevc:2015:auxid:1\0")
 
+# Put together from other items; and items that are not pictures ("tmap" says how two are mixed).
+_DERIVED = frozenset({b"grid", b"iovl", b"iden"})
+_NO_PICTURES = frozenset({b"Exif", b"mime", b"uri ", b"tmap"})
+
 # The kept properties of an item: size, channels, decoder set-up, colours, turn and cut, purpose.
 _KEPT = frozenset({b"ispe", b"pixi", b"av1C", b"hvcC", b"colr", b"irot", b"imir", b"clap", b"auxC"})
 
 
 class Picture(NamedTuple):
-    """The first picture of a file.
+    """One picture of a file.
 
     Attributes:
         data: a file with it alone.
@@ -29,24 +33,26 @@ class Picture(NamedTuple):
     pixels: int
 
 
-def first_picture(data: bytes, coding: str) -> Picture:
-    """Writes the primary picture of a file as a file.
+def picture_of(data: bytes, coding: str, number: int | None = None) -> Picture:
+    """Writes one picture of a file as a file.
 
     Args:
         data: the bytes of a HEIC or AVIF.
         coding: "HEIC" (HEVC, items "hvc1") or "AVIF" (AV1, items "av01").
+        number: of its item; None for the primary one.
 
     Raises:
         ImageError: a box that may occur once occurs twice, two sizes of a picture, or another coding.
         ValueError, IndexError, KeyError, struct.error: the file is damaged.
     """
     primary, items = items_of(data)
+    primary = primary if number is None else number
     kept = _items_needed(primary, items)
     if sum(end - start for number in kept for start, end in items[number].extents) > len(data):
         raise ValueError("items that overlap")
     pixels, written, units = 0, [], Units()
-    for number in kept:
-        item = items[number]
+    for each in kept:
+        item = items[each]
         coded = b"".join(data[start:end] for start, end in item.extents)
         if item.kind == b"grid":
             _check_grid(coded, item, items, coding)
@@ -70,14 +76,33 @@ def first_picture(data: bytes, coding: str) -> Picture:
     return Picture(file_of(coding, kept, items, written), size, pixels)
 
 
+def further_pictures(data: bytes) -> list[int]:
+    """The numbers of the items that are pictures of their own: neither the primary one, nor tiles or alpha.
+
+    Raises:
+        ImageError, ValueError, IndexError, KeyError, struct.error: as picture_of.
+    """
+    primary, items = items_of(data)
+    parts = {primary}
+    for number, item in items.items():
+        if _is_alpha(item):
+            parts.add(number)
+        if item.kind in _DERIVED:
+            parts.update(part for name, targets in item.references if name == b"dimg" for part in targets)
+    return [number for number, item in items.items() if number not in parts and item.kind not in _NO_PICTURES]
+
+
+def _is_alpha(item: Item) -> bool:
+    alone = any(name == b"auxl" for name, _ in item.references)
+    return alone and any(body[4:] in _ALPHA for kind, body, _ in item.properties if kind == b"auxC")
+
+
 def _items_needed(primary: int, items: dict[int, Item]) -> list[int]:
     """The numbers of the items of a picture: itself, its transparency, and the tiles of both."""
     auxiliary: dict[int, list[int]] = {}
     for number, item in items.items():
-        for name, targets in item.references:
-            if name == b"auxl" and any(
-                body[4:] in _ALPHA for kind, body, _ in item.properties if kind == b"auxC"
-            ):
+        for name, targets in item.references if _is_alpha(item) else ():
+            if name == b"auxl":
                 for target in targets:
                     auxiliary.setdefault(target, []).append(number)
     needed = {primary: None}  # in order

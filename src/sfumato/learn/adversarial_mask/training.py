@@ -169,7 +169,7 @@ def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[st
 
 
 def split(scores: Tensor, *, count: int, selection: str) -> tuple[Tensor, Tensor]:
-    """The masks of the shown and of the hidden pixels: m_top and m - m_top.
+    """(N, 1, H, W) scores m -> the masks of the shown and of the hidden pixels: m_top and m - m_top.
 
     Source: the mask paper, Sec. II-A. The selection itself has no gradient, and there:
 
@@ -178,14 +178,6 @@ def split(scores: Tensor, *, count: int, selection: str) -> tuple[Tensor, Tensor
       to have a LOWER score, which darkens it, though it ought to be shown.
     - "straight-through": m_top is 1 and 0, and m is 1, with the gradient of m in m_top (Bengio, Leonard &
       Courville 2013, Sec. 3.1). A hidden pixel that reveals the class then learns to have a higher score.
-
-    Args:
-        scores: (N, 1, H, W), m in [0, 1].
-        count: K.
-        selection: one of SELECTIONS.
-
-    Returns:
-        two masks of (N, 1, H, W); at every pixel, one of them is 0.
     """
     top = top_pixels(scores.detach(), count=count)
     if selection == "soft":

@@ -21,7 +21,7 @@ from sfumato.images import to_float, to_uint8
 from sfumato.learn.cards import Precision, Spec, describing, make_portable, protection_of
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.few_shot.config import FewShotConfig
-from sfumato.learn.refusal import RefusalCard
+from sfumato.learn.refusal import Refusal
 from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import make_encoder
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, check_card, is_pretrained
@@ -29,6 +29,7 @@ from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect import Protection, enlarge
 from sfumato.protect.parameters import cell_in_pixels
+from sfumato.protect.release import cell_of
 
 _KIND = "few-shot"
 _EMBED_BATCH = 256
@@ -189,7 +190,7 @@ class _Card(artefacts.Card):
     shape: artefacts.ImageShape | None = None
     weights: dict[artefacts.Name, Annotated[float, Field(gt=0)]] | None = None
     made_of: list[artefacts.Sha256 | None] | None = None
-    refusal: RefusalCard | None = None
+    refusal: Refusal | None = None
 
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> "_Card":
@@ -272,7 +273,7 @@ def make_untrained(
     cell = config.cell
     if cell is None:
         # Shares of an image have no common divisor if its size is not known.
-        known = encoder is None and (size or all(isinstance(each.cell, int) for each in protections))
+        known = encoder is None and (size or all(isinstance(cell_of(each), int) for each in protections))
         cell = math.gcd(*(cell_in_pixels(each, *(size or (1, 1))) for each in protections)) if known else 1
     planes = len(conditions.keys)
     if planes and encoder is None and is_pretrained(config.encoder):

@@ -16,7 +16,13 @@ from sfumato.learn.cards import finite
 from sfumato.learn.meta.config import MetaConfig, Private
 from sfumato.learn.meta.model import class_digests
 from sfumato.learn.meta.turns import Turns
-from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, poisson
+from sfumato.learn.task_pool import (
+    TaskPool,
+    disjoint_pool,
+    overlap_of,
+    overlapping_pool,
+    poisson,
+)
 
 
 class Promise:
@@ -28,7 +34,8 @@ class Promise:
     def __init__(
         self, private: Private, config: MetaConfig, data: LabelledImages, target: str, seed: int
     ) -> None:
-        label, original, tasks = data.label(target), originals(data), private.pool_tasks
+        label, original, tasks = data.label(target), data.labels.get("original"), private.pool_tasks
+        self._data = data
         self.pool: TaskPool = (
             disjoint_pool(label, config.shape, seed=seed, original=original)
             if tasks is None
@@ -162,7 +169,8 @@ class Promise:
     def card(self, computed: str) -> dict[str, Any]:
         """The promise and its limits; `computed` is the way of computing contributions."""
         spent = self._account.cost()
-        overlap, turns = self.pool.overlap, self._turns
+        # Equal pixels are one picture, too; the pool was made before any image was looked at.
+        overlap, turns = overlap_of(self.pool.tasks, originals(self._data)), self._turns
         changed = "added or removed" if turns is None else "there or its place left empty"
         card: dict[str, Any] = {
             "unit": (

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.base.placement import to_device
 from sfumato.base.precision import resolve
-from sfumato.data.copies import originals
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
 from sfumato.episodes import Sampler, seed_of
@@ -150,7 +149,7 @@ class Training:
         self._promise: Promise | None = None
         self._task_noise: TaskNoise | None = None
         if config.inner_noise is not None:
-            label, original = data.label(target), originals(data)
+            label, original = data.label(target), data.labels.get("original")
             tasks = config.inner_noise.pool_tasks
             pool = overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
             self._task_noise = TaskNoise(

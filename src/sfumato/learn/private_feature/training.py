@@ -15,7 +15,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
 from sfumato.errors import DataError
 from sfumato.learn.cards import training_card
-from sfumato.learn.classes import classes_of, count_in_words
+from sfumato.learn.classes import check_apart, classes_of, count_in_words
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input
 from sfumato.learn.private_feature.config import FeatureConfig
@@ -130,8 +130,7 @@ def trainable(
     """Target -> its classes, if a feature can be trained on the images. Raises DataError: see train."""
     if not targets:
         raise DataError("no target: name the labels that the feature should keep")
-    if sensitive in targets:
-        raise DataError(f"{sensitive!r} is a target and sensitive: a feature cannot both keep and remove it")
+    check_apart(data, targets, [sensitive], "feature")
     # Sorted, as on an artefact's card: the order is that of the network's outputs.
     classes = {target: list(classes_of(data, target, LEARNER)) for target in sorted(targets)}
     _, counts = data.label(sensitive).codes.unique(return_counts=True)

@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from sfumato.errors import needs_extra
 from sfumato.images import check_batch
-from sfumato.networks.faces.mtcnn import SOURCE, Faces, nms
+from sfumato.networks.faces.finding import WHOLE, Faces, join_faces, reduce_image, search_tiles
+from sfumato.networks.faces.mtcnn import SOURCE
 from sfumato.networks.onnx_network import onnx_session
 from sfumato.networks.wheels import WheelFile
 
@@ -27,16 +28,18 @@ _STRIDE = 4  # of the maps, in pixels
 _SIDES = 32  # the network takes multiples of it
 _OVERLAP = 0.3  # NMS, as published
 _WITHIN = 0.7  # of the smaller box, as in MTCNN: parts of a large face look like faces
-_LONGER_SIDES = (640, 1920)  # the sizes at which images are searched, for large faces and for small ones
+_LONGER_SIDES = (640, WHOLE)  # the sizes at which an image is searched as a whole, for large faces
 _LEAST_SIDE = 160  # images with a smaller shorter side are enlarged to it
+_MOST_ENLARGED = 8  # of a strip that is searched in tiles
 
 
 class CenterFace:
     """Finds centres, sizes and landmarks of faces, on one map. State: a session of ONNX Runtime.
 
-    Source: Xu et al. 2020, "CenterFace: joint face detection and alignment using face as point". Here a large
-    image is searched twice: a face that fills it is larger than any in the network's training, and a
-    face of a group is too small if the image is reduced.
+    Source: Xu et al. 2020, "CenterFace: joint face detection and alignment using face as point". Here an
+    image is searched as a whole at two sizes, since a face that fills it is larger than any in the network's
+    training, and one above 1,920 pixels in tiles at full size as well, since a face of a group is too small
+    if the image is reduced. So a face is found by its own pixels, however large the image is.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -66,21 +69,14 @@ class CenterFace:
         longer, enlarged = max(height, width), max(1.0, _LEAST_SIDE / min(height, width))
         scales = sorted({min(enlarged, side / longer) for side in _LONGER_SIDES})
         views = [self._view(image, scale, threshold) for scale in scales]
-        boxes, scores, landmarks = (torch.cat(column) for column in zip(*views, strict=True))
-        for overlap, of_smaller in ((_OVERLAP, False), (_WITHIN, True)):
-            one = torch.zeros(len(boxes), dtype=torch.int64)  # image
-            kept = nms(boxes, scores, one, overlap=overlap, of_smaller=of_smaller)
-            boxes, scores, landmarks = boxes[kept], scores[kept], landmarks[kept]
-        return Faces(boxes, scores, landmarks)
+        if enlarged > scales[-1]:
+            full = min(enlarged, _MOST_ENLARGED)
+            views.append(search_tiles(image, lambda tile: self._view(tile, full, threshold), full))
+        return join_faces(views, overlap=_OVERLAP, within=_WITHIN)
 
-    def _view(self, image: Tensor, scale: float, threshold: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Boxes, scores and landmarks of an image at a scale, in its own pixels."""
-        pixels = image[None].float()
-        if scale != 1:
-            size = [max(1, round(n * scale)) for n in image.shape[1:]]
-            pixels = functional.interpolate(
-                pixels, size, mode="bilinear", antialias=scale < 1, align_corners=False
-            )
+    def _view(self, image: Tensor, scale: float, threshold: float) -> Faces:
+        """The faces of an image at a scale, in its own pixels."""
+        pixels = image[None].float() if scale == 1 else reduce_image(image, scale)
         back = torch.tensor([image.shape[i] / pixels.shape[i + 1] for i in (2, 1)])  # of x and y
         down, across = (-n % _SIDES for n in pixels.shape[2:])
         given = functional.pad(pixels, (0, across, 0, down)).numpy()
@@ -93,18 +89,23 @@ class CenterFace:
         corner = centre - side / 2
         landmarks = points[:, y, x].T.reshape(-1, 5, 2).flip(2)  # shares of the box, y before x
         landmarks = (corner[:, None] + landmarks * side[:, None]) * back
-        return torch.cat([corner, corner + side], 1) * back.repeat(2), heat[0, y, x], landmarks
+        return Faces(torch.cat([corner, corner + side], 1) * back.repeat(2), heat[0, y, x], landmarks)
 
 
 def _of_any_size(content: bytes) -> bytes:
-    """The graph for images of any size: the published one is for 32x32."""
+    """The graph for images of any size, with constant weights: the published one is for 32x32.
+
+    It lists its weights among its inputs, so that ONNX Runtime could not fold them: twice the time.
+    """
     with needs_extra("finding faces", "faces"):
         import onnx
     model = onnx.load_from_string(content)
     weights = {each.name for each in model.graph.initializer}
+    images = [value for value in model.graph.input if value.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(images)
     for value in [*model.graph.input, *model.graph.output]:
-        if value.name not in weights:
-            for axis in (0, 2, 3):
-                value.type.tensor_type.shape.dim[axis].dim_param = f"{value.name} {axis}"
+        for axis in (0, 2, 3):
+            value.type.tensor_type.shape.dim[axis].dim_param = f"{value.name} {axis}"
     del model.graph.value_info[:]
     return bytes(model.SerializeToString())

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch
+from sfumato.networks.faces.finding import WHOLE, Faces, join_faces, nms, reduce_image, search_tiles
 from sfumato.networks.weights import load_weights
 
 SOURCE = (
@@ -18,7 +19,7 @@ SOURCE = (
 )
 
 _WINDOW, _STRIDE = 12, 2  # of the P-Net, in pixels
-_PIXELS = 1 << 22  # of images together in one step
+_PIXELS = 1 << 22  # of images together in one step; a larger one is searched in tiles
 _CROPS = 256  # in one step
 _OVERLAP_IN_SCALE, _OVERLAP = 0.5, 0.7  # NMS, as published
 
@@ -54,27 +55,6 @@ class DetectorConfig:
 
 
 PUBLISHED = DetectorConfig()  # the thresholds of the authors; least_side is ours
-
-
-@dataclass(frozen=True)
-class Faces:
-    """The faces of one image, the surest first."""
-
-    boxes: Tensor  # (F, 4): left, top, right and bottom edge in pixels; may reach past the image
-    scores: Tensor  # (F,), in [0, 1]
-    landmarks: Tensor  # (F, 5, 2) x, y of eyes, nose and mouth, as in networks.alignment
-
-    def central(self, height: int, width: int) -> int | None:
-        """The face that is the subject of a portrait of that size, or None.
-
-        Among the faces whose box holds the centre of the image, the one with the nearest centre.
-        """
-        centre = torch.tensor([width, height]) / 2
-        holds = ((self.boxes[:, :2] <= centre) & (centre <= self.boxes[:, 2:])).all(1)
-        if not bool(holds.any()):
-            return None
-        away = ((self.boxes[:, :2] + self.boxes[:, 2:]) / 2 - centre).norm(dim=1)
-        return int(away.where(holds, math.inf).argmin())
 
 
 class MTCNN(nn.Module):
@@ -114,13 +94,25 @@ class MTCNN(nn.Module):
         if images.shape[1] != 3:
             raise DataError("MTCNN reads colour: repeat the grey channel three times")
         self.eval()
-        side = min(images.shape[2:])
-        enlarged = max(1.0, config.least_side / side)
-        together = max(1, int(_PIXELS / (images.shape[2] * images.shape[3] * enlarged**2)))
+        height, width = images.shape[2:]
+        if height * width > _PIXELS:
+            return [self._detect_large(image, config) for image in images]
+        enlarged = max(1.0, config.least_side / min(height, width))
+        together = max(1, int(_PIXELS / (height * width * enlarged**2)))
         found: list[Faces] = []
         for part in images.split(together):
             found += self._detect(part, enlarged, config)
         return found
+
+    def _detect_large(self, image: Tensor, config: DetectorConfig) -> Faces:
+        """The faces of one large image: in tiles at full size, and of larger faces in a reduced view."""
+        scale = WHOLE / max(image.shape)
+        reduced = reduce_image(image, scale).round().to(torch.uint8)
+        (large,) = self.detect(reduced, config)
+        back = torch.tensor([image.shape[i] / reduced.shape[i + 1] for i in (2, 1)])
+        large = Faces(large.boxes * back.repeat(2), large.scores, (large.landmarks + 0.5) * back - 0.5)
+        small = search_tiles(image, lambda tile: self.detect(tile[None], config)[0])
+        return join_faces([large, small], overlap=_OVERLAP, within=_OVERLAP)
 
     def _detect(self, images: Tensor, enlarged: float, config: DetectorConfig) -> list[Faces]:
         pixels = images.float()
@@ -239,51 +231,6 @@ class _ONet(nn.Module):
         features = functional.max_pool2d(self.prelu3(self.conv3(features)), 2, 2, ceil_mode=True)
         features = self.prelu5(self.dense5(_flat(self.prelu4(self.conv4(features)))))
         return self.dense6_1(features).softmax(1)[:, 1], self.dense6_2(features), self.dense6_3(features)
-
-
-def nms(boxes: Tensor, scores: Tensor, groups: Tensor, *, overlap: float, of_smaller: bool = False) -> Tensor:
-    """Non-maximum suppression: of boxes that overlap too much, it keeps the surest.
-
-    A box is kept unless a surer kept box overlaps it; of equal scores the earlier counts as surer.
-    All groups are settled together, one box of each at a time, in memory linear in the boxes.
-
-    Args:
-        boxes: (n, 4) left, top, right, bottom.
-        scores: (n,)
-        groups: (n,) int64: boxes of different groups, here images, are independent.
-        overlap: the most allowed overlap, as a share of the union of both.
-        of_smaller: as a share of the smaller box instead, which also removes a box within another.
-
-    Returns:
-        Indices of the boxes kept, by group, and within it the surest first.
-    """
-    order = scores.argsort(descending=True, stable=True)
-    order = order[groups[order].argsort(stable=True)]
-    _, sizes = groups[order].unique_consecutive(return_counts=True)
-    if not len(order):
-        return order
-    # (G, M): group by group, padded to the largest.
-    group = torch.arange(len(sizes)).repeat_interleave(sizes)
-    place = torch.arange(len(order)) - (sizes.cumsum(0) - sizes)[group]
-    ranked = boxes.new_zeros(len(sizes), int(sizes.max()), 4)
-    ranked[group, place] = boxes[order]
-    areas = (ranked[:, :, 2:] - ranked[:, :, :2]).clamp(min=0).prod(2)
-    undecided = torch.zeros(ranked.shape[:2], dtype=torch.bool)
-    undecided[group, place] = True
-    kept = torch.zeros_like(undecided)
-    every = torch.arange(len(sizes))
-    while bool((left := undecided.any(1)).any()):
-        first = undecided.int().argmax(1)  # the first of equals
-        box, area = ranked[every, first][:, None], areas[every, first][:, None]
-        corners = torch.minimum(box[:, :, 2:], ranked[:, :, 2:]) - torch.maximum(
-            box[:, :, :2], ranked[:, :, :2]
-        )
-        common = corners.clamp(min=0).prod(2)
-        against = torch.minimum(area, areas) if of_smaller else area + areas - common
-        kept[every, first] |= left
-        undecided &= common <= overlap * against
-        undecided[every, first] = False
-    return order[kept[group, place]]
 
 
 def _scale(pixels: Tensor) -> Tensor:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import sfumato
 from sfumato.base import connections
-from sfumato.base.telemetry import Traces
 from sfumato.errors import needs_extra
 from sfumato.serve.config import ServiceConfig
-from sfumato.serve.http import bodies, description, problems
+from sfumato.serve.http import bodies, problems
 from sfumato.serve.http.routes import RESOURCES, health
 from sfumato.serve.http.routes.direct import Direct
 from sfumato.serve.http.watch import Watched
@@ -40,8 +39,6 @@ def create(
     store: Store,
     models: Sequence[Served],
     config: ServiceConfig | None = None,
-    *,
-    traces: Traces | None = None,
 ) -> FastAPI:
     """Create the application. It does not close the store or other arguments.
 
@@ -49,7 +46,6 @@ def create(
         store: keys, classifiers, embeddings.
         models: the models to run, each under its own name.
         config: the limits.
-        traces: receives a span of each request, see sfumato.base.telemetry.begin; None for none.
 
     Raises:
         ConfigError: no model, or two of one name.
@@ -58,7 +54,7 @@ def create(
     service = Service.begin(store, models, config)
     for model in models:
         bodies.warm(model)
-    routers = [*(resource.router for resource in RESOURCES), description.router]
+    routers = [resource.router for resource in RESOURCES]
     if config.metrics_key is not None:
         routers.append(health.counts)
     app = FastAPI(
@@ -69,14 +65,14 @@ def create(
         routes=[route for router in routers for route in router.routes],
         exception_handlers=problems.HANDLERS,
         lifespan=_finishing,
-        docs_url=None,  # FastAPI's pages load scripts from other hosts: see description
+        docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
         # FastAPI's own spans have addresses, which contain labels.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
     app.add_middleware(Direct)
-    app.add_middleware(Watched, counted=service.metrics, traces=traces)
+    app.add_middleware(Watched, counted=service.metrics)
     if config.allow_origins:
         app.add_middleware(
             CORSMiddleware,

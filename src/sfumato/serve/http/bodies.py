@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sfumato import wire
+from sfumato.base.schemas import validate_json
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError, needs_extra
 from sfumato.serve import tripwire
@@ -114,7 +115,8 @@ async def receive_json(message: type[_Message], request: Request, service: Servi
     with service.room.share() as share:
         data = await body(request, share, most=_MOST_JSON, seconds=service.config.body_seconds)
     try:
-        return message.model_validate_json(data)
+        read: _Message = validate_json(message, data)
+        return read
     except ValidationError as error:
         raise Problem(422, first(error.errors())) from None
 

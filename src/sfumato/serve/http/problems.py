@@ -101,11 +101,11 @@ async def _answer_address(request: Request, error: HTTPException) -> Response:
     # The folder of a page also answers 404 for an API address with another method.
     methods = _allowed_methods(request.app, request.scope)
     if error.status_code == 404 and not methods:
-        return answer(404, "there is nothing at this address: see /docs")
+        return answer(404, "there is nothing at this address: see /openapi.json")
     allow = {"Allow": ", ".join(sorted(methods or _OF_FILES))}
     if request.method == "OPTIONS":
         return Response(status_code=204, headers=allow)
-    refusal = answer(405, f"this address does not take that method, only {allow['Allow']}: see /docs")
+    refusal = answer(405, f"this address does not take that method, only {allow['Allow']}: see /openapi.json")
     refusal.headers.update(allow)
     return refusal
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 from sfumato.base import logs
-from sfumato.base.telemetry import Traces
 from sfumato.errors import needs_extra
 from sfumato.serve.http import problems
 from sfumato.serve.http.problems import log
@@ -53,9 +52,8 @@ def _here(location: bytes) -> bytes:
 class Watched:
     """Wraps every request: headers, counts, one line in the log, and no traceback, which may show a label."""
 
-    def __init__(self, app: ASGIApp, *, counted: Metrics, traces: Traces | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, counted: Metrics) -> None:
         self._app = app
-        self._traces = traces
         self._counted = counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,10 +61,10 @@ class Watched:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with logs.request() as noted:
-            await self._answer(scope, receive, send, noted)
+        with logs.request() as request_id:
+            await self._answer(scope, receive, send, request_id)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, noted: logs.Noted) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         start, status = time.perf_counter(), 0
         method = scope["method"] if scope["method"] in _METHODS else "other"
         if method == "HEAD":  # answered as GET, without the body
@@ -82,7 +80,7 @@ class Watched:
                     (name, _here(value) if name == b"location" else value)
                     for name, value in message["headers"]
                 ]
-                headers = [*given, *_ENCODED, (b"x-request-id", noted.id.encode())]
+                headers = [*given, *_ENCODED, (b"x-request-id", request_id.encode())]
                 if all(name != b"cache-control" for name, _ in message["headers"]):
                     lasting = status == 200 and scope["path"].startswith("/assets/")
                     headers.append((b"cache-control", _LASTING if lasting else b"no-store"))
@@ -115,5 +113,3 @@ class Watched:
             status=status,
             seconds=round(seconds, 4),
         )
-        if self._traces is not None:
-            self._traces.request(*(method, route, status), seconds=seconds, id=noted.id, facts=noted.facts)

@@ -4,16 +4,16 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sfumato.base.proportions import wilson
-from sfumato.study.hits import Hits, hits_of, over_half, sum_over_seeds
+from sfumato.study.hits import Hits, hits_of, join, over_half
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS, IDENTIFIERS, INFERRERS, LEARNERS, classifiers, release_kind
 
+OVER_PEOPLE = "95% interval over people"
 Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
 
 
@@ -21,8 +21,9 @@ Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
 class Estimate:
     """A number and the interval to print with it.
 
-    With one seed: the record's own 95% interval. With several: their mean, and the lowest and highest of
-    them, since trainings differ more than episodes do.
+    Of rates over people: their 95% interval over people. Of accuracies with one seed: the record's own 95%
+    interval; with several: their mean, and the lowest and highest of them, since trainings differ more than
+    episodes do.
     """
 
     value: float
@@ -44,7 +45,7 @@ class Risk:
         top1: the share of probes they name.
         chance: of the best guess without looking.
         identities: the number of people to choose from.
-        named: classifier -> its hits; for those with probes recorded for all seeds.
+        named: classifier -> its hits; one at least.
         rising: their networks that still gained when training ended: the figures are lower bounds.
     """
 
@@ -53,7 +54,7 @@ class Risk:
     top1: Estimate
     chance: float
     identities: int
-    named: Mapping[str, Hits] = field(default_factory=dict)
+    named: Mapping[str, Hits]
     rising: tuple[str, ...] = ()
 
     @property
@@ -61,19 +62,25 @@ class Risk:
         """In words: "adaptive adversary, linear classifier"."""
         return f"{ATTACKS[self.attack].words}, {classifier_in_words(self.classifier)}"
 
+    @property
+    def crowd(self) -> str:
+        """How many people are looked for, and among how many, in words."""
+        return f"{len(self.strongest.probes):,} people among {self.identities:,}"
+
+    @property
+    def strongest(self) -> Hits:
+        """The hits of their best classifier."""
+        return self.named[self.classifier]
+
     def upper_end(self, error: float) -> float:
-        """The bound their share exceeds with this probability at most; the interval's end in old records."""
-        return max((hits.upper_end(error) for hits in self.named.values()), default=self.top1.high)
+        """The bound their share exceeds with this probability at most."""
+        return max(hits.upper_end(error) for hits in self.named.values())
 
     def of_half(self, number: int) -> "Risk":
         """The same for one half of the people, by the strongest classifier there."""
-        if not self.named:
-            return self
         halves = {name: hits.half(number) for name, hits in self.named.items()}
         strongest = max(halves, key=lambda name: halves[name].share)
-        hits = halves[strongest]
-        top1 = estimate_of(hits)
-        return replace(self, classifier=strongest, top1=top1, named=halves)
+        return replace(self, classifier=strongest, top1=estimate_of(halves[strongest]), named=halves)
 
 
 @dataclass(frozen=True)
@@ -148,16 +155,11 @@ def _strongest_of(
     study: Study, attack: str, seeds: Sequence[Any]
 ) -> tuple[str, str, Estimate, float, int, Mapping[str, Hits]]:
     """The parts of a Risk from the results of one attack, one per seed."""
-    identities = min(result.identities for result in seeds)
     named = hits_of(seeds, folds=in_folds(study))
-    if in_folds(study) and named:
-        classifier = max(named, key=lambda name: named[name].share)
-        top1 = estimate_of(named[classifier])
-        probes = [result.probes for result in seeds]
-        chance = statistics.fmean((result.chance for result in seeds), weights=probes)
-        return attack, classifier, top1, chance, identities, named
-    classifier, top1 = strongest_score(seeds)
-    return attack, classifier, top1, statistics.fmean(result.chance for result in seeds), identities, named
+    classifier = max(named, key=lambda name: named[name].share)  # the first of equals
+    chance = statistics.fmean((result.chance for result in seeds), weights=[r.probes or 1 for r in seeds])
+    identities = min(result.identities for result in seeds)
+    return attack, classifier, estimate_of(named[classifier]), chance, identities, named
 
 
 def _rising(seeds: Sequence[Any]) -> tuple[str, ...]:
@@ -247,15 +249,16 @@ def _together(study: Study, points: Sequence[Any], chance: float) -> Together:
     named = [hits_of_rates(point.named, point.tries) for point in points]
     linked = [hits_of_rates(point.linked, point.tries) for point in points]
     rates = [rate for point in points for rate in point.named]
+    hits = join(named, folds=in_folds(study))
     return Together(
         releases=points[0].releases,
-        named=_over(study, named),
-        hits=_merge(study, named),
+        named=estimate_of(hits),
+        hits=hits,
         chance=chance,
         worst=max(rates),
         over_half=over_half(rates),
         accepted=statistics.fmean(point.accepted for point in points),
-        linked=_over(study, linked),
+        linked=estimate_of(join(linked, folds=in_folds(study))),
     )
 
 
@@ -265,36 +268,9 @@ def estimate_of(hits: Hits) -> Estimate:
 
 
 def hits_of_rates(rates: Sequence[float], tries: Sequence[int]) -> Hits:
-    """For one seed: the interval is that of resampling people, see Hits.trials."""
+    """For one seed, as the share and the number of each person's probes."""
     hits = tuple(rate * count for rate, count in zip(rates, tries, strict=True))
     return Hits(hits, tuple(map(float, tries)), seeds=1)
-
-
-def _merge(study: Study, of_seeds: Sequence[Hits]) -> Hits:
-    """Adds up hits on the same people; appends those on other people, as in folds."""
-    hits, probes = [each.hits for each in of_seeds], [each.probes for each in of_seeds]
-    if in_folds(study) or len({len(people) for people in probes}) > 1:
-        return Hits(tuple(chain(*hits)), tuple(chain(*probes)), seeds=1, folds=len(of_seeds))
-    return Hits(sum_over_seeds(hits), sum_over_seeds(probes), len(of_seeds))
-
-
-def _over(study: Study, of_seeds: Sequence[Hits]) -> Estimate:
-    if in_folds(study):
-        merged = _merge(study, of_seeds)
-        return estimate_of(merged)
-    return over_seeds([(hits.share, *hits.interval) for hits in of_seeds])
-
-
-def strongest_score(results: Iterable[Any]) -> tuple[str, Estimate]:
-    """The classifier that names the most people over the seeds of a cell, and its top-1 share."""
-    scores: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-    for result in results:
-        for score in result.scores:
-            scores[score.classifier].append((score.top1, score.low, score.high))
-    top1 = {classifier: over_seeds(intervals) for classifier, intervals in scores.items()}
-    # The first of equals.
-    strongest = max(top1, key=lambda classifier: top1[classifier].value)
-    return strongest, top1[strongest]
 
 
 def proofs(study: Study, records: Iterable[Record]) -> dict[str, proved.Result]:
@@ -436,7 +412,7 @@ def belonging(study: Study, records: Iterable[Record], kind: str | None = None) 
 
 
 def classifier_in_words(name: str) -> str:
-    """ "svm, trained further" -> "SVM classifier, recogniser trained further"; "plda, on 4x4 means" alike."""
+    """ "svm, trained further" -> "SVM classifier, recogniser trained further"."""
     kind, _, how = name.partition(", ")
     how = f"recogniser {how}" if how == "trained further" else how
     return f"{IDENTIFIERS.get(kind, kind)} classifier" + (f", {how}" if how else "")
@@ -458,5 +434,5 @@ def is_repeated(study: Study) -> bool:
 
 
 def interval_in_words(study: Study) -> str:
-    """The words for the interval of a figure."""
+    """The words for the interval of an accuracy."""
     return f"lowest and highest of {len(study['seeds'])} seeds" if is_repeated(study) else "95% interval"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pydantic
 
+from sfumato.base.schemas import validate
 from sfumato.errors import DataError
 from sfumato.study.choose.estimates import Study
 from sfumato.study.parts.kinds import ALL
@@ -54,7 +55,8 @@ def parse_record(content: Mapping[str, Any]) -> Record:
     attack = cell.get("attack") if isinstance(cell, dict) else None
     if "kind" in content and not is_known(content["kind"], attack):
         try:
-            return Record.model_validate({"seconds": 0.0, **content})
+            known: Record = validate(Record, {"seconds": 0.0, **content})
+            return known
         except pydantic.ValidationError as error:
             raise DataError(error.errors()[0]["msg"]) from error
     record = parse(content)

@@ -135,7 +135,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     assert accuracy is not None  # it is known
     assert risk is not None
     chosen = []
-    if best.halves and any(hits.apart for hits in risk.named.values()):
+    if best.halves:
         chosen.append(
             "One half of the people and test images chose it; the figures come from the other half."
         )
@@ -212,15 +212,17 @@ class _Choice:
                 f"{round_up(100 * proof.at_most)}% of {proof.candidates:,} equally likely people"
                 f"{self._of_unlike_people(setting)}."
             )
+        people = max(len(risk.strongest.probes) for risk in setting.risks)
         return (
-            f"At most {percent(self._bound)} is accepted; the upper end for all adversaries is "
-            f"{percent(self.upper_end(setting))} (95% confidence, all settings of the study allowed for)."
+            f"At most {percent(self._bound)} is accepted; the upper end for all adversaries and {people:,} "
+            f"people is {percent(self.upper_end(setting))} (95% confidence, all settings of the study "
+            "allowed for)."
         )
 
     def _of_unlike_people(self, setting: Setting) -> str:
         """The bound of counting if some people are on more test images than others; "" otherwise."""
         outputs, risk = self._proofs[setting.protection].outputs, setting.risk_on(1)
-        probes = next((hits for hits in risk.named.values() if hits.apart), None) if risk else None
+        probes = next(iter(risk.named.values()), None) if risk else None
         if outputs is None or probes is None:
             return ""
         most = probes.by_counting(outputs)
@@ -326,7 +328,7 @@ class _Choice:
     def what_would_show(self, setting: Setting) -> list[str]:
         """The number of people, or the bound, that would show that a setting keeps it, in a sentence."""
         error, proof = ERROR / self._settings, self._proofs.get(setting.protection)
-        hits = [named for risk in setting.risks for named in risk.named.values() if named.apart]
+        hits = [named for risk in setting.risks for named in risk.named.values()]
         if self.upper_end(setting) <= self._bound or not hits or not setting.risk:
             return []
         people, folds = len(hits[0].probes), hits[0].folds
@@ -520,7 +522,8 @@ def _with_interval(estimate: Estimate) -> str:
 
 
 def _risk_in_words(risk: Risk) -> str:
-    return f"{_with_interval(risk.top1)} by the {risk.adversary}, chance {percent(risk.chance)}"
+    named, chance = _with_interval(risk.top1), percent(risk.chance)
+    return f"{named}, {risk.crowd}, by the {risk.adversary}, chance {chance}"
 
 
 _UNKNOWN = "What many releases of one person tell is not known: fewer than four people have two pictures."
@@ -539,7 +542,8 @@ def curve_in_words(curve: Curve, releases: int) -> str:
     end = said[-1]
     words = (
         f"Adversaries name {', '.join(first)}{' and ' * bool(first)}{last} "
-        f"release{'s' * (end.releases > 1)} of a person ({_ends(end.named)}; guessing {percent(end.chance)}; "
+        f"release{'s' * (end.releases > 1)} of a person among {round(1 / end.chance):,} "
+        f"({_ends(end.named)}; guessing {percent(end.chance)}; "
         f"the most named person {percent(end.worst)}; {percent(end.over_half)} of people in over half of the "
         "tries)."
     )

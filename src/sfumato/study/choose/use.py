@@ -26,9 +26,8 @@ def next_commands(
     reason = "" if advice.setting else advice.headline.removeprefix("no recommendation: ")
     if setting is None:
         return []
-    return commands(
-        directory, study, records, setting, artefacts=artefacts, reason=reason, table=advice.has_table
-    )
+    table = "" if not advice.has_table else "needed" if advice.by_table else "possible"
+    return commands(directory, study, records, setting, artefacts=artefacts, reason=reason, table=table)
 
 
 def commands(
@@ -39,9 +38,11 @@ def commands(
     *,
     artefacts: Path | None = None,
     reason: str = "",
-    table: bool = False,
+    table: str = "",
 ) -> list[str]:
     """A line for the device, one for the cloud and one for queries; fewer if the files are gone.
+
+    A setting that holds only if queries are looked up begins with the query, and no line sends others.
 
     It copies the few-shot model of the setting, if there is one; see models.keep_recommended. Each line
     of a setting that is not recommended says so, in a shell comment.
@@ -52,7 +53,7 @@ def commands(
         setting: the recommended one, or the nearest.
         reason: why it is not recommended; "" if it is.
         artefacts: the folder of trained protections, if it is not that of the run.
-        table: whether an answer table can be made of its codes.
+        table: "possible" if an answer table can be made of its codes, "needed" if it must; or "".
     """
     spec, (_, height, width) = setting.protection, study["data"]["shape"]
     recipe, model = recipe_of(spec), None
@@ -70,11 +71,12 @@ def commands(
     lines = [f"on a device: sfumato protect PHOTOS RELEASED --with {spec}{size}"]
     if model is not None:
         lines.append(f"in a cloud: sfumato serve {model}")
-        if table:
-            lines.append(
-                f"queries that send nothing: sfumato classify URL CLASSIFIER PHOTO --with {spec} "
-                "--table CLASSIFIER.table"
-            )
+        looked_up = f"sfumato classify URL CLASSIFIER PHOTO --with {spec} --table CLASSIFIER.table"
+        if table == "possible":
+            lines.append(f"queries that send nothing: {looked_up}")
+        elif table:
+            enrolled = f"the few images that are sent: sfumato enrol URL CLASSIFIER PHOTOS --with {spec}"
+            lines = [f"queries, which send nothing: {looked_up}", lines[1], enrolled]
     if not reason:
         return lines
     return [f"to try it nevertheless, {line}   # not recommended: {reason}" for line in lines]

@@ -67,9 +67,7 @@ _OTHERS = "An adversary whom nobody has thought of yet may find more, up to what
 def states_a_half(advice: Recommendation) -> bool:
     """Whether the figures of a recommendation are not those of all people and test images."""
     setting = advice.setting
-    if setting is None or not setting.halves or setting.risk is None:
-        return False
-    return any(hits.apart for hits in setting.risk.named.values())
+    return setting is not None and bool(setting.halves) and setting.risk is not None
 
 
 def _figures_over_all(advice: Recommendation) -> tuple[str, ...]:
@@ -169,7 +167,8 @@ def _answer_risk(study: Study, advice: Recommendation) -> Answer:
     risk, secret = advice.risk, study["task"]["sensitive"]
     sentences = (
         f"{percent(risk.top1.value)} of releases are named with the right {secret} by the strongest "
-        f"adversary ({_ends(risk.top1)}; {risk.adversary}); guessing is right for {percent(risk.chance)}.",
+        f"adversary ({_ends(risk.top1)}; {risk.adversary}; {risk.crowd}); guessing is "
+        f"right for {percent(risk.chance)}.",
         *advice.found,
     )
     return Answer("What an adversary finds out", percent(risk.top1.value), sentences)

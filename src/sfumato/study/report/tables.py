@@ -9,6 +9,7 @@ from urllib.parse import quote
 from sfumato.base.files import write_rows
 from sfumato.study.choose.estimates import Study, belonging, episodic
 from sfumato.study.choose.frontier import Setting, frontier
+from sfumato.study.hits import Hits, hits_of
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import classifiers
 
@@ -162,13 +163,21 @@ _PRIVACY = _Source(
 
 
 def _scores(result: Any) -> list[Row]:
-    shared = _dump(result)
-    return [{**score, **shared} for score in shared.pop("scores")]
+    shared, counted = _dump(result), hits_of([result])
+    rows = [{**score, **shared} for score in shared.pop("scores")]
+    return [_over_people(row, counted[row["classifier"]]) for row in rows]
+
+
+def _over_people(row: Row, counted: Hits) -> Row:
+    """The row with its interval over people, who are not listed."""
+    low, high = counted.interval
+    kept = {key: part for key, part in row.items() if not isinstance(part, tuple)}
+    return {**kept, "low": low, "high": high}
 
 
 _ATTACKS = _Source(
     "reidentification",
-    "Re-identification by every adversary and classifier; low and high bound its 95% interval",
+    "Re-identification by every adversary and classifier; low and high bound its 95% interval, over people",
     "attack",
     ("attack",),
     (
@@ -257,11 +266,13 @@ _RECONSTRUCTION = _Source(
 )
 _TELLS = _Source(
     "tells",
-    "Every label of the data set, as a release tells it; low and high bound its 95% interval",
+    "Every label of the data set, as a release tells it; low and high bound its 95% interval, over people",
     "tells",
     (),
     ("label", "accuracy", "low", "high", "guessing", "classes", "images", "adversary"),
-    lambda result: [{"label": name, **_dump(label)} for name, label in result.labels.items()],
+    lambda result: [
+        _over_people({"label": name, **_dump(label)}, label.counted) for name, label in result.labels.items()
+    ],
 )
 
 

@@ -12,24 +12,28 @@ from sfumato.serve.service import Serving, in_thread
 from sfumato.wire.tables import MEDIA_TYPE, tag_of
 
 with needs_extra("the server", "serve"):
-    from fastapi import APIRouter, Header, Response
+    from fastapi import APIRouter, Header, Request, Response
 
 router = APIRouter(responses=problems.RESPONSES)
 
 
 @router.get("/v1/classifiers/{classifier}/table", response_class=Response)
 async def answer_table(
-    key: Reader, service: Serving, classifier: Id, if_none_match: Annotated[str | None, Header()] = None
+    key: Reader,
+    service: Serving,
+    classifier: Id,
+    request: Request,
+    if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Give what a device looks its answers up in, signed, so that it sends no query.
 
     For a code of at most 16 bits, the answers to all codes; for other codes and private features, the
     prototypes, unless this service withholds confidence. The format is that of sfumato.wire.tables. The role
     `read` is enough: queries tell the same, one by one. 304 if the classifier is still as `If-None-Match`
-    says.
+    says. A table is made once for each version of a classifier, one at a time.
 
     Errors: 404 if you have no such classifier; 409 if it has no class, if its model is not served, or if that
-    runs on the service alone.
+    runs on the service alone; 503 if other tables are made now.
     """
     name = await service.model_name(key.tenant, classifier)
     model = service.models.get(name)
@@ -41,7 +45,8 @@ async def answer_table(
     made_of = model.demands[0].made_of
     if made_of is not None and if_none_match == tag_of(info.version, made_of):
         return Response(status_code=304)
-    table = await in_thread(service.tables.make, key.tenant, info, model)
+    with service.room.share() as share:
+        table = await service.tables.make(key.tenant, info, model, share, request.is_disconnected)
     if table is None:
         raise Problem(409, "the classifier has no class: enrol examples first")
     return Response(table.content, media_type=MEDIA_TYPE, headers={"etag": table.header.version_tag})

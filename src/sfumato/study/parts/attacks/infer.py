@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from sfumato.attack.saturation import hold_out
+from sfumato.base.proportions import over_people
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn import classifier, vectors
 from sfumato.study.cells import Cell, non_defaults
-from sfumato.study.hits import Hits
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.lab.streams import OTHERS, PROBES
 from sfumato.study.parts.attacks.reduced import Reduced
@@ -72,9 +72,8 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     scores = []
     for name, guessed in guesses.items():
         counted = hits(guessed == codes, who)
-        made = Hits(tuple(counted), tuple(photographs), seeds=1)
-        low, high = made.interval
-        scores.append({"classifier": name, "top1": made.share, "low": low, "high": high, "hits": counted})
+        (low, high), top1 = over_people(counted, photographs), sum(counted) / len(codes)
+        scores.append({"classifier": name, "top1": top1, "low": low, "high": high, "hits": counted})
     counts = codes.unique(return_counts=True)[1]
     return {
         "scores": scores,

@@ -13,11 +13,12 @@ from sfumato.attack.reidentify import Guesses
 _PAIRS = 20_000_000  # at most this many pairs are verified: more would need gigabytes
 
 
-def score(guesses: Guesses, truth: Tensor) -> dict[str, Any]:
+def score(guesses: Guesses, truth: Tensor, *, reading: str = "") -> dict[str, Any]:
     """How often a classifier is right on probes of (m,) int64 people; see kinds.attack.Score."""
     ranks = recognition.identification_ranks(guesses.similarities, guesses.identities, truth)
     identification = recognition.identification(guesses.similarities, guesses.identities, truth)
-    return {"classifier": guesses.classifier, **asdict(identification), "hits": hits(ranks <= 1, truth)}
+    judged = {"classifier": guesses.classifier, **asdict(identification), "hits": hits(ranks <= 1, truth)}
+    return {**judged, "reading": reading} if reading else judged
 
 
 def hits(right: Tensor, who: Tensor) -> list[float]:

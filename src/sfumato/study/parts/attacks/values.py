@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sfumato.attack import plda, reidentify
 from sfumato.attack.table import Table, by_table
-from sfumato.base.proportions import wilson
+from sfumato.base.proportions import over_people
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.study.cells import Cell
 from sfumato.study.lab import comparisons
@@ -70,7 +70,8 @@ def compare_by(lab: "Lab", cell: Cell, ways: dict[str, _Reading] | None) -> Comp
 
     Args:
         lab, cell: the people and the protection.
-        ways: part of a classifier's name -> a release as (N, D) numbers; None for `readings`.
+        ways: words -> a release as (N, D) numbers; None for `readings`. The words of the chosen one are
+            recorded beside the names of classifiers, which all seeds share, whatever they chose.
     """
     adversaries = lab.adversaries
     gallery, rows = adversaries.deal(cell.seed)
@@ -82,10 +83,8 @@ def compare_by(lab: "Lab", cell: Cell, ways: dict[str, _Reading] | None) -> Comp
     released, others = release_others(lab, cell, most=_LEARNED, copies=lab.config.adversary.copies)
     words, reading, model = _learner(released, others, ways or readings(lab, cell, asked[0]))
     known_values, asked_values = torch.stack([reading(released) for released in known]), reading(asked[0])
-    guesses = [
-        made.with_words(words) for made in reidentify.by_values(known_values, names, asked_values, model)
-    ]
-    scores = [score(made, truth) for made in guesses]
+    guesses = list(reidentify.by_values(known_values, names, asked_values, model))
+    scores = [score(made, truth, reading=words.removeprefix(", on ")) for made in guesses]
     if 0 < (getattr(lab.protection(cell), "outputs", None) or 0) <= MOST_OUTPUTS:
         more = [
             _release_copies(lab, cell, people.images[photographs], stream, _REDRAWN, first=len(releases))
@@ -174,7 +173,7 @@ def _learner(
 
 
 def readings(lab: "Lab", cell: Cell, released: Any) -> dict[str, _Reading]:
-    """The ways to read a release as numbers: their part of a classifier's name, and the way.
+    """The ways to read a release as numbers: their words, and the way.
 
     Noise on every pixel is read as means over squares as well, which remove most of it.
     """
@@ -219,12 +218,13 @@ def _table(known: list[Any], names: Tensor, asked: list[Any], truth: Tensor) -> 
 
 
 def _exact(table: Table, truth: Tensor) -> dict[str, Any]:
-    """The score of the exact table, with its 95% interval over probes: a probe's releases count as one."""
-    low, high = wilson(float(table.right.sum()), len(truth))
+    """The score of the exact table, with its 95% interval over people: a probe's releases count as one."""
+    counted = hits(torch.from_numpy(table.right), truth)
+    low, high = over_people(counted, truth.unique(return_counts=True)[1].tolist())
     return {
         "classifier": "table",
         **{"top1": table.top1, "low": low, "high": high, "in_sample": table.in_sample},
-        "hits": hits(torch.from_numpy(table.right), truth),
+        "hits": counted,
     }
 
 

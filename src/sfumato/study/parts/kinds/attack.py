@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 
 class Score(Model):
-    """How often one way to compare releases is right; top-1 with its 95% interval over probes.
+    """How often one way to compare releases is right; top-1 with its 95% interval over people.
 
-    `hits` are those of each of the result's people; None in records of earlier versions.
+    Attributes:
+        classifier: the same for all seeds.
+        hits: of each of the result's people; None if only their sum is known.
+        reading: what it read of a release, if it chose; as "2x2 means".
     """
 
     classifier: str
@@ -27,6 +30,7 @@ class Score(Model):
     top5: float | None = None
     top10: float | None = None
     hits: tuple[float, ...] | None = None
+    reading: str = ""
 
 
 class Trained(Model):

@@ -7,7 +7,9 @@ identity, half of the test images of each class are known.
 
 from typing import TYPE_CHECKING, Any
 
+from sfumato.base.proportions import over_people
 from sfumato.study.cells import Cell
+from sfumato.study.hits import Hits
 from sfumato.study.parts.kinds.common import Model
 from sfumato.study.protocol import Kind
 
@@ -25,10 +27,12 @@ class Told(Model):
     """How often one label is inferred correctly.
 
     Attributes:
-        accuracy, low, high: the share, and its 95% interval over images.
+        accuracy, low, high: the share, and its 95% interval over people; over images without a secret.
         guessing: the share of the commonest class.
         classes, images: how many there are.
         adversary: the kind of classifier that was best on images of its own.
+        hits, probes: (P,) right answers and images of each person, or of each image without a secret.
+        people: how many there are, in records without these two.
     """
 
     accuracy: float
@@ -38,6 +42,16 @@ class Told(Model):
     classes: int
     images: int
     adversary: str
+    hits: tuple[float, ...] = ()
+    probes: tuple[float, ...] = ()
+    people: int | None = None
+
+    @property
+    def counted(self) -> Hits:
+        """Its hits; if only their sum is known, each person counts as one probe."""
+        trials = self.people or self.images
+        alike = (self.accuracy,) * trials, (1.0,) * trials
+        return Hits(*((self.hits, self.probes) if self.probes else alike), seeds=1)
 
 
 class Result(Model):
@@ -58,10 +72,13 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Learns each label from the travelled values, and tests on other images."""
+    import torch
+
     from sfumato.learn import vectors
     from sfumato.learn.classifier import Accuracy
     from sfumato.study.lab.streams import TELLING, TOLD
     from sfumato.study.parts.attacks.reduced import Reduced
+    from sfumato.study.parts.attacks.scores import hits
 
     labels = {}
     train = lab.data.split("train")
@@ -69,27 +86,32 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     asked = lab.test.rows(lab.shuffle(len(lab.test), cell.seed + 1)[:_IMAGES])
     reduce = Reduced(lab.release(cell, known.images, TELLING).vectors())
     of_known, of_asked = reduce.known, reduce(lab.release(cell, asked.images, TOLD).vectors())
+    sensitive = lab.config.task.sensitive
+    who = torch.arange(len(asked)) if sensitive is None else asked.label(sensitive).codes
     for name in lab.data.labels:
         learned_rows, asked_rows = (_of_the_task(lab, part, name) for part in (known, asked))
         known_codes, codes = known.label(name).codes[learned_rows], asked.label(name).codes[asked_rows]
         if _same_classes(known_codes, codes):
             learned = (of_known[learned_rows], known_codes)
-            tested = (of_asked[asked_rows], codes)
+            tested = (of_asked[asked_rows], codes, who[asked_rows])
         else:
             halves = _halves(codes)
             if halves is None:
                 continue
             first, second = halves
             learned = (of_asked[asked_rows][first], codes[first])
-            tested = (of_asked[asked_rows][second], codes[second])
+            tested = (of_asked[asked_rows][second], codes[second], who[asked_rows][second])
         if len(learned[1].unique()) < 2 or not len(tested[1]):
             continue
         model = vectors.train(*learned, seed=cell.seed)
-        accuracy = Accuracy.of(model.classify(tested[0]), tested[1], cell.protection)
+        guessed = model.classify(tested[0])
+        accuracy = Accuracy.of(guessed, tested[1], cell.protection)
+        counted = hits(guessed == tested[1], tested[2])
+        probes = tested[2].unique(return_counts=True)[1].tolist()
+        low, high = over_people(counted, probes)
         labels[name] = {
             "accuracy": accuracy.mean,
-            "low": accuracy.low,
-            "high": accuracy.high,
+            **{"low": low, "high": high, "hits": counted, "probes": probes},
             "guessing": accuracy.chance,
             "classes": len(tested[1].unique()),
             "images": accuracy.images,

@@ -8,22 +8,22 @@ from typing import Any
 
 from sfumato.assess.people import Recognised, at_blur, at_noise
 from sfumato.study.choose.estimates import (
+    OVER_PEOPLE,
     Curve,
     Estimate,
     Study,
     belonging,
     bounds_of_attributes,
     curves,
+    estimate_of,
+    in_folds,
     inferences,
-    interval_in_words,
-    is_repeated,
     learner_in_words,
     percent,
     risks,
-    strongest_score,
-    together,
 )
 from sfumato.study.choose.recommend import releases_of
+from sfumato.study.hits import hits_of, join
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import (
     DASH,
@@ -40,7 +40,7 @@ _ABREAST = 7  # labels that fit side by side on paper
 
 
 def people(study: Study, records: Sequence[Record]) -> Section | None:
-    """People's recognition at comparable settings of blur and noise; None if the study has none of them."""
+    """People's recognition at comparable settings of blur and noise; None without such settings."""
     width = study["data"]["shape"][2]
     answers: list[tuple[str, Recognised]] = []
     for spec in study["protections"]:
@@ -74,7 +74,7 @@ def people(study: Study, records: Sequence[Record]) -> Section | None:
 
 
 def inference(study: Study, records: Sequence[Record]) -> Section | None:
-    """How often each attribute is inferred, with guessing and its bound; None if the study has none."""
+    """How often each attribute is inferred, with guessing and its bound; None without attributes."""
     inferred = inferences(study, records)
     if not inferred:
         return None
@@ -91,7 +91,7 @@ def inference(study: Study, records: Sequence[Record]) -> Section | None:
     table = RecordTable(
         "Table of inferences",
         "How often each attribute is inferred by the strongest adversary; small numbers are the "
-        f"{interval_in_words(study)} in percent. {MARK} marks what is above the bound.",
+        f"{OVER_PEOPLE} in percent. {MARK} marks what is above the bound.",
         [
             Column(label, f"at most {percent(bound)}; guessing {percent(chances[label])}")
             for label, bound in bounds.items()
@@ -121,7 +121,8 @@ def stored(study: Study, records: Sequence[Record]) -> Section | None:
         if spec not in of_releases or risk.top1.value > of_releases[spec].value:
             of_releases[spec] = risk.top1
     every = [result for seeds in results.values() for result in seeds]
-    thefts = {key: strongest_score(seeds)[1] for key, seeds in results.items()}
+    hits = {key: hits_of(seeds, folds=in_folds(study)).values() for key, seeds in results.items()}
+    thefts = {key: estimate_of(max(each, key=lambda made: made.share)) for key, each in hits.items()}
     learners = list(dict.fromkeys(name for _, name in results))
     columns = [Column(f"embeddings of “{name}”", learner_in_words(name)) for name in learners]
     rows = [
@@ -137,7 +138,7 @@ def stored(study: Study, records: Sequence[Record]) -> Section | None:
     table = RecordTable(
         "Table of stored embeddings",
         f"First guesses that are right, of {max(result.embeddings for result in every):,} stolen embeddings; "
-        f"guessing alone: {chance}. Small numbers are the {interval_in_words(study)} in percent.",
+        f"guessing alone: {chance}. Small numbers are the {OVER_PEOPLE} in percent.",
         [*columns, *([Column("releases")] if of_releases else [])],
         [rows],
     )
@@ -169,13 +170,11 @@ def tells(study: Study, records: Sequence[Record]) -> Section | None:
     values = {key: _show_label(study, seeds, guesses[key]) for key, seeds in results.items()}
     names = list(dict.fromkeys(name for _, name in results))
     parts = [names[first : first + _ABREAST] for first in range(0, len(names), _ABREAST)]
-    above = "lowest seed" if is_repeated(study) else "interval"
     tables = [
         RecordTable(
             f"Table of labels {number}" if len(parts) > 1 else "Table of labels",
             "How often a label is read correctly; small numbers are the "
-            f"{interval_in_words(study)} in percent. {MARK} marks what is given away: the {above} is above "
-            "guessing.",
+            f"{OVER_PEOPLE} in percent. {MARK} marks what is given away: the interval is above guessing.",
             [
                 Column(name, f"guessing {_range(guess for (_, of), guess in guesses.items() if of == name)}")
                 for name in part
@@ -222,7 +221,7 @@ def many(study: Study, records: Sequence[Record]) -> Section | None:
     ]
     table = RecordTable(
         "Table of many releases",
-        f"Small numbers are the {interval_in_words(study)} in percent; guessing names one of the people of a "
+        f"Small numbers are the {OVER_PEOPLE} in percent; guessing names one of the people of a "
         "panel. A dash: too few pictures, or named too often already.",
         columns,
         [[(spec, _show_curve(recorded[spec], sizes)) for spec in study["protections"] if spec in recorded]],
@@ -252,8 +251,7 @@ def _show_curve(curve: Curve, sizes: Sequence[int]) -> list[Value]:
 
 def _show_label(study: Study, seeds: Sequence[Any], guessing: float) -> Value:
     """How often one label is read correctly, marked if all of the interval is above guessing."""
-    intervals = [(seed.accuracy, seed.low, seed.high) for seed in seeds]
-    accuracy = together(study, intervals, [seed.images for seed in seeds])
+    accuracy = estimate_of(join([seed.counted for seed in seeds], folds=in_folds(study)))
     return show_estimate(accuracy, marked=accuracy.low > guessing)
 
 

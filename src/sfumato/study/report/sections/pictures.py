@@ -69,12 +69,15 @@ def _similarities(study: Study, records: Sequence[Record]) -> dict[tuple[str, st
 
 
 def in_words(results: Sequence[dict[str, float | None]]) -> list[str]:
-    """The measures that all seeds have, "SSIM 0.41" and so on: means of the finite values."""
+    """The measures that all seeds have, "SSIM 0.41" and so on."""
     words = []
     for name, measure in MEASURES.items():
         if measure.beside_pictures and all(name in means for means in results):
             mean = _mean(results, name)
             words.append(f"{measure.words} {_value(measure, mean)}")
+            infinite = sum(means[name] is None for means in results)
+            if 0 < infinite < len(results):
+                words[-1] += f" (an image is unchanged in {infinite} of {len(results)} seeds)"
             strangers = _mean(results, f"{name}_of_two")
             if strangers is not None:
                 words[-1] += f" (of two people {_value(measure, strangers)})"
@@ -90,5 +93,6 @@ def _value(measure: MeasureWords, mean: float | None) -> str:
 
 
 def _mean(results: Sequence[dict[str, float | None]], name: str) -> float | None:
+    """Of all seeds: infinite if one is, as PSNR is if an image came back unchanged."""
     values = [value for means in results if (value := means.get(name)) is not None]
-    return statistics.fmean(values) if values else None
+    return statistics.fmean(values) if len(values) == len(results) else None

@@ -4,7 +4,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from sfumato.study.choose.estimates import Risk, Study, belonging, interval_in_words, percent, risks
+from sfumato.study.choose.estimates import OVER_PEOPLE, Risk, Study, belonging, percent, risks
 from sfumato.study.records import Record
 from sfumato.study.report import charts
 from sfumato.study.report.sections.section import (
@@ -78,7 +78,7 @@ def _table(study: Study, records: Sequence[Record], named: Mapping[tuple[str, st
     chance = " to ".join(sorted({percent(risk.chance) for risk in named.values()}))
     caption = (
         "First guesses that are right, by the best classifier of each adversary; guessing alone: "
-        f"{chance}. Small numbers are the {interval_in_words(study)} in percent. {MARK} marks the strongest "
+        f"{chance}. Small numbers are the {OVER_PEOPLE} in percent. {MARK} marks the strongest "
         "adversary of a row, a dash one who was not tried."
     )
     if any(risk.rising for risk in named.values()):

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
+from run_audits import audit_runs
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from sfumato.dp.audit import audit_runs
 from sfumato.errors import ConfigError
 
 DELTA = 0.1

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mini_xception import EMOTIONS, MiniXception
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
 from sfumato.errors import ArtefactError, DataError
-from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 
 WEIGHTS = "weights/emotion_mini_xception_fer2013.safetensors"
 

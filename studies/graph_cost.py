@@ -1,4 +1,4 @@
-"""The cost of a graph in its own process: `python -m sfumato.edge.measure MODEL IMAGES`.
+"""The cost of a graph in its own process: `python studies/graph_cost.py MODEL IMAGES`.
 
 Prints one line of JSON, {"milliseconds": [one for each image], "memory": bytes}. It imports nothing large but
 onnxruntime, whose own memory does not count: memory is the growth of the peak resident set since before the

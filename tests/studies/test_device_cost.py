@@ -1,15 +1,15 @@
-"""What a device pays: counts that can be counted otherwise, and times and memory that are those of a run."""
+"""studies/device_cost.py: counts that can be counted otherwise, times and memory of a run."""
 
 import math
 from pathlib import Path
 
 import pytest
 import torch
+from device_cost import Cost, profile
 from devices import CLASSES, SHAPE, WIDTHS, pictures, write_code, write_feature, write_mask
 
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge import graphs
-from sfumato.edge.profile import Cost, profile
 from sfumato.edge.runtime import session
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import private_feature

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from gradient_defences import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
 from scipy.stats import kstest, laplace, norm
 
 from sfumato.dp.accounting import Stretch, epsilon
 from sfumato.errors import ConfigError, DataError
-from sfumato.protect.gradients import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
 
 
 def seeded(seed: int = 0) -> torch.Generator:

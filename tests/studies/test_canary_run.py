@@ -8,17 +8,18 @@ told nearly always, and the comments say what remains. A run takes some 10 ms.
 from dataclasses import replace
 from functools import cache
 
+import canary_run as runs
 import pytest
 import torch
+from canary_run import canary_run
+from run_audits import audit_runs
 from torch import nn
 
 from sfumato.dp import accounting, clipping
 from sfumato.dp.accounting import Stretch
-from sfumato.dp.audit import audit_runs
 from sfumato.dp.clipping import policies
 from sfumato.errors import ConfigError
-from sfumato.learn import canary, meta
-from sfumato.learn.canary import canary_run
+from sfumato.learn import meta
 from sfumato.learn.meta import MetaConfig, Private
 from sfumato.protect import parse
 
@@ -72,15 +73,15 @@ class Watched:
 
     def __init__(self, monkeypatch, configured, *, inserted, places=8):
         self.parameters, self.looks = [], []
-        expected = canary.expect
+        expected = runs.expect
 
         def noted(training, *given):
             self.parameters.append(training._start.detach().clone())
             return expected(training, *given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(canary, "expect", noted)
-            patch.setattr(canary._Adversary, "look", lambda _, *given: self.looks.append(given))
+            patch.setattr(runs, "expect", noted)
+            patch.setattr(runs._Adversary, "look", lambda _, *given: self.looks.append(given))
             canary_run(configured, places=places, image=IMAGE)(inserted)
 
 
@@ -115,7 +116,7 @@ def test_the_canary_uses_all_that_a_task_is_allowed(monkeypatch, policy, share):
 
 
 def test_neither_the_images_drawn_nor_the_order_of_labels_changes_the_canary():
-    data = canary.white(config(), places=4, image=IMAGE)
+    data = runs.white(config(), places=4, image=IMAGE)
     training = meta.Training(data, parse("none"), config(tasks=4), "class", 0, IMAGE, None)
     drawn = [training._promise.draw(config().shape) for _ in range(6)]
     found = torch.cat(

@@ -1,13 +1,13 @@
 import math
 from functools import partial
 
+import distortions
 import numpy as np
 import pytest
 import torch
 from scipy.ndimage import gaussian_filter
 from skimage.color import rgb2gray
 
-from sfumato.assess import distortions
 from sfumato.errors import ConfigError
 
 MEAN = 0.4423  # that of the experiment's photographs

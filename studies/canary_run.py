@@ -1,6 +1,6 @@
-"""A canary in private meta-training: one task, whose presence in the pool an adversary detects.
+"""A canary in private meta-training, over many runs: one task, whose presence in the pool an adversary detects.
 
-For `dp.audit.audit_runs`. The neighbours are those of the promise, one task added or removed: a pool whose
+For `run_audits.audit_runs`. The neighbours are those of the promise, one task added or removed: a pool whose
 only task is the canary, and an empty one. Both share what the promise calls public: the size of the pool, the
 rate, and the divisor of sums. An empty entry is drawn like any other, and then gives no
 task: not a blank one, which would still count as one within the norm of a quantile. Other tasks would only
@@ -10,38 +10,20 @@ All images of the canary are the same: neither the drawn images nor the order of
 changes its contribution, which pushes the network towards equal odds.
 """
 
-import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.dp import accounting
-from sfumato.dp.clipping import ClippingPolicy
-from sfumato.dp.mechanisms import seeded_noise
-from sfumato.episodes import Shape
-from sfumato.errors import ConfigError
 from sfumato.learn import meta
+from sfumato.learn.canaries import expect, fill_pool, with_noise
 from sfumato.learn.meta import MetaConfig
-from sfumato.learn.task_pool import TaskPool
 from sfumato.protect import parse
 
 _CANARY = 0  # its index in the pool: all are alike
 _WHITE = 255
 _TINY = 1e-12  # a deviation without noise: scores are huge then, and finite
-
-
-@dataclass(frozen=True)
-class Places(TaskPool):
-    """A pool with empty entries. A subclass, since `Promise` takes a TaskPool."""
-
-    taken: Tensor  # (places,) bool
-
-    def draw(self, numbers: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
-        """See TaskPool.draw; empty entries give no row."""
-        return super().draw(numbers[self.taken[numbers]], shape, generator)
 
 
 def white(config: MetaConfig, *, places: int, image: tuple[int, int, int]) -> LabelledImages:
@@ -101,42 +83,6 @@ def canary_run(
     return run
 
 
-def with_noise(config: MetaConfig, places: int) -> MetaConfig:
-    """The configuration of a training that canaries can audit, its noise calibrated if none is given.
-
-    Raises:
-        ConfigError: as `canary_run` does.
-    """
-    private = config.private
-    if (
-        private is None
-        or private.pool_tasks is not None
-        or private.start_noise is not None
-        or private.inner_noise
-        or private.noise != "independent"
-        or config.layers is not None
-    ):
-        raise ConfigError(
-            "a canary is for private training on tasks that share no class, from a public clipping norm: "
-            "set `private`, with independent noise and a start among its settings, without layers, "
-            "pool_tasks, start_noise or inner_noise"
-        )
-    if private.noise_multiplier is not None:
-        return config
-    noise = accounting.calibrate(
-        private.epsilon, private.delta, min(1.0, config.tasks / places), config.steps
-    )
-    return replace(config, private=replace(private, noise_multiplier=noise))
-
-
-def fill_pool(training: meta.Training, taken: Tensor) -> meta.Promise:
-    """Leaves tasks only at some entries of the pool, (places,) bool. -> the promise of the training."""
-    promise = training._promise
-    assert promise is not None
-    promise.pool = Places(promise.pool.tasks, promise.pool.overlap, taken)
-    return promise
-
-
 class _Adversary:
     """Adds up the evidence of the updates. State: the score, and the noise of earlier steps."""
 
@@ -167,31 +113,3 @@ class _Adversary:
         )
         self.score += ratio.item()
         self._earlier.append(fresh / length)
-
-
-def expect(training: meta.Training, promise: meta.Promise, canaries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The next update: (P,) its mean without canaries, (n, P) each one's part, (P,) its deviations."""
-    config, policy = training._config, promise.policy
-    inner = replace(config.inner, clipping_norm=policy.norm) if promise.follows_norm else config.inner
-    places = TaskPool(promise.pool.tasks, promise.pool.overlap)
-    draws = torch.Generator().manual_seed(0)
-    rows = places.draw(canaries, config.shape, draws)
-    found = training._contributions(training._tasks(rows, seeded_noise(0), draws), inner)  # (n, D)
-    slopes = found[:, -1] if promise.follows_norm else None
-    if promise.follows_norm:
-        found = found[:, :-1]
-
-    def update(which: slice, noise: float) -> Tensor:
-        own: ClippingPolicy = copy.deepcopy(policy)
-        return own.step(
-            found[which],
-            noise_multiplier=promise._noise,
-            public_count=promise._rate * len(promise.pool),
-            draw=lambda shape, std: torch.full(shape, noise * std, dtype=torch.float64),
-            derivatives=None if slopes is None else slopes[which],
-        ).update
-
-    nobody = slice(0, 0)
-    idle = update(nobody, 0.0)
-    alone = torch.stack([update(slice(n, n + 1), 0.0) for n in range(len(found))])
-    return idle, alone - idle, update(nobody, 1.0) - idle

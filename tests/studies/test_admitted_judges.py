@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import admitted_judges as judges
 import pytest
 import torch
+from admitted_judges import Ability, ability, ability_on_pairs, admit
+from mini_xception import EMOTIONS, MiniXception
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato.annotate import judges
-from sfumato.annotate.judges import Ability, ability, ability_on_pairs, admit
 from sfumato.annotate.proxies import PairProxy, Proxy
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import MobileFaceNet, SqueezeNet, align
-from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 
 # Landmarks of the frame that MobileFaceNet is trained on, as shares of its 96 columns and 112 rows.
 FRAME = torch.tensor(

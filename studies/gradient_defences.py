@@ -133,13 +133,7 @@ def clip_and_noise(
 def dp_sgd_epsilon(*, noise_multiplier: float, rate: float, steps: int, delta: float) -> float:
     """The ε of an example after steps of DP-SGD, with fresh noise and Poisson sampling: an upper bound (PLD).
 
-    Bounds and errors are those of `dp.accounting.epsilon`.
-
-    Args:
-        noise_multiplier: σ, in units of C.
-        rate: q, the probability with which an example is in a step.
-        steps: T.
-        delta: δ.
+    Bounds, errors and names are those of `dp.accounting.epsilon`.
     """
     return epsilon([Stretch(noise_multiplier, rate, steps)], delta)
 

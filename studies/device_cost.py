@@ -1,4 +1,6 @@
-"""The cost of the device side of an artefact: time, memory, and bytes sent.
+"""The cost of the device side of artefacts: time, memory and bytes sent, on one core.
+
+    OMP_NUM_THREADS=1 python studies/device_cost.py code.safetensors ...    # one line of JSON for each side
 
 Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Fig. 11: inference time and memory of the layers up to each
 possible cut, against the whole network on the device, which sends nothing.
@@ -11,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +107,7 @@ def cost_of(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.onnx"
         path.write_bytes(graph.SerializeToString())
-        words = [sys.executable, "-m", "sfumato.edge.measure", str(path), str(images)]
+        words = [sys.executable, str(Path(__file__).parent / "graph_cost.py"), str(path), str(images)]
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     said = json.loads(done.stdout)
     times = said["milliseconds"]
@@ -120,3 +122,8 @@ def cost_of(
         parameters=sum(each.numel() for each in network.parameters()),
         bytes=sent,
     )
+
+
+if __name__ == "__main__":
+    for cost in profile(sys.argv[1:]):
+        print(json.dumps(asdict(cost)))

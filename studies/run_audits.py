@@ -1,4 +1,4 @@
-"""Audits of whole runs, each of which gives one number."""
+"""Audits of whole runs, each of which gives one number: studies/audit_training.py asks for them."""
 
 import math
 from collections.abc import Callable

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import torch
+from mini_xception import EMOTIONS, MiniXception
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,7 +22,6 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.networks import MobileFaceNet, align
 from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained
-from sfumato.networks.faces.mini_xception import EMOTIONS, MiniXception
 
 LEAST_RIGHT: Final = 0.85
 LEAST_JUDGES: Final = 2  # for a data set: a single one agrees with itself

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from drawn_scenes import scenes
 
-from sfumato.data.worlds.scenes import scenes
 from sfumato.errors import ConfigError
 
 

@@ -1,0 +1,64 @@
+"""Which texts look alike: one rule for labels, people, tenants, columns and names of files.
+
+Unicode's own lists decide, and none by hand: NFKC (UAX 15), the characters that are drawn as nothing
+(Default_Ignorable_Code_Point, UAX 44), and those that look like another (confusables.txt of UTS 39, without
+the pairs within ASCII: l, I and 1 stay three letters).
+"""
+
+import re
+import unicodedata
+from functools import lru_cache
+from importlib import resources
+
+# Default_Ignorable_Code_Point, which no new version of Unicode may extend outside of these blocks; and the
+# blank pattern of Braille, which is drawn as a space.
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\u2800]"
+)
+_SEEN = frozenset("LMNPS")  # the first letters of the categories that are drawn
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+@lru_cache(1)
+def _prototypes() -> dict[int, str]:
+    """Map each character of UTS 39 to the one that it looks like."""
+    lines = resources.files("sfumato.base").joinpath("confusables.txt").read_text(encoding="utf-8")
+    return {ord(other): line[0] for line in lines.splitlines() for other in line[1:]}
+
+
+def hidden_character(text: str) -> str | None:
+    """Return the first character that nobody sees, except plain spaces inside; None if there is none."""
+    for character in text:
+        drawn = character == " " or unicodedata.category(character)[0] in _SEEN
+        if not drawn or _IGNORABLE.match(character):
+            return character
+    return None
+
+
+def disguised_character(text: str) -> str | None:
+    """Return a letter that looks like an ASCII letter, in a word that also has ASCII letters; or None."""
+    for word in _WORD.findall(text):
+        if re.search("[A-Za-z]", word):
+            for character in word:
+                if not character.isascii() and _prototypes().get(ord(character), "é").isascii():
+                    return str(character)
+    return None
+
+
+def look(text: str) -> str:
+    """Return what a text looks like: texts that look alike, and no others, have one look.
+
+    It looks like the text itself. Texts that are drawn as nothing have the look "".
+    """
+    wide = unicodedata.normalize("NFKC", text)
+    drawn = "".join(c if c.isspace() else _drawn(c) for c in unicodedata.normalize("NFD", wide))
+    return unicodedata.normalize("NFC", " ".join(drawn.split()))
+
+
+def _drawn(character: str) -> str:
+    """Return the prototype of a character; "" if it is drawn as nothing, a space for Braille's blank."""
+    if _IGNORABLE.match(character) or unicodedata.category(character) in ("Cc", "Cf"):
+        return " " if character == "\u2800" else ""
+    return _prototypes().get(ord(character), character)

@@ -1,0 +1,65 @@
+"""Texts that look alike are one text; texts that look different stay several."""
+
+import unicodedata
+
+import pytest
+
+from sfumato.base.alike import disguised_character, hidden_character, look
+
+LIKE_ANNA = {
+    "a space at the end": "anna ",
+    "a no-break space before": "\u00a0anna",
+    "a soft hyphen": "an\u00adna",
+    "a combining grapheme joiner": "an\u034fna",
+    "a zero-width space": "an\u200bna",
+    "a zero-width non-joiner": "an\u200cna",
+    "an invisible times": "an\u2062na",
+    "a variation selector": "anna\ufe0f",
+    "a variation selector of the supplement": "anna\U000e0101",
+    "a tag": "an\U000e0041na",
+    "a Hangul filler": "an\u3164na",
+    "a half-width Hangul filler": "anna\uffa0",
+    "a Mongolian vowel separator": "an\u180ena",
+    "a Khmer inherent vowel": "an\u17b4na",
+    "a Braille blank": "anna\u2800",
+    "a control character": "an\x07na",
+    "a Cyrillic letter": "\u0430nna",
+    "a Greek letter": "ann\u03b1",
+    "wide letters": "\uff41\uff4e\uff4e\uff41",
+    "mathematical letters": "\U0001d41anna",
+}
+
+
+@pytest.mark.parametrize("how", LIKE_ANNA)
+def test_a_text_that_looks_like_another_has_its_look(how):
+    assert look(LIKE_ANNA[how]) == "anna"
+
+
+def test_a_look_has_its_own_look_and_does_not_depend_on_the_normal_form():
+    for code in range(0x3000):
+        text = f"a{chr(code)}b"
+        assert look(look(text)) == look(text)
+        for form in ("NFC", "NFD"):
+            assert look(unicodedata.normalize(form, text)) == look(text)
+
+
+def test_texts_of_ascii_letters_look_as_different_as_they_are():
+    assert len({look(chr(code)) for code in range(0x21, 0x7F)}) == 0x7F - 0x21
+    assert len({look(text) for text in ("person1", "personl", "personI", "s10", "sl0", "slO")}) == 6
+
+
+@pytest.mark.parametrize(
+    "name", ["Zo\xeb", "zoe", "\u0410\u043d\u043d\u0430", "\u6771\u4eac", "\u05d0\u05e0\u05d4", "m\xfcller"]
+)
+def test_names_of_any_script_are_seen_and_not_disguised(name):
+    assert hidden_character(name) is disguised_character(name) is None
+
+
+def test_every_character_that_is_drawn_as_nothing_is_hidden():
+    for code in [0xA0, 0xAD, 0x34F, 0x115F, 0x180B, 0x2007, 0x202E, 0x2065, 0x2800, 0x3000, 0xFE00, 0xE0001]:
+        assert hidden_character(f"a{chr(code)}b") == chr(code)
+
+
+def test_a_letter_of_another_script_among_latin_ones_is_a_disguise():
+    assert disguised_character("p\u0430ul") == "\u0430"
+    assert disguised_character("paul \u0430\u043d\u043d\u0430") is None

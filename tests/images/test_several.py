@@ -1,0 +1,139 @@
+"""Files of several pictures: how many there are, and each of them; a format by its first bytes."""
+
+import importlib.util
+import io
+import struct
+import time
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, features
+
+from sfumato import images
+from sfumato.errors import ImageError
+
+SEVERAL = ["GIF", "PNG", "WEBP", "TIFF", "MPO", "AVIF", "HEIF", "JPEGs"]
+LOSSLESS = ["PNG", "WEBP", "TIFF"]
+
+
+@cache
+def pictures() -> list[Image.Image]:
+    base = Image.new("RGB", (56, 40), "red")
+    second = base.copy()
+    second.paste((0, 255, 0), (5, 5, 19, 19))
+    third = second.copy()
+    third.paste((0, 0, 255), (20, 20, 40, 30))
+    return [base, second, third]
+
+
+@cache
+def file_of(kind: str) -> bytes:
+    buffer = io.BytesIO()
+    first, *others = pictures()
+    if kind == "HEIF":
+        if importlib.util.find_spec("pillow_heif") is None:
+            pytest.skip("pillow-heif is not installed")
+        import pillow_heif
+
+        heif = pillow_heif.HeifFile()
+        for picture in pictures():
+            heif.add_from_pillow(picture)
+        heif.save(buffer, format="HEIF", quality=95)
+        return buffer.getvalue()
+    if kind == "JPEGs":
+        for picture in pictures():
+            picture.save(buffer, "JPEG", quality=95)
+        return buffer.getvalue()
+    if kind == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow reads no AVIF")
+    settings = {"WEBP": {"lossless": True}, "MPO": {"quality": 95}}.get(kind, {})
+    first.save(buffer, kind, save_all=True, append_images=others, **settings)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_the_pictures_of_a_file_are_counted(kind: str):
+    assert images.count_pictures(file_of(kind)) == 3
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
+def test_a_file_of_one_picture_has_one(kind: str):
+    buffer = io.BytesIO()
+    pictures()[0].save(buffer, kind)
+    assert images.count_pictures(buffer.getvalue() + b"bytes behind it") == 1
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SEVERAL if kind != "AVIF"])
+def test_each_picture_is_read_as_a_viewer_shows_it(kind: str):
+    read = list(images.read_pictures(file_of(kind)))
+    assert len(read) == 3
+    for pixels, picture in zip(read, pictures(), strict=True):
+        difference = np.abs(pixels.astype(int) - np.moveaxis(np.asarray(picture), -1, 0))
+        assert difference.max() == 0 if kind in LOSSLESS else difference.mean() < 9
+
+
+def test_the_frames_of_a_sequence_are_counted_and_its_first_is_read():
+    assert len(list(images.read_pictures(file_of("AVIF")))) == 1
+
+
+def test_a_further_picture_that_is_damaged_yields_its_error():
+    data = bytearray(file_of("MPO"))
+    second = data.index(
+        b"\xff\xc0", images.encode(np.zeros((3, 40, 56), np.uint8), "JPEG").index(b"\xff\xc0") + 700
+    )
+    data[second + 5 : second + 9] = bytes(4)
+    _, broken, third = images.read_pictures(bytes(data))
+    assert isinstance(broken, ImageError)
+    assert isinstance(third, np.ndarray)
+
+
+GIF = b"GIF89a" + struct.pack("<HHBBB", 8000, 8000, 0x80, 0, 0) + bytes(6)
+FRAME = b"\x2c" + struct.pack("<4HB", 0, 0, 8000, 8000, 0) + b"\x02"
+BOMBS = {
+    "tiny blocks of a GIF": GIF + FRAME + b"\x01\0" * 10_000_000,
+    "frames of a GIF": GIF + (FRAME + b"\x02\x4c\x01\0") * 500_000,
+    "tiny JPEGs": b"\xff\xd8\xff\xd9" * 5_000_000,
+    "directories that overlap": b"II*\0"
+    + struct.pack("<IHHHIII", 8, 1, 330, 4, 65_000, 100, 0).ljust(96, b"\0")[:92]
+    + b"".join(struct.pack("<I", 300_000 + 2 * i) for i in range(65_000)).ljust(299_900, b"\0")
+    + struct.pack("<H", 60_000) * 800_000,
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_file_that_would_take_minutes_to_count_is_refused_within_seconds(bomb: str):
+    begun = time.process_time()
+    with pytest.raises(ImageError, match="more than 65536 parts"):
+        images.count_pictures(BOMBS[bomb])
+    assert time.process_time() - begun < 10
+
+
+def test_large_frames_of_a_small_file_are_read_up_to_four_times_the_pixels_of_an_image():
+    frames = [Image.new("L", (8000, 8000), shade) for shade in range(0, 250, 40)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
+    assert images.count_pictures(buffer.getvalue()) == 7
+    assert sum(1 for _ in images.read_pictures(buffer.getvalue(), channels=1)) == 4
+
+
+@pytest.mark.parametrize("name", ["a", "b.jpg_large", "c.JPG~2", "d.txt", "e.jfif", "f.JPE"])
+def test_a_format_is_known_by_its_first_bytes_whatever_the_name(tmp_path: Path, name: str):
+    pictures()[0].save(tmp_path / name, "JPEG")
+    assert images.is_image(tmp_path / name)
+    assert images.is_image((tmp_path / name).read_bytes()[:512])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"BMW is no bitmap" * 40, b"%PDF-1.7", b"\0\0\0\x18ftypisom" + bytes(99)]
+)
+def test_other_files_are_no_images(tmp_path: Path, content: bytes):
+    (tmp_path / "a.dat").write_bytes(content)
+    assert not images.is_image(tmp_path / "a.dat")
+
+
+def test_a_file_that_says_by_its_suffix_that_it_is_an_image_is_to_be_read(tmp_path: Path):
+    (tmp_path / "a.hif").write_bytes(b"damaged")
+    assert images.is_image(tmp_path / "a.hif")
+    assert not images.is_image(tmp_path / "missing")
