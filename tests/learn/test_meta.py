@@ -903,7 +903,7 @@ def test_impossible_settings_are_refused(setting, message):
     + [{"delta": each} for each in (0.0, -1.0, 1.0, math.nan)],
 )
 def test_a_budget_that_is_none_is_refused_when_it_is_set_and_no_data_are_read(budget):
-    with pytest.raises(ConfigError, match="epsilon above 0, got|delta=.*: give one from"):
+    with pytest.raises(ConfigError, match=r"epsilon above 0, got|delta=.*: give one from"):
         Private(**{"epsilon": 1.0, "delta": 1e-3, **budget})
 
 
