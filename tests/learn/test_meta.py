@@ -831,7 +831,6 @@ def test_a_damaged_checkpoint_is_refused(glyphs, started):
             ConfigError,
             "not even noise of 1000 clipping norms",
         ),
-        (replace(CLOSED, private=replace(PROMISE, epsilon=-1.0)), ConfigError, "epsilon above 0"),
         (replace(CLOSED, private=replace(PROMISE, delta=0.2)), ConfigError, "pool of 5 tasks: at 1 / pool"),
         (replace(CLOSED, way=14), DataError, "enough for 1 tasks of way=14"),
         (replace(CLOSED, way=27), DataError, "enough for 0 tasks of way=27"),
@@ -896,6 +895,16 @@ def test_the_double_does_notice_when_images_are_looked_at(glyphs):
 def test_impossible_settings_are_refused(setting, message):
     with pytest.raises(ConfigError, match=message):
         MetaConfig(**setting)
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [{"epsilon": each} for each in (0.0, -1.0, math.nan, math.inf)]
+    + [{"delta": each} for each in (0.0, -1.0, 1.0, math.nan)],
+)
+def test_a_budget_that_is_none_is_refused_when_it_is_set_and_no_data_are_read(budget):
+    with pytest.raises(ConfigError, match=r"epsilon above 0, got|delta=.*: give one from"):
+        Private(**{"epsilon": 1.0, "delta": 1e-3, **budget})
 
 
 # The model

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.study.test_run import SETTINGS, cartoons
 from sfumato import artefacts, protect
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError, SpecError
+from sfumato.images import digest
 from sfumato.protect import release
 from sfumato.study import grid, protocol, records, report, run, specs, vocabulary
 from sfumato.study.cells import Cell
@@ -22,6 +24,7 @@ from sfumato.study.choose.estimates import percent
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
 from sfumato.study.parts import kinds
+from sfumato.study.parts.kinds import examples
 
 Registering = Callable[[str, str, Any], None]
 
@@ -500,3 +503,24 @@ def test_the_card_of_a_trained_code_has_what_the_study_found(episodic: Path):
     assert f"{percent(found)} of releases are named by the strongest adversary" in said
     assert "pixelize" not in said  # another protection of the same study
     assert use.describe_measurements(episodic / bits) == []  # it does not lie among the models of a run
+
+
+def test_examples_of_a_short_code_show_releases_that_differ_if_any_do(monkeypatch):
+    data = cartoons()
+    bits = torch.zeros(len(data), 1, dtype=torch.bool)
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+    bits[order[20]] = True  # one image among many
+    digests = [digest(image) for image in data.images]
+
+    def release_images(cell, images):
+        rows = [digests.index(digest(image)) for image in images]
+        return SimpleNamespace(kind="bits", values=bits[rows])
+
+    lab = SimpleNamespace(
+        test=data,
+        release=release_images,
+        shuffle=lambda count, seed: order,
+        config=SimpleNamespace(task=SimpleNamespace(sensitive=None)),
+    )
+    made = examples.measure(lab, Cell("examples", "code:bits=1", 0))["examples"]
+    assert [example["words"] for example in made] == ["0", "1", "0", "0", "0", "0"]

@@ -187,14 +187,14 @@ def _recommended(config: StudyConfig, directory: Path) -> str | None:
 
 
 def _check_own(directory: Path, name: str, loaded: LabelledImages) -> None:
-    """Raises DataError for a folder of another study, one of other data, or one of files that are no run's."""
+    """Raises DataError for a folder of another study, of other data, or of files that are no run's."""
     path = directory / "study.json"
     if not path.exists():
         names = {each.name for each in directory.iterdir()} if directory.is_dir() else set()
         if others := sorted(name for name in names - {"records", "models"} if not name.startswith(".")):
             raise DataError(
-                f"{directory}: holds {len(others):,} other files, such as {others[0]}, and no run: name a new "
-                "folder"
+                f"{directory}: holds {len(others):,} other files, such as {others[0]}, and no run: name a "
+                "new folder"
             )
         return
     before, source = read_json(path, "name another folder"), source_of(loaded.name)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from sfumato.base.precision import resolve
+from sfumato.dp.accounting.stretches import check_budget, check_delta
 from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.learn.meta.inner_noise import InnerNoise
@@ -75,6 +76,8 @@ class Private:
     noise: str = "independent"
 
     def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_delta(self.delta)
         if self.noise not in NOISES:
             raise ConfigError(f"no noise is called {self.noise!r}: {did_you_mean(self.noise, NOISES)}")
         if self.noise == "tree" and self.clipping not in _STEADY:

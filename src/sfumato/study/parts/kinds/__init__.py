@@ -62,14 +62,15 @@ ALL: dict[str, Kind] = {**KINDS, **ACROSS}
 
 def cells(config: "StudyConfig") -> list[Cell]:
     """Every cell of a study, each after the cells that it needs."""
-    return [
+    every = (
         cell
         for kinds in (KINDS, ACROSS)
         for seed in config.seeds
         for spec in config.specs
         for kind in kinds.values()
         for cell in kind.cells(config, spec, seed)
-    ]
+    )
+    return list(dict.fromkeys(every))  # a study may name something twice
 
 
 def list_omissions(config: "StudyConfig") -> list[str]:

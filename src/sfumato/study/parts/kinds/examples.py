@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab
 
 _COUNT = 6
+_AMONG = 48  # images, of which those with different words come first
 _NUMBERS = 8  # of a code or a feature that are written out
 
 
@@ -49,22 +50,28 @@ def of_recommended(config: "StudyConfig", spec: str | None) -> list[Cell]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """The settings that decide the result, besides cell, data and artefacts."""
-    return {"examples": _COUNT}
+    return {"examples": _COUNT, "among": _AMONG}
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Releases the images of a few different people if there are people, else of any."""
+    """Releases the images of a few different people if there are people, else of any.
+
+    Of short codes and answers those that differ come first, or all six may have one bit.
+    """
     rows = _rows(lab, cell.seed)
-    images = lab.test.images[rows]
-    release = lab.release(cell, images)
-    originals = as_uris(images)
     if release_kind(cell.protection) in IMAGES:
-        released = as_uris(release.images())
-        pairs = zip(originals, released, strict=True)
+        images = lab.test.images[rows[:_COUNT]]
+        pairs = zip(as_uris(images), as_uris(lab.release(cell, images).images()), strict=True)
         return {"examples": [{"original": one, "released": other} for one, other in pairs]}
-    written = _in_words(release)
+    images = lab.test.images[rows[:_AMONG]]
+    written = _in_words(lab.release(cell, images))
+    first = {words: row for row, words in reversed(list(enumerate(written)))}
+    shown = sorted(range(len(written)), key=lambda row: first[written[row]] != row)[:_COUNT]
+    originals = as_uris(images[shown])
     return {
-        "examples": [{"original": one, "words": words} for one, words in zip(originals, written, strict=True)]
+        "examples": [
+            {"original": one, "words": written[row]} for one, row in zip(originals, shown, strict=True)
+        ]
     }
 
 
@@ -72,11 +79,11 @@ def _rows(lab: "Lab", seed: int) -> list[int]:
     order = lab.shuffle(len(lab.test), seed).tolist()
     sensitive = lab.config.task.sensitive
     if sensitive is None:
-        return order[:_COUNT]
+        return order
     people = lab.test.label(sensitive).codes.tolist()
     first = {people[row]: row for row in reversed(order)}  # of each person
     fresh = [row for row in order if first[people[row]] == row]
-    return [*fresh, *(row for row in order if first[people[row]] != row)][:_COUNT]
+    return [*fresh, *(row for row in order if first[people[row]] != row)]
 
 
 def _in_words(release: Any) -> list[str]:
