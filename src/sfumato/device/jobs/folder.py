@@ -129,6 +129,7 @@ def protect_folder(
     _check_storages(origin, goal, ledger)
     _check_shared(engine, origin, goal)
     _check_format(protection, config)
+    _check_people(origin, config)
     new, missing = goal.is_empty(), not goal.exists()
     if new and not _has_images(origin, config):
         return _simulate(origin, protection, ledger, config, engine, report)
@@ -152,7 +153,7 @@ def protect_folder(
         outcome = _run(job, only, ledger, journal, engine, report)
         if engine.name == "ray":  # which continues after a worker was killed and left a partial file
             goal.tidy()
-        outcome.shapes, outcome.counts = journal.shapes(), journal.counts()
+        outcome.shapes, outcome.counts = journal.totals()
         if new and not outcome.shapes:
             if missing:
                 goal.remove_empty()
@@ -176,6 +177,17 @@ def _has_images(source: Storage, config: FolderConfig) -> bool:
     return any(is_shard(name) for name in names) or first_image(source, config) is not None
 
 
+def _check_people(source: Storage, config: FolderConfig) -> None:
+    """Raise DataError if each sub-folder is a person, and there is none."""
+    below, only = listing.split_source(source)
+    names = [name for name, _, _ in listing.walk(below, only, Outcome())] if config.people else []
+    if names and not any("/" in name or is_shard(name) for name in names):
+        raise DataError(
+            f"{source}: no image lies in a sub-folder, and each person needs one: make a folder for each of "
+            "them, or leave --people out"
+        )
+
+
 def dry_run(
     source: str | os.PathLike[str],
     protection: Protection,
@@ -194,6 +206,7 @@ def dry_run(
     _check_storages(origin, None, ledger)
     _check_shared(engine, origin)
     _check_format(protection, config)
+    _check_people(origin, config)
     return _simulate(origin, protection, ledger, config, engine, report)
 
 
@@ -257,16 +270,10 @@ def _frame(image: Pixels, boxes: Sequence[Box]) -> Pixels:
     """Copy a (C, H, W) image with a white frame, inside a black one, around each box."""
     framed = image.copy()
     for top, bottom, left, right in boxes:
-        for inset, value in ((0, 0), (1, 255), (2, 0)):
-            rows = slice(top + inset, bottom - inset)
-            columns = slice(left + inset, right - inset)
-            for edge in (
-                (slice(rows.start, rows.start + 1), columns),
-                (slice(rows.stop - 1, rows.stop), columns),
-                (rows, slice(columns.start, columns.start + 1)),
-                (rows, slice(columns.stop - 1, columns.stop)),
-            ):
-                framed[:, *edge] = value
+        for i, value in ((0, 0), (1, 255), (2, 0)):
+            inner = framed[:, top + i : bottom - i, left + i : right - i]
+            for edge in (inner[:, :1], inner[:, -1:], inner[:, :, :1], inner[:, :, -1:]):
+                edge[:] = value
     return framed
 
 
@@ -363,7 +370,7 @@ def _check_shared(engine: EngineConfig, *storages: Storage) -> None:
 
 def _check_format(protection: Protection, config: FolderConfig) -> None:
     """Raise the errors that would stop every file, before anything is charged or written."""
-    if isinstance(protection, Region) and config.size is not None and protection.of_original:
+    if isinstance(protection, Region) and protection.of_original and config.size is not None:
         raise ConfigError(
             f"--size {config.size} makes other pictures than those that {protection.file} has boxes of: "
             "write the smaller pictures first, and measure the boxes on them; or give boxes for all "
@@ -458,11 +465,6 @@ def _run(
     with ExitStack() as stack:
         plan = listing.Plan(job, only, outcome)
         stack.callback(plan.close)
-        if job.config.people and plan.is_flat:
-            raise DataError(
-                f"{job.source}: no image lies in a sub-folder, and each person needs one: make a folder for "
-                "each of them, or leave --people out"
-            )
         stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
         held = tasks.hold(partial(Ledger, ledger, keep_releases=job.target is not None))

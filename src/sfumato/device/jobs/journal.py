@@ -19,13 +19,14 @@ from sfumato.device.ledger.witness import runs_of
 from sfumato.errors import DataError
 
 BOXES = "boxes"
+_FACTS = ("shapes", "failures", "left_out", "counts")  # of Row
 
 _SCHEMA = """
 create table if not exists settings (key text primary key, value text not null);
-create table if not exists files (
+create table if not exists results (
     source blob primary key,  -- path below the source folder
     stamp text not null, output blob unique, sha256 text, size integer,
-    shapes text not null, failures text not null, left_out text not null, counts text not null
+    facts text not null  -- shapes, failures, left_out and counts of Row, in JSON
 );
 """
 
@@ -129,7 +130,7 @@ class Journal:
             known = {**settings, "secret": known.get("secret", secrets.token_hex(32))}
             self._database.execute("begin")
             self._database.execute("delete from settings")
-            self._database.execute("delete from files")
+            self._database.execute("delete from results")
             self._database.executemany("insert into settings values (?, ?)", known.items())
             self._database.execute("commit")
         for key, value in settings.items():
@@ -144,26 +145,19 @@ class Journal:
     def record(self, rows: Sequence[Row]) -> None:
         """Store the results of some files."""
         self._database.execute("begin")
-        self._database.executemany(
-            "insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict (source) do update set "
-            "(stamp, output, sha256, size, shapes, failures, left_out, counts) = (excluded.stamp, "
-            "excluded.output, excluded.sha256, excluded.size, excluded.shapes, excluded.failures, "
-            "excluded.left_out, excluded.counts)",
-            [
-                (
-                    os.fsencode(row.source),
-                    row.stamp,
-                    os.fsencode(row.output) if row.output else None,
-                    row.sha256,
-                    row.size,
-                    json.dumps(row.shapes, sort_keys=True),
-                    json.dumps(row.failures),
-                    json.dumps(row.left_out),
-                    json.dumps(row.counts),
+        for row in rows:
+            output = os.fsencode(row.output) if row.output else None
+            facts = json.dumps({name: getattr(row, name) for name in _FACTS}, sort_keys=True)
+            values = (row.stamp, output, row.sha256, row.size, facts, os.fsencode(row.source))
+            known = self._database.execute(
+                "update results set stamp = ?, output = ?, sha256 = ?, size = ?, facts = ? where source = ?",
+                values,
+            )
+            if not known.rowcount:
+                self._database.execute(
+                    "insert into results (stamp, output, sha256, size, facts, source) values (?,?,?,?,?,?)",
+                    values,
                 )
-                for row in rows
-            ],
-        )
         self._database.execute("commit")
 
     def find(self, source: str) -> Row | None:
@@ -173,7 +167,7 @@ class Journal:
     def owner(self, output: str) -> str | None:
         """Find the source whose release lies at a path below the target."""
         row = self._database.execute(
-            "select source from files where output = ?", (os.fsencode(output),)
+            "select source from results where output = ?", (os.fsencode(output),)
         ).fetchone()
         return os.fsdecode(row[0]) if row else None
 
@@ -181,41 +175,28 @@ class Journal:
         """Yield all rows with an output, ordered by path."""
         return self._rows("where output is not null order by output")
 
-    def shapes(self) -> Counter[tuple[int, int, int]]:
-        """Count the released images by shape (C, H, W)."""
-        total: Counter[tuple[int, int, int]] = Counter()
+    def totals(self) -> tuple[Counter[tuple[int, int, int]], Counter[str]]:
+        """Count the released images by shape (C, H, W), and add up Row.counts over them."""
+        shapes: Counter[tuple[int, int, int]] = Counter()
+        counts: Counter[str] = Counter()
         for text, rows in self._database.execute(
-            "select shapes, count(*) from files where output is not null group by shapes"
+            "select facts, count(*) from results where output is not null group by facts"
         ):
-            for shape, count in by_shape(json.loads(text)).items():
-                total[shape] += rows * count
-        return total
-
-    def counts(self) -> Counter[str]:
-        """Add up Row.counts over all released images."""
-        total: Counter[str] = Counter()
-        for text, rows in self._database.execute(
-            "select counts, count(*) from files where output is not null group by counts"
-        ):
-            for what, count in json.loads(text).items():
-                total[what] += rows * count
-        return total
+            facts = json.loads(text)
+            shapes.update({shape: rows * count for shape, count in by_shape(facts["shapes"]).items()})
+            counts.update({what: rows * count for what, count in facts["counts"].items()})
+        return shapes, counts
 
     def _rows(self, condition: str, *values: bytes) -> Iterator[Row]:
-        for source, stamp, output, sha256, size, shapes, failures, left_out, counts in self._database.execute(
-            f"select * from files {condition}", values
+        columns = "source, stamp, output, sha256, size, facts"
+        for source, stamp, output, sha256, size, text in self._database.execute(
+            f"select {columns} from results {condition}", values
         ):
-            yield Row(
-                source=os.fsdecode(source),
-                stamp=stamp,
-                output=os.fsdecode(output or b""),
-                sha256=sha256,
-                size=size,
-                shapes=Counter(json.loads(shapes)),
-                failures={cause: (count, first) for cause, (count, first) in json.loads(failures).items()},
-                left_out=Counter(json.loads(left_out)),
-                counts=Counter(json.loads(counts)),
-            )
+            facts = json.loads(text)
+            failures = {cause: (count, first) for cause, (count, first) in facts["failures"].items()}
+            counters = {name: Counter(facts[name]) for name in _FACTS if name != "failures"}
+            path = os.fsdecode(output or b"")
+            yield Row(os.fsdecode(source), stamp, path, sha256, size, failures=failures, **counters)
 
 
 def _show(key: str, value: str) -> str:

@@ -78,7 +78,6 @@ class Plan:
 
     Attributes:
         total: their size in bytes.
-        is_flat: whether there are files, and all are images outside of sub-folders.
     """
 
     def __init__(self, job: Job, only: str | None, outcome: Outcome) -> None:
@@ -95,10 +94,6 @@ class Plan:
         self._files.execute("create index outputs on files (output)")
         self._files.execute("commit")
         self.total: int = self._files.execute("select coalesce(sum(size), 0) from files").fetchone()[0]
-        deep = "instr(name, x'2f') or lower(cast(output as text)) like '%.tar'"
-        self.is_flat: bool = self._files.execute(
-            f"select count(*) and not sum({deep}) from files"
-        ).fetchone()[0]
 
     def items(self) -> Iterator[tuple[Item, str]]:
         """Yield each file, and the first file whose release would have the same name.

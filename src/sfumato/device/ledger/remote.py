@@ -18,7 +18,7 @@ from sfumato.base.files import PART
 from sfumato.device.ledger.local import HEAD, Entry, Identified, is_within
 from sfumato.device.ledger.scopes import folder_name, without_password
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
-from sfumato.images.reading import MAX_BYTES
+from sfumato.images import reading
 
 _SAME_BYTES = 1 << 20  # bytes compared at a time
 
@@ -113,7 +113,7 @@ class Remote:
     def read(self, name: str) -> bytes:
         """See Folder."""
         try:
-            return self._bytes(name, MAX_BYTES + 1)
+            return self._bytes(name, reading.MAX_BYTES + 1)
         except OSError as error:
             message = f"{self.at(name)}: cannot be read ({error.strerror})"
             raise ImageError(message, cause="cannot be read") from error
