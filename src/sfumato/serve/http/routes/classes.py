@@ -3,7 +3,7 @@
 from sfumato.errors import needs_extra
 from sfumato.serve.http import problems
 from sfumato.serve.http.access import Reader, Writer
-from sfumato.serve.http.routes.parameters import Id, Label
+from sfumato.serve.http.routes.parameters import Id, Kept
 from sfumato.serve.service import Serving, in_thread
 from sfumato.wire.messages import ClassSummary, Forgotten
 
@@ -23,7 +23,7 @@ async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[Cl
 
 
 @router.delete("/v1/classifiers/{classifier}/classes/{label}")
-async def forget_class(key: Writer, service: Serving, classifier: Id, label: Label) -> Forgotten:
+async def forget_class(key: Writer, service: Serving, classifier: Id, label: Kept) -> Forgotten:
     """Forget a class with all its examples. Needs the role `write`.
 
     The answer says how many examples were forgotten, and by which random name the audit log calls the class
