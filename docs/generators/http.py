@@ -24,13 +24,12 @@ def description() -> dict[str, Any]:
     from fastapi import FastAPI
 
     import sfumato
-    from sfumato.serve.http.routes import RESOURCES, health
+    from sfumato.serve.http.routes import counts, router
 
-    routers = [*(resource.router for resource in RESOURCES), health.counts]
     app = FastAPI(
         title="sfumato",
         version=sfumato.__version__,
-        routes=[route for router in routers for route in router.routes],
+        routes=[*router.routes, *counts.routes],
     )
     return app.openapi()
 

@@ -30,8 +30,8 @@ from sfumato.protect import Release, parse
 from sfumato.serve import models
 from sfumato.serve.engine import Engine
 from sfumato.serve.hiding import Hiding
+from sfumato.serve.http import direct
 from sfumato.serve.http.app import ServiceConfig, create
-from sfumato.serve.http.routes import direct
 from sfumato.serve.served import Served
 from sfumato.serve.store import Example, Key, Store, StoreError, classifiers, keys
 from sfumato.wire import labelled

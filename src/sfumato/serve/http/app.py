@@ -13,9 +13,8 @@ import sfumato
 from sfumato.base import connections
 from sfumato.errors import needs_extra
 from sfumato.serve.config import ServiceConfig
-from sfumato.serve.http import bodies, problems
-from sfumato.serve.http.routes import RESOURCES, health
-from sfumato.serve.http.routes.direct import Direct
+from sfumato.serve.http import bodies, problems, routes
+from sfumato.serve.http.direct import Direct
 from sfumato.serve.http.watch import Watched
 from sfumato.serve.served import Served
 from sfumato.serve.service import Service, in_thread
@@ -54,15 +53,14 @@ def create(
     service = Service.begin(store, models, config)
     for model in models:
         bodies.warm(model)
-    routers = [resource.router for resource in RESOURCES]
+    served = [*routes.router.routes]
     if config.metrics_key is not None:
-        routers.append(health.counts)
+        served += routes.counts.routes
     app = FastAPI(
         title="sfumato",
         summary="Few-shot classification of images that were protected before they left their device.",
         version=sfumato.__version__,
-        # Not by include_router: every request would then match its routes twice.
-        routes=[route for router in routers for route in router.routes],
+        routes=served,  # not by include_router: every request would then match its routes twice
         exception_handlers=problems.HANDLERS,
         lifespan=_finishing,
         docs_url=None,  # FastAPI's pages load scripts from other hosts

@@ -100,6 +100,8 @@ async def _answer_address(request: Request, error: HTTPException) -> Response:
         return answer(error.status_code, str(error.detail))
     # The folder of a page also answers 404 for an API address with another method.
     methods = _allowed_methods(request.app, request.scope)
+    if error.status_code == 404 and request.url.path == "/":
+        return answer(404, "this service has no page: build it by `make web`, or name its folder with --web")
     if error.status_code == 404 and not methods:
         return answer(404, "there is nothing at this address: see /openapi.json")
     allow = {"Allow": ", ".join(sorted(methods or _OF_FILES))}

@@ -40,7 +40,7 @@ class Classifiers(Database):
 
     def create_classifier(self, tenant: str, *, name: str, model: str, by: Key) -> ClassifierInfo:
         """Create a classifier without classes. Raises ConflictError if the tenant has one of that name."""
-        check_text("name of a classifier", name)
+        check_text("name of a classifier", name, [each.name for each in self.classifiers(tenant)])
         check_text("model", model)
         row: dict[str, Any] = {"id": new_id(), "name": name, "model": model, "created": now(), "version": 0}
         conflict = f"a classifier {name!r} already exists: use it, or choose another name"

@@ -115,7 +115,7 @@ class Keys(Database):
 
     def create_tenant(self, name: str) -> None:
         """Create a tenant, of 1 to 200 characters. Raises ConflictError if it exists."""
-        check_text("tenant", name)
+        check_text("tenant", name, self.tenants())
         with self._conflicts(f"a tenant {name!r} already exists"), self._writing() as connection:
             connection.execute(insert(tenants).values(name=name, created=now()))
 

@@ -4,13 +4,16 @@ import re
 import secrets
 import time
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from sfumato.base.alike import look
 from sfumato.errors import DataError
-from sfumato.serve.store.errors import NotFoundError
+from sfumato.serve.store.errors import ConflictError, NotFoundError
 from sfumato.serve.store.schema import classes, classifiers
+from sfumato.wire.messages import as_kept
 
 ID = re.compile("[0-9a-f]{24}")
 WITH_CLASSES = classifiers.outerjoin(
@@ -79,10 +82,17 @@ def no_classifier() -> NotFoundError:
     return NotFoundError("no such classifier here: list your classifiers")
 
 
-def check_text(what: str, value: str) -> None:
-    """Raise DataError for a name or label that cannot be stored."""
+def check_text(what: str, value: str, others: Iterable[str] = ()) -> None:
+    """Raise DataError for a name or label that cannot be stored, ConflictError if it looks like another."""
     if not 1 <= len(value) <= _LABEL or not storable(value):
         raise DataError(f"{what}: 1 to {_LABEL} characters without control characters; this has {len(value)}")
+    try:
+        as_kept(value)
+    except ValueError as error:
+        raise DataError(f"{what}: {error}") from None
+    for other in others:
+        if other != value and look(other) == look(value):
+            raise ConflictError(f"{what}: {value!a} looks like {other!a}, which exists: choose another")
 
 
 def storable(value: str) -> bool:

@@ -7,7 +7,7 @@ from sfumato import wire
 from sfumato.errors import needs_extra
 from sfumato.serve.http.bodies import PNG
 from sfumato.wire import labelled
-from sfumato.wire.messages import LABEL, as_kept, no_step
+from sfumato.wire.messages import LABEL, as_kept, no_step, normal
 
 with needs_extra("the server", "serve"):
     from fastapi import Path, Query
@@ -36,6 +36,11 @@ Label = Annotated[
     Path(pattern=LABEL, description="The label of a class, 1 to 200 characters."),
     AfterValidator(no_step),
     AfterValidator(as_kept),
+]
+Kept = Annotated[
+    str,
+    Path(pattern=LABEL, description="The label of a class, as the list of classes has it."),
+    AfterValidator(normal),
 ]
 DIGITS = BeforeValidator(_digits)
 Moment = Annotated[AwareDatetime | None, BeforeValidator(_moment)]

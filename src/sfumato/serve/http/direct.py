@@ -9,11 +9,10 @@ import re
 from typing import Any
 
 from sfumato.errors import SfumatoError, needs_extra
-from sfumato.serve.http import problems
+from sfumato.serve.http import problems, routes
 from sfumato.serve.http.access import HEADER, Needs
+from sfumato.serve.http.parameters import ID
 from sfumato.serve.http.problems import Problem
-from sfumato.serve.http.routes import answers
-from sfumato.serve.http.routes.parameters import ID
 from sfumato.serve.service import Service
 
 with needs_extra("the server", "serve"):
@@ -21,7 +20,7 @@ with needs_extra("the server", "serve"):
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 _TOP = re.compile(rb"top=([1-9][0-9]?|100)")
-_PATH = re.compile(answers.PATH.replace("{classifier}", f"({ID.strip('^$')})"))
+_PATH = re.compile(routes.PATH.replace("{classifier}", f"({ID.strip('^$')})"))
 
 
 class Direct:
@@ -30,7 +29,7 @@ class Direct:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._reads = Needs("read")
-        (self._route,) = answers.router.routes
+        self._route = routes.router.routes[0]  # that of `routes.classify`
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -43,7 +42,7 @@ class Direct:
         service: Service = request.app.state.service
         try:
             key = await self._reads(service, request.headers.get(HEADER))
-            response = await answers.classify(key, service, request=request, **question)
+            response = await routes.classify(key, service, request=request, **question)
         except Problem as problem:
             response = await problems.answer_problem(request, problem)
         except SfumatoError as error:

@@ -1,0 +1,425 @@
+"""The routes of the API, resource by resource. Matched in this order: answers are the most frequent."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated
+
+import numpy as np
+
+from sfumato.errors import needs_extra
+from sfumato.protect.naming import Counted, naming_words
+from sfumato.serve import metrics
+from sfumato.serve.answer_tables import why_no_table
+from sfumato.serve.hiding import Hiding
+from sfumato.serve.http import problems
+from sfumato.serve.http.access import WRITES, Admin, Reader, Writer
+from sfumato.serve.http.bodies import Received, json_body, receive, receive_json
+from sfumato.serve.http.confidence import limit_confidence
+from sfumato.serve.http.parameters import DIGITS, LABELLED_BODY, RELEASE_BODY, Id, Kept, Label, Moment, Spec
+from sfumato.serve.http.problems import Problem
+from sfumato.serve.served import Demand, Served
+from sfumato.serve.service import Serving, in_thread
+from sfumato.serve.store import Example, Key
+from sfumato.wire.messages import (
+    MOST_GUESSES,
+    Answers,
+    AuditLine,
+    ClassifierInfo,
+    ClassSummary,
+    EnrolledClass,
+    EnrolledClasses,
+    EnrolledExamples,
+    Forgotten,
+    KeyInfo,
+    MadeKey,
+    ModelInfo,
+    NewClassifier,
+    NewKey,
+)
+from sfumato.wire.tables import MEDIA_TYPE, tag_of
+
+with needs_extra("the server", "serve"):
+    from fastapi import APIRouter, Header, Query, Request, Response
+    from pydantic_core import to_json
+
+PATH = "/v1/classifiers/{classifier}/classify"
+
+router = APIRouter(responses=problems.RESPONSES)
+counts = APIRouter()  # for a server with a key for its metrics
+
+
+# The answers of a classifier
+
+
+@router.post(PATH, openapi_extra=RELEASE_BODY, response_model=Answers)
+async def classify(
+    key: Reader,
+    service: Serving,
+    classifier: Id,
+    request: Request,
+    top: Annotated[
+        int, DIGITS, Query(ge=1, le=MOST_GUESSES, description="How many classes to name for each image.")
+    ] = 5,
+    spec: Spec = None,
+) -> Response:
+    """Name what images show, by the nearest enrolled classes. The role `read` is enough.
+
+    The body is a release, or a PNG with `spec`. The answer has one entry for each image, the likeliest class
+    first; its class is null where the image is of no enrolled class. No image is kept.
+
+    Errors: 404 if you have no such classifier; 409 if it has no class, or if its model is not served; 413 if
+    the body is too large; 415 if it is of another type; 422 if it was not protected as the model demands.
+    """
+    with service.room.share() as share:
+        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
+        embeddings = await service.embed(body.model, body.inputs)
+    answers = await service.galleries.answer(
+        *(key.tenant, classifier, embeddings),
+        top=top,
+        refusal=body.model.refusal_of(body.release),
+        codes=body.model.codes,
+    )
+    if not answers[0].guesses:
+        raise Problem(409, "the classifier has no class: enrol examples first")
+    # Not as Answers, which would be checked again. JSON has no infinity, a possible distance of the largest
+    # features.
+    text = to_json({"images": limit_confidence(answers, service.config)}, inf_nan_mode="null")
+    return Response(text, media_type="application/json")
+
+
+# The models that a server runs
+
+
+@router.get("/v1/models")
+async def list_models(key: Reader, service: Serving) -> list[ModelInfo]:
+    """List the models of the server: which releases each takes, and what is proved about them.
+
+    The role `read` is enough.
+    """
+    return [_describe(model) for model in service.models.values()]
+
+
+@router.get("/v1/models/{model}/device", response_class=Response)
+async def device_side(key: Reader, service: Serving, model: str) -> Response:
+    """Give the file by which a browser makes the codes that a model takes: ONNX, as `sfumato export` writes.
+
+    The role `read` is enough. Whoever runs it draws noise, if any, by themselves, and sends only the code.
+
+    Errors: 404 if there is no such model, or no such file beside its artefact.
+    """
+    served = service.models.get(model)
+    if served is None or served.device_side is None:
+        raise Problem(404, "no device side here: whoever runs the service exports it with `sfumato export`")
+    return Response(served.device_side, media_type="application/octet-stream")
+
+
+def _describe(model: Served) -> ModelInfo:
+    return ModelInfo(
+        name=model.name,
+        kind=model.kind,
+        specs=[demand.spec for demand in model.demands],
+        naming=[_naming(model, demand) for demand in model.demands],
+        made_of=[demand.made_of for demand in model.demands],
+        shape=model.shape,
+        dimension=model.dimension,
+        device_side=model.device_side is not None,
+        refusal=None if model.refusal is None else str(model.refusal),
+    )
+
+
+def _naming(model: Served, demand: Demand) -> str:
+    """State what is proved about naming; devices choose the noise of a feature or a code, so without it."""
+    counted = Counted(2**model.dimension if demand.kind == "bits" else None)
+    return naming_words(demand.protection or counted, model.shape)
+
+
+# The classifiers of a tenant
+
+
+@router.post("/v1/classifiers", status_code=201, openapi_extra=json_body(NewClassifier))
+async def create_classifier(key: Writer, service: Serving, request: Request) -> ClassifierInfo:
+    """Create a classifier for one of the models. Needs the role `write`.
+
+    Errors: 409 if you have a classifier of this name; 422 if the server does not run the model.
+    """
+    new = await receive_json(NewClassifier, request, service)
+    if new.model not in service.models:
+        raise Problem(422, f"no such model: choose one of {', '.join(sorted(service.models))}")
+    made = await in_thread(
+        lambda: service.store.create_classifier(key.tenant, name=new.name, model=new.model, by=key)
+    )
+    return _view_for(key, made)
+
+
+@router.get("/v1/classifiers")
+async def list_classifiers(key: Reader, service: Serving) -> list[ClassifierInfo]:
+    """List your classifiers. The role `read` is enough."""
+    listed = await in_thread(service.store.classifiers, key.tenant)
+    return [_view_for(key, each) for each in listed]
+
+
+@router.get("/v1/classifiers/{classifier}")
+async def show_classifier(key: Reader, service: Serving, classifier: Id) -> ClassifierInfo:
+    """Describe one classifier. The role `read` is enough.
+
+    Errors: 404 if you have no such classifier.
+    """
+    return _view_for(key, await in_thread(service.store.classifier, key.tenant, classifier))
+
+
+@router.delete("/v1/classifiers/{classifier}")
+async def delete_classifier(key: Writer, service: Serving, classifier: Id) -> Forgotten:
+    """Delete a classifier with all its classes and examples. Needs the role `write`.
+
+    The answer says how many examples were forgotten. The audit log loses the labels of the classes. Errors:
+    404 if you have no such classifier.
+    """
+    return await in_thread(lambda: service.store.delete_classifier(key.tenant, classifier, by=key))
+
+
+def _view_for(key: Key, classifier: ClassifierInfo) -> ClassifierInfo:
+    return classifier.model_copy(update={"may_enrol": WRITES.admits(key)})
+
+
+# The classes of a classifier
+
+
+@router.get("/v1/classifiers/{classifier}/classes")
+async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[ClassSummary]:
+    """List the classes of a classifier, and how many examples each has. The role `read` is enough.
+
+    Errors: 404 if you have no such classifier.
+    """
+    return await in_thread(service.store.classes, key.tenant, classifier)
+
+
+@router.delete("/v1/classifiers/{classifier}/classes/{label}")
+async def forget_class(key: Writer, service: Serving, classifier: Id, label: Kept) -> Forgotten:
+    """Forget a class with all its examples. Needs the role `write`.
+
+    The answer says how many examples were forgotten, and by which random name the audit log calls the class
+    from now on: its label is forgotten as well. Errors: 404 if you have no such class.
+    """
+    return await in_thread(lambda: service.store.forget_class(key.tenant, classifier, label, by=key))
+
+
+# The examples of classes: enrolled as releases, stored as embeddings
+
+
+@router.post(
+    "/v1/classifiers/{classifier}/classes/{label}/examples", status_code=201, openapi_extra=RELEASE_BODY
+)
+async def enrol(
+    key: Writer,
+    service: Serving,
+    classifier: Id,
+    label: Label,
+    request: Request,
+    spec: Spec = None,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            max_length=255,
+            description="A new random text for each request, such as a UUID. A request that is sent again "
+            "with it, because the answer was lost, enrols nothing twice.",
+        ),
+    ] = None,
+) -> EnrolledExamples:
+    """Enrol images as examples of one class, which is created if it is new. Needs the role `write`.
+
+    The body is a release, or a PNG with `spec`. The service keeps embeddings, and no image. Each image counts
+    as an example of its own, also if it is equal to another. Without `Idempotency-Key` each request is a new
+    one, even if it is the same as before; images that are sent again with the key of an earlier request are
+    not enrolled twice.
+
+    Errors: 403 beyond the quota of the key; 404 if you have no such classifier; 409 if its model is not
+    served; 413 if the body is too large; 415 if it is of another type; 422 if it was not protected as the
+    model demands.
+    """
+
+    def keep(body: Received, embeddings: np.ndarray) -> EnrolledExamples:
+        ids: Iterable[str] = (secrets.token_hex(16) for _ in embeddings)
+        if idempotency_key is not None:
+            ids = (_id_in_request(idempotency_key, row) for row in range(len(embeddings)))
+        examples = _examples(body, embeddings, ids, service.config.hiding)
+        return service.store.enrol(key.tenant, classifier, label, examples, by=key)
+
+    with service.room.share() as share:
+        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
+        return await in_thread(keep, body, await service.embed(body.model, body.inputs))
+
+
+@router.post("/v1/classifiers/{classifier}/examples", status_code=201, openapi_extra=LABELLED_BODY)
+async def enrol_many(key: Writer, service: Serving, classifier: Id, request: Request) -> EnrolledClasses:
+    """Enrol images of many classes: all of them, or none. Needs the role `write`.
+
+    The body is a release with a label and an id for each image. An image is not enrolled twice in a class
+    under one id. Errors are those of enrolling one class.
+    """
+
+    def keep(body: Received, embeddings: np.ndarray) -> EnrolledClasses:
+        assert body.labels is not None
+        given: dict[str, list[Example]] = {}
+        ids = [image.id for image in body.labels]
+        examples = _examples(body, embeddings, ids, service.config.hiding)
+        for image, example in zip(body.labels, examples, strict=True):
+            given.setdefault(image.label, []).append(example)
+        enrolled = service.store.enrol_many(key.tenant, classifier, given, by=key)
+        return EnrolledClasses(
+            classes=[EnrolledClass(label=label, **dict(each)) for label, each in enrolled.items()]
+        )
+
+    with service.room.share() as share:
+        body = await receive(
+            service, request, share, tenant=key.tenant, classifier=classifier, with_labels=True
+        )
+        return await in_thread(keep, body, await service.embed(body.model, body.inputs))
+
+
+@router.delete("/v1/classifiers/{classifier}/examples/{example}")
+async def forget_example(key: Writer, service: Serving, classifier: Id, example: Id) -> Forgotten:
+    """Forget one example, by the id that its enrolment returned. Needs the role `write`.
+
+    A class, and its label, is forgotten with its last example. Errors: 404 if you have no such example.
+    """
+    return await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
+
+
+def _examples(
+    body: Received, embeddings: np.ndarray, ids: Iterable[str], hiding: Hiding | None
+) -> list[Example]:
+    if hiding is not None:
+        embeddings = hiding.embeddings(embeddings)
+    weight = body.model.weight(body.release, body.demand)
+    return [Example(given_id, embedding, weight) for given_id, embedding in zip(ids, embeddings, strict=True)]
+
+
+def _id_in_request(key: str, row: int) -> str:
+    """Return the id of an image in a request with an Idempotency-Key."""
+    return hashlib.sha256(f"{key} {row}".encode()).hexdigest()[:32]
+
+
+# All answers of a classifier at once, or its prototypes, for devices that send no query
+
+
+@router.get("/v1/classifiers/{classifier}/table", response_class=Response)
+async def answer_table(
+    key: Reader,
+    service: Serving,
+    classifier: Id,
+    request: Request,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Give what a device looks its answers up in, signed, so that it sends no query.
+
+    For a code of at most 16 bits, the answers to all codes; for other codes and private features, the
+    prototypes, unless this service withholds confidence. The format is that of sfumato.wire.tables. The role
+    `read` is enough: queries tell the same, one by one. 304 if the classifier is still as `If-None-Match`
+    says. A table is made once for each version of a classifier, one at a time.
+
+    Errors: 404 if you have no such classifier; 409 if it has no class, if its model is not served, or if that
+    runs on the service alone; 503 if other tables are made now.
+    """
+    name = await service.model_name(key.tenant, classifier)
+    model = service.models.get(name)
+    if model is None:
+        raise Problem(409, f"the classifier is for the model {name}, which this server does not run")
+    if reason := why_no_table(model, confidence=service.config.confidence):
+        raise Problem(409, reason)
+    info = await in_thread(service.store.classifier, key.tenant, classifier)
+    made_of = model.demands[0].made_of
+    if made_of is not None and if_none_match == tag_of(info.version, made_of):
+        return Response(status_code=304)
+    with service.room.share() as share:
+        table = await service.tables.make(key.tenant, info, model, share, request.is_disconnected)
+    if table is None:
+        raise Problem(409, "the classifier has no class: enrol examples first")
+    return Response(table.content, media_type=MEDIA_TYPE, headers={"etag": table.header.version_tag})
+
+
+# A tenant as a whole: its audit log, and forgetting everything
+
+
+@router.delete("/v1/data")
+async def forget_everything(key: Admin, service: Serving) -> Forgotten:
+    """Forget every classifier and example of your tenant. Needs the role `admin`.
+
+    The answer says how many examples were forgotten. The keys and the audit log stay, but the log names no
+    class any more.
+    """
+    return await in_thread(lambda: service.store.forget_everything(key.tenant, by=key))
+
+
+@router.get("/v1/audit")
+async def show_audit(
+    key: Admin,
+    service: Serving,
+    since: Moment = None,
+    most: Annotated[int, DIGITS, Query(ge=1, le=10_000, description="How many changes to list.")] = 1000,
+) -> list[AuditLine]:
+    """Say which key changed what, and when, the newest change first. Needs the role `admin`."""
+    return await in_thread(lambda: service.store.audit(key.tenant, since=since, most=most))
+
+
+# The keys of a tenant, for its admins: list them, make one, revoke one
+
+
+@router.get("/v1/keys")
+async def list_keys(key: Admin, service: Serving) -> list[KeyInfo]:
+    """List the keys of your tenant, without their secrets. Needs the role `admin`."""
+    return [KeyInfo(**asdict(each)) for each in await in_thread(service.store.keys, key.tenant)]
+
+
+@router.post("/v1/keys", status_code=201, openapi_extra=json_body(NewKey))
+async def create_key(key: Admin, service: Serving, request: Request) -> MadeKey:
+    """Create a key of your tenant. Needs the role `admin`.
+
+    The answer has the secret, which is not shown again.
+
+    Errors: 403 if your own key has a rate, a quota or an earlier end, which a new key would lift.
+    """
+    new = await receive_json(NewKey, request, service)
+    made, secret = await in_thread(lambda: service.store.create_key(key.tenant, **new.model_dump(), by=key))
+    return MadeKey(**asdict(made), secret=secret)
+
+
+@router.delete("/v1/keys/{key_id}", status_code=204)
+async def revoke_key(key: Admin, service: Serving, key_id: Id) -> None:
+    """Revoke a key of your tenant; what it enrolled stays. Needs the role `admin`.
+
+    Errors: 404 if your tenant has no such key; 409 if it is the key of this request.
+    """
+    await in_thread(lambda: service.store.revoke(key_id, by=key))
+
+
+# The health of a server, for its operators, without a key of a tenant
+
+
+@router.get("/health/live")
+async def live() -> dict[str, str]:
+    """Say that the process answers. Needs no key."""
+    return {"status": "live"}
+
+
+@router.get("/health/ready")
+async def ready(service: Serving) -> dict[str, str]:
+    """Say that the database answers and that the server is not closing. Needs no key.
+
+    Errors: 503 otherwise; a load balancer then asks another server.
+    """
+    if not service.engine.alive:
+        raise Problem(503, "the server is closing", wait=5)
+    await in_thread(service.store.ping)
+    return {"status": "ready"}
+
+
+@counts.get("/metrics", include_in_schema=False)
+async def show_metrics(service: Serving, request: Request) -> Response:
+    """Counts and times for Prometheus, for whoever sends the key of the metrics as a bearer token."""
+    key, sent = service.config.metrics_key, request.headers.get("authorization", "")
+    if key is None or not hmac.compare_digest(sent.encode(), f"Bearer {key}".encode()):
+        raise Problem(401, "metrics need their own key, as a bearer token")
+    return Response(service.metrics.text(), media_type=metrics.MEDIA_TYPE)
