@@ -152,7 +152,8 @@ def test_an_attribute_has_a_floor_of_its_own_and_a_cure():
     [
         ({"sensitive": None}, 40, "no secret is looked for"),
         ({"sensitive": "gender"}, 40, "the secret (gender) is what the task itself tells"),
-        ({}, 2, "fewer than two of person have two test photographs"),
+        ({}, 2, "the secret (person) is what the task itself tells"),  # one of each gender
+        ({}, 3, "fewer than two of person have two test photographs"),
     ],
 )
 def test_why_nothing_can_be_recommended_is_known_before_anything_is_trained(task, people, reason):

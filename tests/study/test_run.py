@@ -14,6 +14,7 @@ from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
 from sfumato.study import grid, report, run, vocabulary
 from sfumato.study.choose import estimates
+from sfumato.study.description import description
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
 from sfumato.study.parts import kinds
@@ -189,6 +190,20 @@ def test_a_stopped_study_ends_with_the_same_results(finished, tmp_path):
         return kept
 
     assert results(tmp_path) == results(finished)
+
+
+def test_pictures_and_people_that_splits_share_are_said_and_are_in_the_study_without_names(tmp_path):
+    loaded = cartoons()
+    loaded.images[loaded.splits["test"][:2]] = loaded.images[loaded.splits["train"][:2]]
+    moved = loaded.splits | {"test": torch.cat([loaded.splits["test"], loaded.splits["train"][:1]])}
+    prepared = run.prepare(grid.parse(SETTINGS), loaded=replace(loaded, splits=moved))
+    images = f"3 of {len(moved['test'])} images of test are the same pictures as in train"
+    assert any(note.startswith(f"{images} (such as image") for note in prepared.notes)
+    lab = Lab(prepared.config, prepared.data[0], tmp_path, Progress())
+    words = description(lab, [])["data"]["shared"]
+    assert any(each.startswith(f"{images}: what is measured on test is too high") for each in words)
+    assert any("people ('identity') are in more than one split" in each for each in words)
+    assert not any("such as" in each for each in words)
 
 
 def test_a_run_from_python_prints_its_cells_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]):

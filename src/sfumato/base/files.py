@@ -411,8 +411,6 @@ def check_writable(path: Path, *, folder: bool = False, suffix: str = "") -> Non
     try:
         with tempfile.TemporaryFile(dir=place):
             pass
-        if not folder:
-            path.exists()  # a name that is too long
     except OSError as error:
         raise DataError(
             f"{path}: cannot be written ({error.strerror}): name a place where you may write"

@@ -109,8 +109,10 @@ def _two_values(data: LabelledImages, names: Iterable[str]) -> Iterable[Shared]:
         if name != "original" and len(wrong):
             row, like = int(wrong[0]), int(data.same_as[wrong[0]])
             values = [label.names[code] for code in label.codes[[row, like]].tolist()]
+            count = len(data.same_as[wrong].unique())
+            occur = "picture occurs" if count == 1 else "pictures occur"
             yield Shared(
-                f"{len(data.same_as[wrong].unique()):,} pictures occur under two values of {name!r}",
+                f"{count:,} {occur} under two values of {name!r}",
                 "one of them is wrong, or nobody can tell them apart; remove or correct it",
                 f"{_name(data, row)} ({values[0]!r}) and {_name(data, like)} ({values[1]!r})",
             )

@@ -50,7 +50,7 @@ class Block(Parametrised):
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Protection.suspicious."""
+        """See Suspecting.suspicious."""
         rows, columns = centre(release.array.shape, self.share)
         shows = (bool(image[:, rows, columns].any()) for image in release.array)
         return first_image(shows, "shows something in its centre")

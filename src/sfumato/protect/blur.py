@@ -132,7 +132,7 @@ class Blur(Parametrised):
         return Release(blurry, self.spec, (images.shape[2], images.shape[3]))
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Protection.suspicious."""
+        """See Suspecting.suspicious."""
         sharp = (not may_be_blurred(image, self.radius) for image in release.array)
         return first_image(sharp, "is sharper than that leaves any")
 
@@ -161,7 +161,7 @@ class CentreBlur(Parametrised):
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Protection.suspicious."""
+        """See Suspecting.suspicious."""
         rows, columns = centre(release.array.shape, self.share)
         inside = release.array[:, :, rows, columns]
         sharp = (not may_be_blurred(image, self.radius, cut_out=True) for image in inside)

@@ -22,7 +22,7 @@ from sfumato.protect.parameters import (
     check_size_of_cell,
 )
 from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
-from sfumato.protect.recognition import Law, lacks_noise
+from sfumato.protect.recognition import Law
 from sfumato.protect.release import Release
 
 _MOST_CHANNELS = 3
@@ -115,11 +115,6 @@ class DPPix(Parametrised):
             source="Laplace mechanism on integer cell sums: Ghosh, Roughgarden & Sundararajan 2009",
         )
 
-    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Protection.suspicious."""
-        channels = release.array.shape[1]
-        return lacks_noise(release, self.law((channels, *release.size)), false_alarm=false_alarm)
-
     def law(self, shape: tuple[int, int, int]) -> Law:
         """The noise on the mean of a whole cell of a (C, H, W) image."""
         area = cell_in_pixels(self, *shape[1:]) ** 2
@@ -195,11 +190,6 @@ class DPPixGaussian(Parametrised):
             whole_image=float(each * _squares(height * width, areas)),
             source="discrete Gaussian mechanism on integer cell sums: Canonne, Kamath & Steinke 2020, Thm. 4",
         )
-
-    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Protection.suspicious."""
-        channels = release.array.shape[1]
-        return lacks_noise(release, self.law((channels, *release.size)), false_alarm=false_alarm)
 
     def law(self, shape: tuple[int, int, int]) -> Law:
         """The noise on the mean of a whole cell of a (C, H, W) image."""

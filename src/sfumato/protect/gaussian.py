@@ -9,7 +9,7 @@ from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import Images, as_array, check_batch
 from sfumato.protect.parameters import Parametrised, check_bounds, check_pixels
-from sfumato.protect.recognition import Law, lacks_noise
+from sfumato.protect.recognition import Law
 from sfumato.protect.release import Release
 
 
@@ -55,11 +55,6 @@ class Gaussian(Parametrised):
             whole_image=one_pixel * math.sqrt(height * width),
             source="Gaussian mechanism: Dong, Roth & Su 2022, Thm. 2.7",
         )
-
-    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Protection.suspicious."""
-        channels = release.array.shape[1]
-        return lacks_noise(release, self.law((channels, *release.size)), false_alarm=false_alarm)
 
     def law(self, shape: tuple[int, int, int]) -> Law:
         """The noise on each value of a (C, H, W) image of any shape."""

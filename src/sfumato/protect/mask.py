@@ -230,7 +230,7 @@ class Mask(OfArtefact):
         return replace(release, array=release.shapes().numpy()) if self.values == "shape" else release
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Protection.suspicious. For a masker that is not here, the share of the pixels is not known."""
+        """See Suspecting.suspicious. For a masker that is not here, the share of the pixels is not known."""
         assert release.shown is not None
         if self.values == "shape" and not torch.equal(release.values, release.shapes()):
             return "its pixels have values, and not 255 each"

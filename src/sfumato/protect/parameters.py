@@ -106,8 +106,13 @@ class Parametrised:
         return None
 
     def suspicious(self, release: Any, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Suspecting.suspicious: any release may be one of it."""
-        return None
+        """See Suspecting.suspicious: unless it has a law of its noise, any release may be one of it."""
+        if (law := getattr(self, "law", None)) is None:
+            return None
+        from sfumato.protect.recognition import lacks_noise
+
+        shape = (release.array.shape[1], *release.size)
+        return lacks_noise(release, law(shape), false_alarm=false_alarm)
 
     def __getstate__(self) -> dict[str, Any]:
         """The parameters alone: another process reads the files itself."""
