@@ -72,7 +72,7 @@ class ReleasedFile(NamedTuple):
         shape: (C, H, W) of the original.
         charged: number of releases that were new to the ledger: 1 or 0.
         counts: see Row.counts.
-        left_out: the number of other pictures in its file: worker.PAGES or BESIDE.
+        left_out: the number of other pictures in its file: worker.PAGES or SMALLER.
     """
 
     content: bytes

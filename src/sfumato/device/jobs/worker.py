@@ -48,7 +48,7 @@ NOBODY = "images outside of the folders of people"
 
 # Pictures of one file behind the first, which alone is released.
 PAGES = "further pages or frames of their files"
-BESIDE = "pictures beside the photograph: thumbnails, gain maps, depth maps"
+SMALLER = "smaller pictures in files of photographs: thumbnails, gain maps, depth maps"
 NO_IMAGES = "no images by their first bytes"
 _PHOTOGRAPHS = (".jpg", ".jpeg", ".jpe", ".jif", ".jfif", ".jfi", ".mpo", ".heic", ".heif", ".hif")
 
@@ -101,14 +101,14 @@ def read_as(data: bytes, name: str, channels: int | None, counts: Counter[str], 
 
     Args:
         data: the bytes of the file.
-        name: of the file; photographs, by their suffix, have smaller pictures beside them.
+        name: of the file; photographs, by their suffix, come with smaller pictures.
         channels: 1 or 3; None for the image's own.
         counts: of GREY and COLOUR, if its own differ.
-        left: counts the other pictures, PAGES or BESIDE.
+        left: counts the other pictures, PAGES or SMALLER.
     """
     image = images.read_array(data, channels=None)
     if more := images.count_pictures(data) - 1:
-        left[BESIDE if name.lower().endswith(_PHOTOGRAPHS) else PAGES] += more
+        left[SMALLER if name.lower().endswith(_PHOTOGRAPHS) else PAGES] += more
     if channels in (None, len(image)):
         return image
     counts[GREY if channels == 3 else COLOUR] += 1
