@@ -75,7 +75,8 @@ def say(
     """Print a report, for an audience if one is named, and write its page."""
     from sfumato.audits import evidence, findings
 
-    report = replace(report, origin=(*report.origin, *_origin()))
+    if report.audit != "evidence":  # which says itself how to repeat it
+        report = replace(report, origin=(*report.origin, *_origin()))
     if audience is not None:
         case = evidence.of_audit(report)
         report = evidence.make_report(case, threshold=evidence.THRESHOLD if threshold is None else threshold)
