@@ -9,7 +9,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sfumato.data.labelled import Label, LabelledImages, contact_sheet, label_of, split_by_class
+from sfumato.data.labelled import (
+    Label,
+    LabelledImages,
+    contact_sheet,
+    draw_rows,
+    label_of,
+    split_by_class,
+)
 from sfumato.errors import DataError, ImageError
 
 SIX = LabelledImages(
@@ -52,6 +59,35 @@ def test_grey_images_are_known_by_their_equal_channels():
     assert not LabelledImages("one channel", grey, {}).are_grey
     colour[4, 0, 0, 0] ^= 1
     assert not LabelledImages("one pixel of colour", colour, {}).are_grey
+    many = torch.zeros(1000, 3, 4, 4, dtype=torch.uint8)
+    many[997, 0] = 9
+    assert not LabelledImages("one of a thousand", many, {}).are_grey
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 100), st.integers(0, 3))
+def test_rows_are_drawn_from_every_class_by_its_share_and_not_by_their_order(
+    counts: list[int], most: int, seed: int
+):
+    codes = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    rows = draw_rows(codes, most, seed=seed)
+    assert rows.equal(rows.unique())
+    assert len(rows) == min(most, len(codes))
+    drawn = codes[rows].bincount(minlength=len(counts))
+    assert int((drawn > 0).sum()) == min(len(counts), len(rows))
+    if len(rows) > len(counts):
+        fair = torch.tensor(counts) * len(rows) / len(codes)
+        assert (drawn - fair).max() <= 1 + len(counts) / 2
+    assert rows.equal(draw_rows(codes, most, seed=seed))
+
+
+def test_each_row_of_a_class_is_drawn_as_often_as_another():
+    codes = torch.tensor([0] * 30 + [1] * 10)
+    drawn = torch.zeros(40)
+    for seed in range(2000):
+        drawn[draw_rows(codes, 8, seed=seed)] += 1
+    assert (drawn[:30] / 2000 - 6 / 30).abs().max() < 0.05  # five standard deviations
+    assert (drawn[30:] / 2000 - 2 / 10).abs().max() < 0.05
 
 
 def test_a_split_holds_its_rows_in_their_order():

@@ -90,7 +90,7 @@ def test_stored_data_has_the_digest_of_held_data(photos: Path, held: LabelledIma
 
 def test_a_second_reading_decodes_nothing(photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     first = folder(photos, size=8)
-    monkeypatch.setattr(images, "read", None)
+    monkeypatch.setattr(images, "read_first", None)
     assert folder(photos, size=8).digest == first.digest
 
 
@@ -450,7 +450,7 @@ def test_a_disk_that_is_too_small_is_known_before_anything_is_decoded(
 ):
     usage = type("Usage", (), {"free": 7679})
     monkeypatch.setattr(stored.shutil, "disk_usage", lambda path: usage)
-    monkeypatch.setattr(images, "read", None)
+    monkeypatch.setattr(images, "read_first", None)
     with pytest.raises(DataError, match=re.escape("cannot be kept there (No space left on device)")):
         folder(photos, size=8)
 

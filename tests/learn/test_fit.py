@@ -222,29 +222,6 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path):
             trained(begun(beside=True), checkpoint=tmp_path / "c")
 
 
-def test_a_checkpoint_of_before_there_was_one_loop_is_read(tmp_path: Path):
-    """That of few-shot counted epochs by their accuracies; all had the best weights, even twice."""
-    trained(values=[0.1, 0.6], epochs=2, checkpoint=tmp_path / "c")
-    tensors, card = artefacts.load(tmp_path / "c", kind="test")
-    tensors |= {k.replace("model.", "best."): v for k, v in tensors.items() if k.startswith("model.")}
-    artefacts.save(tmp_path / "c", tensors, {k: v for k, v in card.items() if k != "epoch"})
-    values = [0.1, 0.6, 0.7, 0.2, 0.3, 0.1]
-    resumed = trained(values=values, checkpoint=tmp_path / "c")
-    assert (resumed.epoch, weights(resumed)) == (6, after(3))
-
-
-def test_the_momenta_of_semsim_of_before_there_was_one_loop_are_read(tmp_path: Path):
-    def run() -> Run:
-        sgd = lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9)  # noqa: E731
-        return Run(begun().model, sgd, kind="test", identity={})
-
-    trained(run(), epochs=2, checkpoint=tmp_path / "c")
-    tensors, card = artefacts.load(tmp_path / "c", kind="test")
-    named = {f"momentum.{i}": tensors.pop(f"optimiser.{i}.momentum_buffer") for i in (0, 1)}
-    artefacts.save(tmp_path / "c", tensors | named, {k: v for k, v in card.items() if k != "accuracies"})
-    assert weights(trained(run(), checkpoint=tmp_path / "c")) == weights(trained(run()))
-
-
 class Counter:
     """What can be stopped. State: how many steps are done, and those at which it was saved."""
 

@@ -39,3 +39,16 @@ def test_where_most_people_are_on_one_image_nobody_is_warned():
 def test_what_cannot_be_learned_from_is_refused(numbers, codes, words):
     with pytest.raises(DataError, match=words):
         vectors.train(numbers, codes)
+
+
+def test_what_a_machine_learns_from_does_not_depend_on_the_order_of_classes(monkeypatch):
+    """Its rows are limited, and data is sorted by class: the first rows are of one class or two."""
+    monkeypatch.setattr(vectors, "_MOST", 40)
+    monkeypatch.setattr(vectors, "_kinds", lambda *, forests: {MACHINE: kinds(forests=forests)[MACHINE]})
+    numbers, codes = people(count=6, images=40, apart=10)
+    model = vectors.train(numbers, codes, validation=people(count=6, images=5, apart=10))
+    assert model.validation == 1
+    assert model.name == "support vector machine, of 40 of 240 drawn by class"
+
+
+MACHINE, kinds = "support vector machine", vectors._kinds

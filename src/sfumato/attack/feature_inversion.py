@@ -18,6 +18,7 @@ from sfumato.attack.restore import VALIDATED, check_training, psnr_of
 from sfumato.attack.saturation import Training, hold_out
 from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
+from sfumato.data.labelled import draw_rows
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import UpConvolutional
@@ -141,9 +142,11 @@ def train(
     inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0)).to(device)
     there = device_of(inverter)
 
-    held = hold_out(torch.arange(len(images)) if people is None else people, most=VALIDATED, seed=seed)
-    asked = to_device(exact[held][:VALIDATED], there)
-    validation = psnr_of(lambda: inverter(asked), images[held][:VALIDATED]) if len(asked) else None
+    who = torch.arange(len(images)) if people is None else people
+    held = hold_out(who, most=VALIDATED, seed=seed)
+    chosen = held.nonzero()[:, 0][draw_rows(who[held], VALIDATED, seed=seed)]
+    asked = to_device(exact[chosen], there)
+    validation = psnr_of(lambda: inverter(asked), images[chosen]) if len(asked) else None
     exact, images = exact[~held], images[~held]
 
     def loss(step: int) -> Tensor:

@@ -20,6 +20,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from sfumato.data.labelled import draw_rows
 from sfumato.dp.audit.evidence import lower_limit, upper_limit
 from sfumato.errors import ConfigError, DataError, SpecError
 
@@ -49,8 +50,8 @@ class Galleries:
         return inside.scatter(2, self.shots, True) & self.enrolled[..., None]
 
 
-def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int) -> Tensor:
-    """Collect the first n embeddings of each person with at least n. (N, D), (N,) int64 -> (P, n, D).
+def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int, seed: int = 0) -> Tensor:
+    """Draw n embeddings of each person with at least n, by a seed. (N, D), (N,) int64 -> (P, n, D).
 
     Raises:
         DataError: fewer than two people have n photographs.
@@ -58,7 +59,11 @@ def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int) -> Tensor:
     if photographs < 1:
         raise ConfigError(f"photographs={photographs}: at least 1")
     rows = [(codes == code).nonzero().flatten() for code in codes.unique()]
-    able = [own[:photographs] for own in rows if len(own) >= photographs]
+    able = [
+        own[draw_rows(torch.zeros_like(own), photographs, seed=seed + int(own[0]))]
+        for own in rows
+        if len(own) >= photographs
+    ]
     if len(able) < 2:
         raise DataError(
             f"{len(able)} people have {photographs} photographs; membership needs two: ask for fewer"

@@ -16,6 +16,7 @@ from torch.nn import functional
 from sfumato.attack.saturation import Training, Validation, hold_out, train
 from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
+from sfumato.data.labelled import draw_rows
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import DnCNN, UNet
@@ -108,8 +109,10 @@ def train_restorer(
     check_batch(clean)
     if not len(clean):
         raise DataError("a restorer is trained on at least one photograph")
-    held = hold_out(torch.arange(len(clean)) if people is None else people, most=VALIDATED, seed=seed)
-    clean, asked = clean[~held], clean[held][:VALIDATED]
+    who = torch.arange(len(clean)) if people is None else people
+    held = hold_out(who, most=VALIDATED, seed=seed)
+    asked = clean[held][draw_rows(who[held], VALIDATED, seed=seed)]
+    clean = clean[~held]
     validation = None
     generator = torch.Generator().manual_seed(seed)
     with initial_weights(seed):

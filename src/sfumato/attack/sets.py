@@ -117,6 +117,18 @@ def pictures_for(releases: int) -> int:
     return releases + max(1, releases // 2)
 
 
+def in_two_scenes(people: ArrayLike, scenes: ArrayLike) -> np.ndarray:
+    """(N,) bool, whether the person on a picture is in two scenes: one to know them by, one to name.
+
+    Args:
+        people: (N,) int64, who is on each picture.
+        scenes: (N,) int64, equal for releases of one picture.
+    """
+    people = np.asarray(people)
+    codes, scenes_of = np.unique(np.unique(np.stack([people, scenes]), axis=1)[0], return_counts=True)
+    return np.isin(people, codes[scenes_of > 1])
+
+
 def measurable(people: ArrayLike, most: int = SIZES[-1]) -> int:
     """The most releases from which people can be named: half of those with two pictures have enough.
 
@@ -150,7 +162,7 @@ def curve(
 
     Args:
         views: words -> (N, d) numbers of each release, as somebody sees it, and (M, d) of other people's.
-        people: (N,) int64, who is on each; of those with enough pictures, see `measurable`.
+        people: (N,) int64, who is on each; of those with enough pictures, see `measurable`, in two scenes.
         of_others: (M,) int64.
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
         most: releases.
@@ -161,20 +173,22 @@ def curve(
         seed: of all that is drawn.
 
     Raises:
-        DataError: fewer than four people have two pictures.
+        DataError: fewer than four people have two pictures, or are in two scenes.
     """
     people, of_others = np.asarray(people), np.asarray(of_others)
     scenes = None if scenes is None else np.asarray(scenes)
-    size = measurable(people, most)
+    able = people if scenes is None else people[in_two_scenes(people, scenes)]
+    size = measurable(able, most)
     if not size:
-        raise DataError("fewer than four people have two pictures: there is nobody to look for")
+        what = "have two pictures" if scenes is None else "are in two scenes"
+        raise DataError(f"fewer than four people {what}: there is nobody to look for")
     draw = np.random.default_rng(seed)
-    codes, counts = np.unique(people, return_counts=True)
+    codes, counts = np.unique(able, return_counts=True)
     looked_for = codes[counts >= pictures_for(size)]
     pictures = int(counts[counts >= pictures_for(size)].min())
     half = draw.permutation(len(looked_for)) % 2
     panel = min(panel, len(looked_for) // 2)
-    rows_of = dict(zip(codes, np.split(people.argsort(kind="stable"), counts.cumsum()[:-1]), strict=True))
+    rows_of = {code: np.flatnonzero(people == code) for code in looked_for}
     deals = [_deal(rows_of, looked_for, half, scenes, panel, pictures, size, draw) for _ in range(draws)]
     probes = min(rows.shape[-1] for _, _, rows in deals)
     known = min(rows.shape[-1] for _, rows, _ in deals)
@@ -227,7 +241,7 @@ def _deal(
         rows = draw.permutation(rows_of[code])
         of_scene = np.unique(rows if scenes is None else scenes[rows], return_inverse=True)[1]
         place = draw.permutation(of_scene.max() + 1)
-        asked = place[of_scene] < round(len(place) * probes / pictures)
+        asked = place[of_scene] < min(max(round(len(place) * probes / pictures), 1), len(place) - 1)
         sides.append([rows[~asked][: pictures - probes], rows[asked][:probes]])
     first, second = (
         np.stack([side[: min(map(len, of_side))] for side in of_side]).reshape(*members.shape, -1)

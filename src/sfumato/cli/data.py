@@ -1,5 +1,6 @@
 """`sfumato data`: look at a data source, or write an embedded world to disk."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -42,18 +43,24 @@ def info(source: Annotated[str, _SOURCE]) -> None:
     Example: sfumato data info folder:photos
     """
     from sfumato.data import WORLDS
+    from sfumato.data.copies import in_two_splits, shared
 
     loaded = read(source, drawn=False) if source in WORLDS else read(source)
     channels, height, width = loaded.images.shape[1:]
-    print(f"{loaded.name}: {len(loaded):,} images, {channels} x {height} x {width}")
-    for name in loaded.labels:
-        values = len(loaded.classes(name))
-        print(f"label {name}: {values:,} value{'s' * (values != 1)}")
+    grey = ", all grey" if source not in WORLDS and loaded.are_grey else ""
+    print(f"{loaded.name}: {len(loaded):,} images{grey}, read as {channels} x {height} x {width}")
+    splits = {} if loaded.split_by is not None else loaded.splits
+    for name, label in loaded.labels.items():
+        values, several = len(loaded.classes(name)), len(in_two_splits(label, splits))
+        more = f", {several:,} of them in more than one split" if several else ""
+        print(f"label {name}: {values:,} value{'s' * (values != 1)}{more}")
     if loaded.split_by is not None:
         print("splits: none are named, so each training and study makes those that its task asks for")
     else:
         for name, rows in loaded.splits.items():
             print(f"split {name}: {len(rows):,} images")
+    for finding in shared(replace(loaded, splits=splits)):
+        print(finding)
 
 
 @app.command()

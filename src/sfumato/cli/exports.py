@@ -19,7 +19,7 @@ def export_codes(artefacts: Iterable[Path]) -> Iterator[str]:
 
     for artefact in artefacts:
         destination = artefact.with_suffix(".onnx")
-        if not artefact.exists() or artefact.stat().st_size > _MOST or _is_newer(destination, artefact):
+        if not artefact.exists() or artefact.stat().st_size > _MOST or _is_of(destination, artefact):
             continue
         try:
             _export(artefact, destination)
@@ -31,8 +31,11 @@ def export_codes(artefacts: Iterable[Path]) -> Iterator[str]:
             yield (f"{artefact}: no .onnx file for the web page ({error})")
 
 
-def _is_newer(file: Path, other: Path) -> bool:
-    return file.exists() and file.stat().st_mtime_ns >= other.stat().st_mtime_ns
+def _is_of(exported: Path, artefact: Path) -> bool:
+    """Whether a file has the digest of an artefact: times say little of copies and restored backups."""
+    from sfumato.protect.parameters import artefact_digest
+
+    return exported.exists() and artefact_digest(str(artefact)).encode() in exported.read_bytes()
 
 
 def _export(artefact: Path, destination: Path) -> None:

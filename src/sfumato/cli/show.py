@@ -186,6 +186,7 @@ def run_study(
         yes: do not ask.
         options: the options for bounds and folds, see preflight.show.
     """
+    from sfumato.base.files import check_writable
     from sfumato.cli.exports import export_codes
     from sfumato.errors import require
     from sfumato.study import preflight, report, run
@@ -201,6 +202,7 @@ def run_study(
         preflight.show(made, print if check else note, options=options)
     if check:
         return
+    check_writable(directory, folder=True)
     if not made.fits:
         go_on(yes=yes)
     held = 0 if prepared.config.pictures else report.holding_pictures(directory)

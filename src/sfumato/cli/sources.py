@@ -26,7 +26,7 @@ SplitBy = Annotated[
 
 
 def read(source: str, *, size: int | None = None, strict: bool = False, **settings: Any) -> "LabelledImages":
-    """Read a source; says which files were left out as unreadable.
+    """Read a source; says what was left out of it.
 
     Args:
         source: see data.load; or a study file, such as board.yaml or `board`, for its data.
@@ -44,7 +44,7 @@ def read(source: str, *, size: int | None = None, strict: bool = False, **settin
         settings = {**grid.load(source).data, **settings}
         source = settings.pop("source")
     loaded = load(source, strict=strict, **settings)
-    note(loaded.skipped_in_words)
+    note(loaded.left_out_in_words())
     return loaded
 
 

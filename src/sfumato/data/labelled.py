@@ -13,7 +13,7 @@ from sfumato.errors import DataError, did_you_mean
 from sfumato.images import check_batch
 
 _DIGESTED = 1 << 24  # bytes at a time
-_LOOKED = 256  # images
+_LOOKED = 256  # images at a time
 _NAMED = 3  # files that were left out
 
 
@@ -48,6 +48,8 @@ class LabelledImages:
             ask for others, see data.splitting. None if the source or the user named splits.
         files: the name of each image's file, below the folder that all lie in; () without files.
         skipped: the problem of each file that was left out, since it cannot be read.
+        left_out: what else the source holds and these images do not: a reason, and how many. Behind a colon
+            in a reason are names of the user's own.
     """
 
     name: str
@@ -57,6 +59,7 @@ class LabelledImages:
     split_by: str | None = None
     files: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_batch(self.images)
@@ -72,7 +75,10 @@ class LabelledImages:
     def label(self, name: str) -> Label:
         """The label of that name. Raises DataError that names the nearest."""
         if name not in self.labels:
-            raise DataError(f"{self.name}: no label {name!r}: {did_you_mean(name, self.labels)}")
+            raise DataError(
+                f"{self.name}: no label {name!r}: {did_you_mean(name, self.labels)}; commands take one as "
+                "--target, --sensitive or --label"
+            )
         return self.labels[name]
 
     def classes(self, label: str) -> Tensor:
@@ -86,26 +92,39 @@ class LabelledImages:
             raise DataError(f"{self.name}: no split {name!r}: {did_you_mean(name, self.splits)}")
         return self.rows(self.splits[name])
 
-    @property
-    def skipped_in_words(self) -> str:
-        """The number of files that could not be read, and some names; "" if there are none."""
-        if not self.skipped:
-            return ""
-        named = "; ".join(printable(each) for each in self.skipped[:_NAMED])
-        more = f"; and {len(self.skipped) - _NAMED:,} more" if len(self.skipped) > _NAMED else ""
-        files = len(self) + len(self.skipped)
-        return f"left out: {len(self.skipped):,} of {files:,} files, which cannot be read: {named}{more}"
+    def left_out_in_words(self, *, names: bool = True) -> str:
+        """One sentence on all that was left out, with some names unless it is to travel; "" for nothing."""
+        reasons = self.left_out if names else {key.partition(":")[0]: n for key, n in self.left_out.items()}
+        parts = [", ".join(f"{number:,} ({printable(reason)})" for reason, number in reasons.items())]
+        if self.skipped:
+            files = f"{len(self.skipped):,} of {len(self) + len(self.skipped):,} files, which cannot be read"
+            parts.insert(0, f"{files}: {name_some(self.skipped, separator='; ')}" if names else files)
+        words = "; and ".join(filter(None, parts))
+        return words and f"left out: {words}"
 
     @cached_property
     def are_grey(self) -> bool:
-        """Whether the images have three equal channels; of many images it checks some."""
-        looked = self.images[torch.linspace(0, len(self) - 1, min(len(self), _LOOKED)).long()]
-        return len(looked) > 0 and looked.shape[1] == 3 and bool((looked == looked[:, :1]).all())
+        """Whether all images have three equal channels."""
+        parts = (self.images[start : start + _LOOKED] for start in range(0, len(self), _LOOKED))
+        equal = (part.shape[1] == 3 and bool((part == part[:, :1]).all()) for part in parts)
+        return len(self) > 0 and all(equal)
 
     def rows(self, rows: Tensor) -> "LabelledImages":
         """The images at (n,) int64 `rows`, with their labels and without splits."""
         labels = {k: Label(v.codes[rows], v.names) for k, v in self.labels.items()}
         return LabelledImages(self.name, self.images[rows], labels)
+
+    @cached_property
+    def same_as(self) -> Tensor:
+        """(N,) int64, the first row whose pixels are all equal to those of each image."""
+        first: dict[bytes, int] = {}
+        step = max(1, _DIGESTED // max(1, self.images[:1].numel()))
+        rows = [
+            first.setdefault(hashlib.blake2b(image.tobytes(), digest_size=16).digest(), start + number)
+            for start in range(0, len(self), step)
+            for number, image in enumerate(self.images[start : start + step].numpy())
+        ]
+        return torch.tensor(rows, dtype=torch.int64)
 
     @cached_property
     def digest(self) -> str:
@@ -123,6 +142,12 @@ class LabelledImages:
         return sha.hexdigest()
 
 
+def name_some(names: Sequence[str], *, separator: str = ", ") -> str:
+    """The first of some names, and how many more there are."""
+    more = f"{separator}and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return separator.join(printable(each) for each in names[:_NAMED]) + more
+
+
 def without_pixels(count: int, channels: int, size: int) -> Tensor:
     """(count, channels, size, size) uint8 images with a shape and no pixels, which take no memory."""
     return torch.empty(count, channels, size, size, dtype=torch.uint8, device="meta")
@@ -137,6 +162,30 @@ def contact_sheet(data: LabelledImages, label: str, *, rows: int, columns: int) 
         blank = torch.full((columns - len(chosen), *size), 255, dtype=torch.uint8)
         lines.append(torch.cat(list(torch.cat([chosen, blank])), dim=2))
     return torch.cat(lines, dim=1)
+
+
+def draw_rows(codes: Tensor, most: int, *, seed: int) -> Tensor:
+    """At most `most` rows, drawn by a seed, ascending; all if there are no more.
+
+    Data is sorted by class, and often by person: the first rows are of a few of them. Here each class
+    keeps its share of the rows, and at least one while there is room.
+
+    Args:
+        codes: (N,) int64 class, or person, of each row.
+        most: n.
+        seed: decides which.
+    """
+    if len(codes) <= most:
+        return torch.arange(len(codes))
+    draw = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(codes), generator=draw)
+    order = order[codes[order].argsort(stable=True)]  # class after class
+    counts = codes.unique(return_counts=True)[1]
+    places = torch.cat([torch.arange(count) for count in counts.tolist()])
+    shares = torch.where(places > 0, places / counts.repeat_interleave(counts), -1.0)
+    # Among equal shares, the order of classes must not decide.
+    shares += 1e-6 * torch.rand(len(codes), generator=draw)
+    return order[shares.argsort()[:most]].sort().values
 
 
 def label_of(values: Sequence[str]) -> Label:

@@ -141,6 +141,7 @@ def export(
         )
     with whole(destination) as temporary:
         temporary.write_bytes(written)
+        temporary.chmod(Path(artefact).stat().st_mode & 0o777)  # it holds the same weights
     return Exported(
         destination,
         len(written),

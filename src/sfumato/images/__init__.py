@@ -22,7 +22,7 @@ from sfumato.images.reading import (
     size_in_file,
     write,
 )
-from sfumato.images.several import count_pictures, is_image, read_pictures
+from sfumato.images.several import count_pictures, is_image, read_first, read_pictures
 
 __all__ = [
     "SUFFIXES",
@@ -40,6 +40,7 @@ __all__ = [
     "map_batches",
     "read",
     "read_array",
+    "read_first",
     "read_pictures",
     "resize",
     "size_in_file",

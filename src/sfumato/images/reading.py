@@ -22,7 +22,7 @@ from sfumato.images.decoding import UNDER_WAY, Sifted, decode, sift
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Of the formats that are read, as programs and cameras write them.
+# Programs and cameras write these for the formats that are read.
 SUFFIXES = frozenset(
     {
         ".png",
@@ -97,14 +97,20 @@ def read_array(
     """See `read`; the same image as an array, without PyTorch."""
     if channels not in (1, 3, None):
         raise ConfigError(f"channels is 1, 3 or None for the image's own, got {channels}")
-    name = "<bytes>" if isinstance(source, bytes) else os.fspath(source)
-    data = source if isinstance(source, bytes) else bytes_of(Path(name))
+    name, data = name_and_bytes(source)
     sifted = _sift(name, data)
     del data
     try:
         return pixels_of(sifted, channels, size)
     except ImageError as error:
         raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
+
+
+def name_and_bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes]:
+    """A file's name in errors, and its bytes, at most MAX_BYTES. Raises ImageError."""
+    if isinstance(source, bytes):
+        return "<bytes>", source
+    return os.fspath(source), _bytes_of(Path(source))
 
 
 def pixels_of(sifted: Sifted, channels: int | None, size: int | None = None) -> Pixels:
@@ -114,7 +120,7 @@ def pixels_of(sifted: Sifted, channels: int | None, size: int | None = None) -> 
     UNDER_WAY.enter(pixels)
     try:
         picture = decode(sifted, channels)
-        return planes(picture if size is None else _fit(picture, size))
+        return planes_of(picture if size is None else _fit(picture, size))
     finally:
         UNDER_WAY.leave(pixels)
 
@@ -122,14 +128,14 @@ def pixels_of(sifted: Sifted, channels: int | None, size: int | None = None) -> 
 def resize(image: Pixels, size: int) -> Pixels:
     """The centre square of a (C, H, W) uint8 image with a side of `size` pixels, as `read` gives it."""
     bands = [Image.fromarray(plane) for plane in image]
-    return planes(_fit(bands[0] if len(bands) == 1 else Image.merge(_MODES[len(bands)], bands), size))
+    return planes_of(_fit(bands[0] if len(bands) == 1 else Image.merge(_MODES[len(bands)], bands), size))
 
 
 def _fit(picture: Image.Image, size: int) -> Image.Image:
     return ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
 
 
-def planes(picture: Image.Image) -> Pixels:
+def planes_of(picture: Image.Image) -> Pixels:
     """The (C, H, W) pixels of a picture."""
     width, height = picture.size
     bands = picture.getbands()
@@ -222,8 +228,7 @@ def _sift(name: str, data: bytes) -> Sifted:
         raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
 
 
-def bytes_of(path: Path) -> bytes:
-    """The bytes of a file of at most MAX_BYTES. Raises ImageError."""
+def _bytes_of(path: Path) -> bytes:
     try:
         return read_regular(path, MAX_BYTES)
     except OSError as error:

@@ -38,7 +38,7 @@ from sfumato.images.decoding import (
 )
 from sfumato.images.heif import count_samples, further_pictures
 from sfumato.images.orientation import entries_of, turn
-from sfumato.images.reading import SUFFIXES, bytes_of, pixels_of, planes
+from sfumato.images.reading import SUFFIXES, name_and_bytes, pixels_of, planes_of
 from sfumato.images.refusals import MAX_PARTS, too_many_parts
 
 # All pictures of a file together: `read_pictures` ends behind them. A byte that is copied costs an eighth.
@@ -85,17 +85,35 @@ def count_pictures(source: str | os.PathLike[str] | bytes) -> int:
     Raises:
         ImageError: no image, a damaged one, or one in more than MAX_PARTS parts.
     """
-    data = source if isinstance(source, bytes) else bytes_of(Path(source))
+    name, data = name_and_bytes(source)
     try:
-        kind = kind_of(data)
-        if kind in _ANIMATED:
-            return _ANIMATED[kind](data)
-        frames = count_samples(data) if kind in ("AVIF", "HEIF") else 0
-        return len(_others(data, kind)) + max(1, frames)
-    except ImageError:
-        raise
+        return _count(data)
     except DECODING_ERRORS as error:
-        raise refusal(error) from error
+        raise _name_error(name, error) from error
+
+
+def _count(data: bytes) -> int:
+    kind = kind_of(data)
+    if kind in _ANIMATED:
+        return _ANIMATED[kind](data)
+    frames = count_samples(data) if kind in ("AVIF", "HEIF") else 0
+    return len(_others(data, kind)) + max(1, frames)
+
+
+def read_first(
+    source: str | os.PathLike[str] | bytes, *, channels: int | None = 3, size: int | None = None
+) -> tuple[Pixels, int]:
+    """Reads a file as `read_array` does, once. -> its first picture, and the number of others in it."""
+    name, data = name_and_bytes(source)
+    try:
+        return pixels_of(sift(data), channels, size), _count(data) - 1
+    except DECODING_ERRORS as error:
+        raise _name_error(name, error) from error
+
+
+def _name_error(name: str, error: Exception) -> ImageError:
+    known = error if isinstance(error, ImageError) else refusal(error)
+    return ImageError(f"{name}: {known}", cause=known.cause)
 
 
 def read_pictures(
@@ -111,21 +129,20 @@ def read_pictures(
     Raises:
         ImageError: the first picture cannot be read; see `read`.
     """
-    name = "<bytes>" if isinstance(source, bytes) else os.fspath(source)
-    data = source if isinstance(source, bytes) else bytes_of(Path(name))
+    name, data = name_and_bytes(source)
     try:
         first = sift(data)
         left = _MOST_PIXELS - first.size[0] * first.size[1]
         yield pixels_of(first, channels)
     except ImageError as error:
-        raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
+        raise _name_error(name, error) from error.__cause__
     try:
         if first.kind in _ANIMATED:
             yield from _frames(data, first.kind, channels, left)
             return
         others = _others(data, first.kind)
     except DECODING_ERRORS as error:
-        yield error if isinstance(error, ImageError) else refusal(error)
+        yield _name_error(name, error)
         return
     for sifted in others:
         left -= len(data) // 8
@@ -136,7 +153,7 @@ def read_pictures(
                 return
             yield pixels_of(picture, channels)
         except DECODING_ERRORS as error:
-            yield error if isinstance(error, ImageError) else refusal(error)
+            yield _name_error(name, error)
 
 
 def _frames(data: bytes, kind: str, channels: int, left: int) -> Iterator[Pixels]:
@@ -154,7 +171,7 @@ def _frames(data: bytes, kind: str, channels: int, left: int) -> Iterator[Pixels
                 opened.load()
                 if any(side > most for side, most in zip(opened.size, sifted.size, strict=True)):
                     raise ValueError("a frame outside of its canvas")
-                found = planes(turn(eight_bits(opened, channels), sifted.orientation))
+                found = planes_of(turn(eight_bits(opened, channels), sifted.orientation))
             finally:
                 UNDER_WAY.leave(pixels)
             yield found
@@ -222,19 +239,23 @@ _SIFTERS: dict[str, Callable[[bytes], Sifted]] = {
 }
 
 
-# The pictures that stand beside the first one.
+# Further pictures in files that are no animations.
 
 
 def _others(data: bytes, kind: str) -> list[Callable[[], Sifted]]:
     """A function for each further picture, which sifts it."""
     if kind == "JPEG":
-        return [lambda part=part: sift(data[part]) for part in _jpegs(data)[1:]]
+        return [partial(_sift_part, data, part) for part in _jpegs(data)[1:]]
     if kind == "TIFF":
         return [partial(sift_tiff, data, directory) for directory in directories(data)[1:]]
     if kind in ("AVIF", "HEIF"):
         sift_item = sift_avif if kind == "AVIF" else sift_heic
         return [partial(sift_item, data, number) for number in further_pictures(data)]
     return []
+
+
+def _sift_part(data: bytes, part: slice) -> Sifted:
+    return sift(data[part])
 
 
 def _jpegs(data: bytes) -> list[slice]:
@@ -244,7 +265,7 @@ def _jpegs(data: bytes) -> list[slice]:
         found, marker, end = set[int](), 0, start
         for marker, body, end in jpeg_segments(data, start):
             if marker == 0xE2 and data.startswith(b"MPF\0", body + 4):
-                found.update(_indexed(data, body + 8, end))
+                found.update(_read_index(data, body + 8, end))
         padding = data[end : end + MAX_PARTS]
         end += len(padding) - len(padding.lstrip(b"\0"))
         if data.startswith(_JPEG, end):
@@ -258,7 +279,7 @@ def _jpegs(data: bytes) -> list[slice]:
     return [slice(*part) for part in zip(order, [*order[1:], None], strict=True)]
 
 
-def _indexed(data: bytes, base: int, end: int) -> Iterator[int]:
+def _read_index(data: bytes, base: int, end: int) -> Iterator[int]:
     """Where the JPEGs of an index in APP2 begin, as far as they do."""
     order, entries = entries_of(data[base:end])
     if _MPF_ENTRIES in entries:

@@ -86,7 +86,9 @@ def measure_refusal(
         return None, f"{len(images)} classes of validation images: a refusal is measured with three or more"
     main = _trials(draw, images, embeddings, weights, codes, way=way, shot=shot)
     threshold = threshold_of(main.own())
-    rates = main.rates([way], shot, threshold)
+    # The rates of a class are by the threshold of the others: its own images would have chosen it.
+    thresholds = np.array([threshold_of(main.own(without=each)) for each in range(len(images))])
+    rates = main.rates([way], shot, thresholds)
     accepted, refused = rates[0].accepted.share, rates[0].refused.share
     if not is_useful(accepted, refused):
         return None, (
@@ -99,7 +101,8 @@ def measure_refusal(
         if counts:
             most = min(way, len(enough) - 1)
             measured = _trials(draw, enough, embeddings, weights, codes, way=most, shot=each)
-            rates += measured.rates(counts, each, threshold)
+            own = thresholds[[len(rows) > each for rows in images]]
+            rates += measured.rates(counts, each, own)
     return Refusal(threshold, len(images), tuple(rates)), ""
 
 
@@ -117,14 +120,15 @@ class _Trials(NamedTuple):
     enrolled: np.ndarray
     distances: np.ndarray
 
-    def own(self) -> np.ndarray:
-        """The distances of images from the prototypes of their own classes."""
+    def own(self, without: int | None = None) -> np.ndarray:
+        """The distances of images, but for those of a class, from the prototypes of their own classes."""
         own = self.enrolled[:, None, :] == self.classes[:, None]
+        own &= (self.classes != without)[:, None]
         found: np.ndarray = self.distances[own & np.isfinite(self.distances)]
         return found
 
-    def rates(self, counts: Sequence[int], shot: int, threshold: float) -> list[Rate]:
-        """The rates among each of these numbers of classes.
+    def rates(self, counts: Sequence[int], shot: int, thresholds: np.ndarray) -> list[Rate]:
+        """The rates among each of these numbers of classes, with the threshold of each, (K,).
 
         The variance is that of the jackknife over classes, each left out as an enrolled one and as another:
         Efron & Stein 1981.
@@ -133,7 +137,7 @@ class _Trials(NamedTuple):
         number = int(classes.max()) + 1
         hits, asked = np.zeros((len(classes), number)), np.zeros((len(classes), number))
         for enrolled, distances in zip(self.enrolled, self.distances, strict=True):
-            hits[:, enrolled] += distances <= threshold
+            hits[:, enrolled] += distances <= thresholds[classes, None]
             asked[:, enrolled] += np.isfinite(distances)
         missed = 1 - np.divide(hits, asked, out=np.full_like(hits, np.nan), where=asked > 0)
         shares = _shares(missed, classes, most)

@@ -24,9 +24,10 @@ Prototypes are made of arrays, without PyTorch: a service that compares codes ha
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -61,7 +62,7 @@ class Spread:
     between: float
 
 
-BITS = Spread(1 / 3, 2 / 3)  # for bits of artefacts without a spread; as measured on `faces`
+BITS = Spread(1 / 3, 2 / 3)  # for bits trained without validation images; as measured on `faces`
 
 
 def measure_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
@@ -124,7 +125,7 @@ class CodePrototypes:
     Attributes:
         bits: b, of a code of bits; None for numbers.
         dimension: the length of a code.
-        spread: of clean codes; None for numbers of an artefact without one, which have plain means.
+        spread: of clean codes; None without validation images: numbers then have plain means.
         refusal: decides when an answer is "none of these", for codes with the noise of `noise`; None if it
             was not measured, or is useless: then nothing is refused.
         noise: flip, norm and noise of the codes of that measurement.
@@ -201,22 +202,28 @@ def load(path: str | os.PathLike[str]) -> CodePrototypes:
 def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, int]]:
     """Reads an artefact that sfumato.learn.code wrote, and (C, H, W) of its images, without its encoder.
 
-    An earlier version has neither spread nor refusal.
-
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
     """
     card, shapes = artefacts.load_card(path, kind=KIND, schema=_Card)
     channels, height, width = card["shape"]
-    shape, config, known = (channels, height, width), card["config"], card.get("prototypes")
+    made = of_card(card)
+    if shapes.get("network.project.weight", (0,))[0] != made.dimension:
+        raise ArtefactError(
+            f"{path}: damaged: its weights do not fit codes of {made.dimension} bits or numbers"
+        )
+    return made, (channels, height, width)
+
+
+def of_card(card: Mapping[str, Any]) -> CodePrototypes:
+    """The prototypes of a card; without validation images it has neither spread nor refusal."""
+    config, known = card["config"], card.get("prototypes")
     bits, dimension = config.get("bits"), config.get("bits") or config.get("numbers")
-    if shapes.get("network.project.weight", (0,))[0] != dimension:
-        raise ArtefactError(f"{path}: damaged: its weights do not fit codes of {dimension} bits or numbers")
     if known is None:
-        return CodePrototypes(bits, dimension), shape
+        return CodePrototypes(bits, dimension)
     noise = (known["flip"], known["norm"], known["noise"])
     spread, refusal = Spread(**known["spread"]), Refusal.of_card(known["refusal"])
-    return CodePrototypes(bits, dimension, spread, refusal, noise), shape
+    return CodePrototypes(bits, dimension, spread, refusal, noise)
 
 
 def part_left(code: Code, bits: int) -> float:

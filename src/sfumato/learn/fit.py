@@ -150,17 +150,15 @@ class Run:
         """Resumes from a checkpoint. Raises ArtefactError for that of another run."""
         tensors, card = artefacts.load(path, kind=self._kind, schema=Checkpoint)
         check_run(path, card["run"], self._identity)
-        # Of SemSim, before there was one loop.
-        momenta = {f"optimiser.{i}.momentum_buffer": v for i, v in under("momentum.", tensors).items()}
         with resuming(path):
             self.curve = card.get("accuracies", [])
-            self.epoch = card["epoch"] if "epoch" in card else len(card["accuracies"])
+            self.epoch = card["epoch"]
             weights = under("model.", tensors)
             best = under("best.", tensors) if self.stale else weights
             self.model.load_state_dict(best)  # as a check: it is needed at the end
             self.model.load_state_dict(weights)
             self._beside.load_state_dict({k: tensors[k] for k in self._beside.state_dict()})
-            set_optimiser_state(self._optimiser, self.parameters, tensors | momenta)
+            set_optimiser_state(self._optimiser, self.parameters, tensors)
             self._best = best if self.curve else None
 
 

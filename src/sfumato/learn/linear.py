@@ -28,8 +28,8 @@ def logistic_regression(
         features: (N, D) of the N training images, once for each variant of them.
         codes: (N,) class of each.
         classes: their number.
-        validation: (M, D) features of other images, and their codes; None for every fifth of the training
-            images; they choose the strength, and are then trained on as well.
+        validation: (M, D) features of other images, and their codes; None for a fifth of the training
+            images, drawn by `seed`; they choose the strength, and are then trained on as well.
         seed: of their choice.
 
     Returns:
@@ -54,7 +54,7 @@ def logistic_regression(
 
 
 def _fit(features: Tensor, codes: Tensor, classes: int, strength: float) -> tuple[Tensor, Tensor]:
-    """By L-BFGS, in float64. The penalty, strength / 2D times the squared weights, adds to the mean loss."""
+    """By L-BFGS, in float64. The penalty, strength / 2 times the squared weights, adds to the mean loss."""
     x = features.double()
     weights = torch.zeros(classes, x.shape[1], dtype=x.dtype, requires_grad=True)
     biases = torch.zeros(classes, dtype=x.dtype, requires_grad=True)

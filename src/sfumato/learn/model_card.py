@@ -223,7 +223,11 @@ def _of_spec(spec: str, shape: tuple[int, int, int]) -> str:
 
 def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
     lines = []
-    tested = _test_sentences(card.get("test"))
+    said = [words for key in ("shared", "left_out") if isinstance(words := card.get(key), list)]
+    tested = (
+        *_test_sentences(card.get("test")),
+        *(f"Of its data, {line}." for lines in said for line in lines),
+    )
     if isinstance(share := card.get("validation_accuracy"), int | float):
         lines.append(f"{share:.1%} of validation images.")
     for label, value in (

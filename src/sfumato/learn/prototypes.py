@@ -95,7 +95,6 @@ def episode_hits(
 
     Args:
         weights: (n,) of each embedding in a prototype; None for equal ones.
-        weights: (n,) of each embedding in a prototype; None for equal ones.
     """
     way = places.shape[1]
     hits = []

@@ -72,7 +72,8 @@ class Refusal:
         return (
             f"among {rate.classes} classes of {rate.shot} examples each, {rate.accepted} of the images of "
             f"these are accepted and {rate.refused} of those of other classes refused (95% intervals by "
-            f"{self.measured} classes of validation; more of them narrow these)"
+            f"{self.measured} classes of validation, each by the threshold of the others; they also chose "
+            "the epoch; more of them narrow these)"
         )
 
     @classmethod

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.data.labelled import draw_rows
 from sfumato.errors import DataError, needs_extra
 
 _HELD_OUT = 5  # one of this many vectors chooses, without validation vectors
@@ -25,7 +27,7 @@ class VectorModel:
 
     Attributes:
         name: the kind that was best on validation: "logistic regression", "support vector machine" or
-            "forest".
+            "forest"; and of how many vectors, if it learned from some of them.
         validation: its share of right guesses there.
     """
 
@@ -67,7 +69,10 @@ def train(
     x, y = vectors.double().numpy(), codes.numpy()
     models = []
     for name, make in _kinds(forests=vectors.shape[1] <= _FEW).items():
-        rows = slice(_MOST if name == "support vector machine" else None)
+        rows = np.arange(len(y))
+        if name == "support vector machine" and len(y) > _MOST:
+            rows = draw_rows(codes, _MOST, seed=seed).numpy()
+            name += f", of {_MOST:,} of {len(y):,} drawn by class"
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*lbfgs failed to converge.*")
             # People may have one or two images each, and are classes all the same.

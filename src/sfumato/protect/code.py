@@ -2,7 +2,7 @@
 
 The encoder is trained by sfumato.learn.code, in episodes, on other classes of the same family of tasks. Its
 output does not contain what the task does not need. A few bits, or a few numbers drowned by noise, prove how
-rarely anybody can name the person (METHODS, codes; sfumato.dp.naming).
+rarely anybody can name the person (sfumato.dp.naming).
 """
 
 from dataclasses import dataclass

@@ -84,9 +84,11 @@ class Release:
 
     @property
     def bytes_per_image(self) -> int:
-        """The bytes of one image, before any compression; see pack."""
+        """The bytes of one image, before any compression; see pack. Raises DataError for a mask of no image."""
         if self.shown is None:
-            return int(self.array[0].size)
+            return int(np.prod(self.array.shape[1:]))
+        if not len(self.shown):
+            raise DataError(f"{self.spec}: a release of no image does not say how many pixels a mask shows")
         bits = self.shown[0].numel()
         return -(-bits // 8) + int(self.shown[0].sum()) * int(self.array.shape[1])
 

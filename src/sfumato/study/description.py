@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import sfumato
+from sfumato.data.copies import shared
 from sfumato.data.labelled import LabelledImages
 from sfumato.study.lab.lab import Lab
 from sfumato.study.parts import kinds
@@ -18,7 +19,8 @@ from sfumato.study.vocabulary import CLASSIFIER, LEARNERS
 
 def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
     """The content of study.json: the settings, the data and the cells."""
-    config = lab.config
+    config, task = lab.config, lab.config.task
+    both = [each.words for each in shared(lab.data, target=task.target, secret=task.sensitive)]
     named = {name: asdict(getattr(config, name)) for name in _settings_used(lab)}
     return {
         "name": config.name,
@@ -30,6 +32,7 @@ def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
             **({"grey": True} if lab.data.are_grey else {}),
             "digest": lab.data.digest,
             "splits": {name: len(rows) for name, rows in lab.data.splits.items()},
+            **({"shared": both} if both else {}),
         },
         "task": {**asdict(config.task), "secret_is_task": _secret_is_task(lab)},
         "protections": config.specs,
@@ -40,16 +43,16 @@ def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
         "seeds": config.seeds,
         **({"board": True} if config.board else {}),
         **named,
-        "left_out": kinds.list_omissions(config) + _unreadable(lab.data),
+        "left_out": kinds.list_omissions(config) + _list_left_out(lab.data),
         "versions": versions(lab.device),
         "cells": cells,
     }
 
 
-def _unreadable(data: LabelledImages) -> list[str]:
-    """How many files of the data are unreadable, in words; their names are for the study's user."""
-    files, every = len(data.skipped), len(data.skipped) + len(data)
-    return [f"Files of the data that cannot be read: {files:,} of {every:,}."] if files else []
+def _list_left_out(data: LabelledImages) -> list[str]:
+    """What the reader left out of the data, in words; names are for the study's user."""
+    words = data.left_out_in_words(names=False)
+    return [f"Of the data is {words}."] if words else []
 
 
 def _settings_used(lab: Lab) -> list[str]:

@@ -19,6 +19,7 @@ from sfumato import data
 from sfumato.base import engines, memory, telemetry
 from sfumato.base.engines import Engine, EngineConfig, explain_lost_workers
 from sfumato.base.files import claim
+from sfumato.data.copies import shared
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.readers.stored import Stored
 from sfumato.data.splitting import in_turns, split_for_task
@@ -77,7 +78,8 @@ def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | 
     parts, words = _split(config, loaded)
     fitted = reduce(grid.fit_to_data, parts, config) if fit else config
     grey = f"the images are {GREY_IMAGES}" if loaded.are_grey else ""
-    notes = (loaded.skipped_in_words, grey, words, *grid.fitting(config, fitted))
+    both = map(str, shared(parts[0], target=config.task.target, secret=config.task.sensitive))
+    notes = (loaded.left_out_in_words(), grey, words, *both, *grid.fitting(config, fitted))
     return Prepared(fitted, parts, tuple(filter(None, notes)))
 
 

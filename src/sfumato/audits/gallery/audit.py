@@ -161,7 +161,8 @@ def _enrolments(
 
 def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig) -> Embedded:
     """Embed people with enough photographs; in several releases, if they differ."""
-    rows = by_person(torch.arange(len(codes))[:, None], codes, photographs=config.photographs)[..., 0]
+    numbers = torch.arange(len(codes))[:, None]
+    rows = by_person(numbers, codes, photographs=config.photographs, seed=config.seed)[..., 0]
     if len(rows) < 4:
         raise DataError(
             f"{len(rows)} people have {config.photographs} photographs; an audit needs a gallery of at least "

@@ -77,7 +77,7 @@ def images(
     """
     from sfumato.assess import pairs
     from sfumato.assess.frechet import OF_SQUEEZENET
-    from sfumato.base.files import printable
+    from sfumato.base.files import check_writable, printable
     from sfumato.errors import ConfigError, DataError, did_you_mean, require
 
     for folder in (originals, others):
@@ -85,6 +85,7 @@ def images(
             raise DataError(f"{out}: lies in {folder}, among the images: name another folder")
     require("an interval over pairs", "study", "scipy.stats")
     if out is not None:
+        check_writable(out, folder=True)
         require("the picture of the worst pairs", "study", "matplotlib")
     of_squeezenet = None if squeezenet is None else pairs.OfSqueezeNet(squeezenet)
     measures = _measures(of_squeezenet, lpips, backbone, heads, faces, detector, semsim)

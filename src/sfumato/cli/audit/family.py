@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 import sfumato
+from sfumato.base.files import check_writable
 from sfumato.cli.show import note, print_json
 from sfumato.errors import ConfigError
 
@@ -40,9 +41,22 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+
+def _writable(path: Path | None) -> Path | None:
+    """Refuses a file that cannot be written before the audit, rather than after it."""
+    if path is not None:
+        check_writable(path)
+    return path
+
+
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Write the report as one page that needs nothing else."),
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        callback=_writable,
+        help="Write the report as one page that needs nothing else.",
+    ),
 ]
 
 
@@ -59,7 +73,13 @@ Threshold = Annotated[
     typer.Option(help="With --for dpo: the share that is accepted (default: 0.09, as in EMA Policy 0070)."),
 ]
 Pdf = Annotated[
-    Path | None, typer.Option("--pdf", metavar="FILE", help="Also print it as PDF. Needs Chromium or Chrome.")
+    Path | None,
+    typer.Option(
+        "--pdf",
+        metavar="FILE",
+        callback=_writable,
+        help="Also print it as PDF. Needs Chromium or Chrome.",
+    ),
 ]
 
 

@@ -101,6 +101,6 @@ def code(
     channels, height, width = test.images.shape[1:]
     proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
     lines = [f"test: {tested}", beside_guessing(tested), f"proved: {proved}", f"spec: {protection.spec}"]
-    for reason in export_codes([given.out]):
-        note(reason)
     given.tell(model.card, lines, tested=tested, test=asdict(tested), proved=proved, spec=protection.spec)
+    for reason in export_codes([given.out]):  # the last write: the export has the digest of the artefact
+        note(reason)

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -74,7 +74,7 @@ def _methods() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """The shared options of `sfumato train METHOD`, see `method`."""
+    """The shared options of `sfumato train METHOD`, see `method`. State: findings about the data."""
 
     out: Path
     overrides: list[str] | None
@@ -87,6 +87,8 @@ class Given:
     split_by: str | None = None
     strict: bool = False
     licence: str | None = None
+    shared: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def config(self, kind: type[_Config], chosen: Sequence[str] = (), *, replaces: bool = True) -> _Config:
         """Return the settings of a training: those of other options, then those of --set.
@@ -100,8 +102,8 @@ class Given:
         """
         from sfumato.base.settings import configure
 
-        if replaces:
-            check_new(self.out, force=self.force or self.printing)
+        if not self.printing:
+            check_new(self.out, force=self.force or not replaces)
         config: _Config = configure(kind, [*chosen, *(self.overrides or [])])
         if self.printing:
             print_config(config)
@@ -116,13 +118,16 @@ class Given:
         episodic: bool = False,
         settings: Mapping[str, Any] | None = None,
     ) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
-        """Read training, validation (if there are any) and test images; says how it made missing splits.
+        """Read training, validation (if there are any) and test images.
+
+        It says how it made missing splits, and what splits share.
 
         Args:
             target, sensitive, episodic: the purpose of the splits; see data.splitting.
             settings: of the source; see sources.read.
         """
         from sfumato.cli.sources import read
+        from sfumato.data.copies import shared
         from sfumato.data.splitting import split_for_task
 
         source, words = split_for_task(
@@ -133,6 +138,10 @@ class Given:
             split_by=self.split_by,
         )
         note(words)
+        self.left_out.extend(filter(None, [source.left_out_in_words(names=False)]))
+        for finding in shared(source, target=target, secret=sensitive):
+            note(str(finding))
+            self.shared.append(finding.words)
         validation = source.split("validation") if "validation" in source.splits else None
         return source.split("train"), validation, source.split("test")
 
@@ -152,7 +161,7 @@ class Given:
     def tell(
         self, card: Mapping[str, Any], lines: Sequence[str], *, tested: Any = None, **figures: Any
     ) -> None:
-        """Add licence and test to the card, and print the results.
+        """Add licence, test, what splits share and what was left out to the card, and print the results.
 
         Args:
             card: of the model.
@@ -163,6 +172,8 @@ class Given:
         from sfumato import artefacts
 
         more: dict[str, Any] = {} if self.licence is None else {"licence": self.licence}
+        said = {"shared": self.shared, "left_out": self.left_out}
+        more |= {key: words for key, words in said.items() if words}
         if tested is not None:
             over = "images" if hasattr(tested, "images") else "episodes"
             low, high, chance = _ends_and_chance(tested)

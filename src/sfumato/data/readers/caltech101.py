@@ -1,6 +1,7 @@
 """Caltech-101 in its official layout: a folder per class below 101_ObjectCategories."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,8 +41,10 @@ def caltech101(
         ImageError: a file that is not an image.
     """
     directory = part("caltech101", Path(root), "101_ObjectCategories", what=_WHAT)
-    found = classes_in("caltech101", directory, what=_WHAT)
-    found = [(path, name) for path, name in found if background or name != _BACKGROUND]
+    left_out = Counter[str]()
+    every = classes_in("caltech101", directory, left_out, what=_WHAT)
+    found = [(path, name) for path, name in every if background or name != _BACKGROUND]
+    left_out[f"images of the class {_BACKGROUND}"] = len(every) - len(found)
     classes = [name for _, name in found]
     return assemble(
         "caltech101",
@@ -50,5 +53,6 @@ def caltech101(
         class_splits(["Faces" if name == "Faces_easy" else name for name in classes]),
         size=size,
         channels=channels,
+        left_out=left_out,
         skip_unreadable=skip_unreadable,
     )

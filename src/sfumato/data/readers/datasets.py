@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sfumato import images
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.readers.folder import DEFAULT_SIZE, gather
+from sfumato.data.readers.folder import DEFAULT_SIZE, Decoded, gather
 from sfumato.data.readers.parquet import read_encoded
 from sfumato.data.readers.stored import memory
 from sfumato.errors import DataError, ImageError
@@ -54,7 +54,7 @@ def from_dataset(
     if labels is None:
         words = first.items() if by_name else ()
         labels = {key: key for key, value in words if isinstance(value, int | str)} or {"class": 1}
-    pixels: list[Tensor] = []
+    pixels: list[Decoded] = []
     columns: dict[str, list[str]] = {key: [] for key in labels}
     for number in range(len(dataset)):
         row = dataset[number] if number else first
@@ -68,7 +68,14 @@ def from_dataset(
             raise DataError(f"{name}, row {number}: has no part {error}: name image and labels") from error
     shape = (channels, size, size)
     return gather(
-        name, lambda: iter(pixels), columns, None, shape=shape, stamped=(), settings={}, skip_unreadable=None
+        name,
+        lambda: iter(pixels),
+        columns,
+        None,
+        shape=shape,
+        stamped=(),
+        settings={},
+        skip_unreadable=None,
     )
 
 
@@ -82,11 +89,11 @@ def _name(dataset: Any, part: str | int, value: Any) -> str:
     return names[value] if names and isinstance(value, int) else str(value)
 
 
-def _pixels(picture: Any, *, channels: int, size: int) -> Tensor:
+def _pixels(picture: Any, *, channels: int, size: int) -> Decoded:
     if isinstance(picture, bytes | dict):
         return read_encoded(picture, channels=channels, size=size)
     (planes,) = images.take(picture).pixels
     if len(planes) != channels:
         levels = planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)
         (planes,) = images.take(Image.fromarray(levels).convert("L" if channels == 1 else "RGB")).pixels
-    return torch.from_numpy(images.resize(planes, size))
+    return torch.from_numpy(images.resize(planes, size)), getattr(picture, "n_frames", 1) - 1

@@ -2,29 +2,36 @@
 
 import math
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from sfumato import images
 from sfumato.base.files import check_alike, leads_out
-from sfumato.data.labelled import LabelledImages, label_of, rows_by_split, split_by_class
+from sfumato.data.labelled import LabelledImages, label_of, name_some, rows_by_split, split_by_class
 from sfumato.data.readers.stored import at_once, fetch, memory
 from sfumato.data.splitting import SHARES
 from sfumato.errors import ConfigError, DataError, ImageError
 
+# Words for splits, as of Hugging Face's datasets; case does not matter.
 SPLITS = {
-    "train": "train",
-    "validation": "validation",
-    "val": "validation",
-    "valid": "validation",
-    "test": "test",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "val", "valid", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
     "distractors": "distractors",
 }
+
+_MOST_SPLITS = 4  # folders side by side that may be splits under other names
+
+Decoded: TypeAlias = tuple[Tensor, int]  # an image, and the number of further pictures of its file
 
 DEFAULT_SIZE = 84  # the paper's, for CelebA and MiniImageNet
 
@@ -42,8 +49,9 @@ def folder(
     once into a file of the user's cache (sfumato.data.readers.stored): a private copy, until it is cleared.
     The same holds for every source whose images are files.
 
-    Files without an image suffix, and hidden ones, are ignored. A link that leads out of the folder is
-    a file that cannot be read, unless it leads to a folder of SFUMATO_OUTSIDE. Without split folders, whole
+    Files are images by their suffix or their first bytes; others, and hidden ones, are left out and counted.
+    A link that leads out of the folder is a file that cannot be read, unless it leads to a folder of
+    SFUMATO_OUTSIDE. Without split folders, whole
     classes are given to train, validation and test (60, 15 and 25 in 100, by seed 0).
 
     Args:
@@ -54,7 +62,7 @@ def folder(
             None raises the first such error.
 
     Raises:
-        DataError: no such folder, no images in it, or splits next to classes.
+        DataError: no such folder, no images in it, splits next to classes, or folders that may be either.
         ImageError: a file that has an image suffix and is not an image.
     """
     root = Path(root)
@@ -62,57 +70,127 @@ def folder(
         raise DataError(f"{root}: is a file: for a table of images, write table:{root}")
     if not root.is_dir():
         raise DataError(f"{root}: no such folder: name one that holds a sub-folder of images per class")
-    tops = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
-    named = bool(tops) and all(path.name in SPLITS for path in tops)
-    _check_tops(root, tops)
-    if named:
-        found = [(*pair, SPLITS[top.name]) for top in tops for pair in files_by_class(top)]
+    splits_of = _folders_of_splits(root)
+    left_out = Counter[str]()
+    if splits_of:
+        found = [(*each, split) for top, split in splits_of for each in files_by_class(top, left_out)]
     else:
-        found = [(*pair, "") for pair in files_by_class(root)]
+        found = [(*each, "") for each in files_by_class(root, left_out)]
     if not found:
         raise DataError(
             f"{root}: no images: put them in a sub-folder per class, as {root.resolve().name}/anna/1.jpg"
         )
     files, classes, splits = zip(*found, strict=True)
+    if below := _folders_below(root, files, depth=2 if splits_of else 1):
+        if not splits_of:
+            _check_one_reading(root, files, below)
+        left_out["folders below a class, whose names are no labels"] += sum(map(len, below.values()))
     return assemble(
         f"folder:{root}",
         files,
         {"class": classes},
-        splits if named else None,
+        splits if splits_of else None,
         size=size,
         channels=channels,
         root=root,
+        left_out=left_out,
         skip_unreadable=skip_unreadable,
     )
 
 
-def _check_tops(root: Path, tops: list[Path]) -> None:
-    """Raises DataError if folders of splits lie next to folders of classes."""
-    splits = [top for top in tops if top.name in SPLITS]
-    others = [top for top in tops if top.name not in SPLITS]
-    for top in splits if others else []:
-        if files_by_class(top):  # a class that is called "train" has images, not sub-folders
+def _folders_of_splits(root: Path) -> list[tuple[Path, str]]:
+    """The folders of splits and their splits; none if folders are classes. Raises DataError for a mixture."""
+    tops = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    splits = [(top, SPLITS[top.name.lower()]) for top in tops if top.name.lower() in SPLITS]
+    others = [top for top in tops if splits and top.name.lower() not in SPLITS and _list(top, Counter())]
+    for top, _ in splits if others else []:
+        if files_by_class(top, Counter()):  # a class that is called "train" has images, not sub-folders
             raise DataError(
                 f"{root}: {top.name}/ holds a sub-folder per class, as a split does, and {others[0].name}/ "
-                f"lies next to it: move the classes into {' and '.join(split.name for split in splits)}, or "
+                f"lies next to it: move the classes into {' and '.join(each.name for each, _ in splits)}, or "
                 f"{top.name}/ elsewhere"
             )
+    for (first, split), (second, other) in combinations(splits if not others else [], 2):
+        if split == other:
+            raise DataError(
+                f"{root}: {first.name}/ and {second.name}/ are both the split {split!r}: put them into one "
+                "folder, or move one elsewhere"
+            )
+    return [] if others else splits
 
 
-def files_by_class(directory: Path) -> list[tuple[Path, str]]:
+def _folders_below(root: Path, files: Sequence[Path], *, depth: int) -> dict[str, set[str]]:
+    """The names of the folders below each class that has some, of files in classes at a depth."""
+    below: dict[str, set[str]] = {}
+    for path in files:
+        parts = path.relative_to(root).parts
+        if len(parts) > depth + 1:
+            below.setdefault("/".join(parts[:depth]), set()).add(parts[depth])
+    return below
+
+
+def _check_one_reading(root: Path, files: Sequence[Path], below: dict[str, set[str]]) -> None:
+    """Raises DataError if the folders of classes may as well be splits, or one more folder above classes."""
+    tops = dict.fromkeys(path.relative_to(root).parts[0] for path in files)
+    if any(len(path.relative_to(root).parts) == 2 for path in files):
+        return  # images lie in them
+    first = next(iter(tops))
+    inside = ", ".join(sorted(below[first])[:3])
+    if len(tops) == 1:
+        raise DataError(
+            f"{root}: holds one folder, {first}/, and that holds {inside}: if these are the classes or "
+            f"splits, write folder:{root / first}; if {first} is the only class, move its images up into it"
+        )
+    words = [SPLITS.keys() & set(re.split("[^a-z]+", top.lower())) for top in tops]
+    alike = (
+        len(tops) <= _MOST_SPLITS and len(below[first]) > 1 and len(set(map(frozenset, below.values()))) == 1
+    )
+    if all(words) or alike:
+        names = " and ".join(f"{top}/" for top in list(tops)[:_MOST_SPLITS])
+        raise DataError(
+            f"{root}: are {names} splits or classes? Each holds folders, such as {inside}: if they are "
+            "splits, call them train, validation and test; if they are classes, move the images up into them"
+        )
+
+
+def _list(directory: Path, left_out: Counter[str]) -> list[Path]:
+    """The images below a folder, at any depth, in order; counts the files that are none."""
+    found = []
+    for path in sorted(directory.rglob("*")):
+        if any(part.startswith(".") for part in path.relative_to(directory).parts):
+            left_out["hidden"] += not path.is_dir()
+        elif path.is_dir():
+            left_out["links to folders"] += path.is_symlink()
+        elif not path.is_file():
+            left_out["no regular files"] += 1
+        elif images.is_image(path):
+            found.append(path)
+        else:
+            left_out["no images by their first bytes"] += 1
+    return found
+
+
+def files_by_class(directory: Path, left_out: Counter[str]) -> list[tuple[Path, str]]:
     """Each image in the sub-folders of a folder, at any depth, and the name of its sub-folder; in order.
 
-    Files without an image suffix, and hidden ones, are ignored.
+    Counts what else the folder holds: files that are no images, hidden ones, images in no sub-folder, and
+    sub-folders without an image.
     """
-    return [
-        (path, top.name)
-        for top in sorted(directory.iterdir())
-        if top.is_dir()
-        for path in sorted(top.rglob("*"))
-        if path.suffix.lower() in images.SUFFIXES
-        and not any(part.startswith(".") for part in path.relative_to(directory).parts)
-        and path.is_file()
-    ]
+    found, empty = [], []
+    for top in sorted(directory.iterdir()):
+        if top.name.startswith("."):
+            left_out["hidden"] += 1
+        elif top.is_dir():
+            paths = _list(top, left_out)
+            found += [(path, top.name) for path in paths]
+            empty += [] if paths else [top.name]
+        elif top.is_file() and images.is_image(top):
+            left_out["images in no folder of a class"] += 1
+        else:
+            left_out["no images by their first bytes"] += 1
+    if empty:
+        left_out[f"folders without an image: {name_some(empty)}"] += len(empty)
+    return found
 
 
 def assemble(
@@ -125,6 +203,7 @@ def assemble(
     channels: int,
     crop: int | None = None,
     root: Path | None = None,
+    left_out: Mapping[str, int] = MappingProxyType({}),
     skip_unreadable: Callable[[ImageError], None] | None,
 ) -> LabelledImages:
     """Reads files into LabelledImages.
@@ -137,6 +216,7 @@ def assemble(
         size, channels, skip_unreadable: see `folder`.
         crop: the side of the centre square that is kept before resizing, in pixels; None keeps the largest.
         root: the folder that no link may leave; None if that was checked.
+        left_out: what the source holds besides these files; see LabelledImages.
 
     Raises:
         ConfigError, ImageError: see `folder`.
@@ -152,13 +232,14 @@ def assemble(
         files=files,
         stamped=files,
         settings={"crop": crop} | ({"outside": sorted(map(str, outside))} if outside else {}),
+        left_out=left_out,
         skip_unreadable=skip_unreadable,
     )
 
 
 def gather(
     name: str,
-    decode: Callable[[], Iterator[Tensor | ImageError]],
+    decode: Callable[[], Iterator[Decoded | ImageError]],
     columns: Mapping[str, Sequence[str]],
     splits: Sequence[str] | None,
     *,
@@ -166,12 +247,14 @@ def gather(
     files: Sequence[Path] = (),
     stamped: Sequence[Path],
     settings: object,
+    left_out: Mapping[str, int] = MappingProxyType({}),
     skip_unreadable: Callable[[ImageError], None] | None,
 ) -> LabelledImages:
     """Gathers decoded images into LabelledImages; see `assemble` for the other arguments and the errors.
 
     Args:
-        decode: begins to decode: the image of each row, in order, or its error.
+        decode: begins to decode: the image of each row, in order, and how many further pictures its file
+            has; or its error.
         shape: C, H and W of the images.
         files: one a row, or none.
         stamped: the files that decide the images, for the cache.
@@ -192,29 +275,31 @@ def gather(
             raise ImageError(f"{error}: remove the file, or pass skip_unreadable") from error
         skip_unreadable(error)
 
-    def fill(take: Callable[[Tensor], object]) -> dict[int, ImageError]:
-        """Passes on each image in order, and returns the errors of the others."""
-        for row, image in enumerate(decode()):
-            if isinstance(image, ImageError):
-                failed[row] = image
-                tell(image)
+    def fill(take: Callable[[Tensor], object]) -> tuple[dict[int, ImageError], int]:
+        """Passes on each image in order; returns the errors of the others, and counts further pictures."""
+        further = 0
+        for row, decoded in enumerate(decode()):
+            if isinstance(decoded, ImageError):
+                failed[row] = decoded
+                tell(decoded)
             else:
-                take(image)
+                take(decoded[0])
+                further += decoded[1]
         if len(failed) == number:
             raise DataError(
                 f"{name}: none of the {number} files is an image that can be read, such as "
                 f"{next(iter(failed.values()))}"
             )
-        return failed
+        return failed, further
 
     pixels: Tensor
     if number * math.prod(shape) <= memory():
         # Not a list to stack: it would hold every pixel twice.
         room, places = torch.empty(number, *shape, dtype=torch.uint8), count()
-        fill(lambda image: room[next(places)].copy_(image))
+        _, further = fill(lambda image: room[next(places)].copy_(image))
         pixels = room[: number - len(failed)]
     else:
-        pixels, known = fetch(name, stamped, (number, *shape), settings, fill)
+        pixels, known, further = fetch(name, stamped, (number, *shape), settings, fill)
         for row, error in known.items():
             if row not in failed:  # it failed already when the images were stored
                 tell(error)
@@ -222,11 +307,18 @@ def gather(
     kept = [row for row in range(number) if row not in failed]
     labels = {key: label_of([values[i] for i in kept]) for key, values in columns.items()}
     names = _names([files[i] for i in kept]) if files else ()
+    first, by = next(iter(labels.items()))
+    omitted = Counter(left_out)
+    if further:
+        omitted["further pictures of files: pages, frames, thumbnails"] = further
+    if lost := sorted(set(columns[first]) - set(by.names)):
+        omitted[f"values of {first!r} of which no image can be read: {name_some(lost)}"] = len(lost)
+    omitted = +omitted
     if splits is None:
-        first, by = next(iter(labels.items()))
         splits_of = split_by_class(by.codes, shares=SHARES, seed=0)
-        return LabelledImages(name, pixels, labels, splits_of, split_by=first, files=names)
-    return LabelledImages(name, pixels, labels, rows_by_split([splits[i] for i in kept]), files=names)
+        return LabelledImages(name, pixels, labels, splits_of, split_by=first, files=names, left_out=omitted)
+    splits_of = rows_by_split([splits[i] for i in kept])
+    return LabelledImages(name, pixels, labels, splits_of, files=names, left_out=omitted)
 
 
 def _names(files: Sequence[Path]) -> tuple[str, ...]:
@@ -238,10 +330,10 @@ def _names(files: Sequence[Path]) -> tuple[str, ...]:
 
 def _decode(
     files: Sequence[Path], outside: Collection[Path], *, size: int, channels: int, crop: int | None
-) -> Iterator[Tensor | ImageError]:
+) -> Iterator[Decoded | ImageError]:
     """The image of each file, in order, or its error; on all of torch's threads."""
 
-    def read(path: Path) -> Tensor | ImageError:
+    def read(path: Path) -> Decoded | ImageError:
         if path in outside:
             return ImageError(
                 f"{path}: is a link out of its folder (if you trust it, set "
@@ -261,13 +353,13 @@ def _decode(
             yield from pool.map(read, files[start : start + step])
 
 
-def _read(path: Path, *, size: int, channels: int, crop: int | None) -> Tensor:
+def _read(path: Path, *, size: int, channels: int, crop: int | None) -> Decoded:
+    # Cropped before it is resized: resizing a region would blend in the pixels around it.
+    pixels, further = images.read_first(path, channels=channels, size=size if crop is None else None)
     if crop is None:
-        return images.read(path, channels=channels, size=size)
-        # Cropped before it is resized: resizing a region would blend in the pixels around it.
-    pixels = images.read(path, channels=channels)  # (C, H, W)
+        return images.as_tensor(pixels), further
     height, width = pixels.shape[1:]
     side = min(crop, height, width)
     top, left = (height - side) // 2, (width - side) // 2
     square = pixels[:, top : top + side, left : left + side]
-    return images.read(images.encode(square, "BMP"), channels=channels, size=size)
+    return images.read(images.encode(square, "BMP"), channels=channels, size=size), further

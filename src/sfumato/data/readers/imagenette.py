@@ -1,6 +1,7 @@
 """Imagenette in its official layout: train and val, each with a folder per WordNet id."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,9 +51,9 @@ def imagenette(
     """
     copies = ("imagenette2", "imagenette2-320", "imagenette2-160")
     train = part("imagenette", Path(root), "train", *(f"{copy}/train" for copy in copies), what=_WHAT)
-    found = []
+    found, left_out = [], Counter[str]()
     for directory, split in ((train, "train"), (train.parent / "val", "test")):
-        for path, wordnet in classes_in("imagenette", directory, what=_WHAT):
+        for path, wordnet in classes_in("imagenette", directory, left_out, what=_WHAT):
             if wordnet not in _NAMES:
                 raise DataError(
                     f"{directory}: {wordnet!r} is not one of the ten classes: {did_you_mean(wordnet, _NAMES)}"
@@ -66,5 +67,6 @@ def imagenette(
         splits,
         size=size,
         channels=channels,
+        left_out=left_out,
         skip_unreadable=skip_unreadable,
     )

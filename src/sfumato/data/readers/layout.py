@@ -1,6 +1,7 @@
 """Reading an official layout: its parts, and the lines of its lists."""
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -35,9 +36,9 @@ def optional(root: Path, *names: str) -> Path | None:
     return next((root / name for name in names if (root / name).exists()), None)
 
 
-def classes_in(source: str, directory: Path, *, what: str) -> list[tuple[Path, str]]:
-    """Each image in the sub-folders of a folder, and the sub-folder's name. Raises DataError for none."""
-    found = files_by_class(directory) if directory.is_dir() else []
+def classes_in(source: str, directory: Path, left_out: Counter[str], *, what: str) -> list[tuple[Path, str]]:
+    """See `files_by_class`. Raises DataError for a folder without images."""
+    found = files_by_class(directory, left_out) if directory.is_dir() else []
     if not found:
         raise DataError(f"{directory}: no images in sub-folders: {cure_of(source, what)}")
     return found

@@ -1,6 +1,7 @@
 """MiniImageNet in its two usual layouts: the CSV files of Ravi & Larochelle, or a folder per class."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,9 +38,9 @@ def miniimagenet(
     """
     root = Path(root)
     by_list = part("miniimagenet", root, "train.csv", "train", what=_WHAT).suffix == ".csv"
-    found = []
+    found, left_out = [], Counter[str]()
     for name in ("train", "val", "test"):
-        rows = _read_list(root, name) if by_list else _in_folders(root, name)
+        rows = _read_list(root, name) if by_list else _in_folders(root, name, left_out)
         found += [(path, wordnet, SPLITS[name]) for path, wordnet in rows]
     _check_classes(root, [(wordnet, split) for _, wordnet, split in found])
     files, classes, splits = zip(*found, strict=True)
@@ -50,6 +51,7 @@ def miniimagenet(
         splits,
         size=size,
         channels=channels,
+        left_out=left_out,
         skip_unreadable=skip_unreadable,
     )
 
@@ -64,8 +66,9 @@ def _read_list(root: Path, name: str) -> list[tuple[Path, str]]:
     return rows
 
 
-def _in_folders(root: Path, name: str) -> list[tuple[Path, str]]:
-    return classes_in("miniimagenet", part("miniimagenet", root, name, what=_WHAT), what=_WHAT)
+def _in_folders(root: Path, name: str, left_out: Counter[str]) -> list[tuple[Path, str]]:
+    directory = part("miniimagenet", root, name, what=_WHAT)
+    return classes_in("miniimagenet", directory, left_out, what=_WHAT)
 
 
 def _check_classes(root: Path, pairs: list[tuple[str, str]]) -> None:

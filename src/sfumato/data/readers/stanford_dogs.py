@@ -1,6 +1,7 @@
 """Stanford Dogs in its official layout: a folder per breed below Images, and the split as .mat files."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -43,7 +44,8 @@ def stanford_dogs(
     """
     root = Path(root)
     directory = part("stanford_dogs", root, "Images", what=_WHAT)
-    found = classes_in("stanford_dogs", directory, what=_WHAT)
+    left_out = Counter[str]()
+    found = classes_in("stanford_dogs", directory, left_out, what=_WHAT)
     files = [path for path, _ in found]
     breeds = [folder.partition("-")[2].replace("_", " ") or folder for _, folder in found]
     return assemble(
@@ -53,6 +55,7 @@ def stanford_dogs(
         class_splits(breeds) if split == "classes" else _official_splits(root, files),
         size=size,
         channels=channels,
+        left_out=left_out,
         skip_unreadable=skip_unreadable,
     )
 

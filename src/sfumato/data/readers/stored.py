@@ -38,7 +38,7 @@ from sfumato.errors import BusyError, ConfigError, DataError, ImageError
 MEMORY = 2 << 30  # bytes
 
 _BATCHES = 32  # to the memory
-_FORMAT = 1  # of the file, and of how pixels are made
+_FORMAT = 2  # of the file, and of how pixels are made
 _FILE = "pixels"
 _LENGTH = struct.Struct("<Q")  # of the JSON before it, at the end of the file
 _WAIT = 0.2  # seconds between two looks for a file of another process
@@ -169,8 +169,8 @@ def fetch(
     files: Sequence[Path],
     shape: tuple[int, int, int, int],
     settings: object,
-    fill: Callable[[Callable[[Tensor], object]], dict[int, ImageError]],
-) -> tuple[Tensor, dict[int, ImageError]]:
+    fill: Callable[[Callable[[Tensor], object]], tuple[dict[int, ImageError], int]],
+) -> tuple[Tensor, dict[int, ImageError], int]:
     """The images of files from the cache; missing ones are stored there first.
 
     They are identified by the paths, lengths and modification times of the files, their shape, the settings,
@@ -182,10 +182,10 @@ def fetch(
         shape: N, C, H, W.
         settings: whatever else decides the pixels.
         fill: called with a function that takes one (C, H, W) image after the other; returns the errors of
-            the images that cannot be read, by their number.
+            the images that cannot be read, by their number, and how many further pictures the files have.
 
     Returns:
-        (n, C, H, W) images as `Stored`, and the errors that `fill` returned, now or when they were stored.
+        (n, C, H, W) images as `Stored`, and what `fill` returned, now or when they were stored.
 
     Raises:
         DataError: the file cannot be written or read: a full disk, a folder that is not one's own.
@@ -212,7 +212,7 @@ def fetch(
             f"them in memory with SFUMATO_MEMORY={size}"
         ) from error
     errors = {row: ImageError(message, cause=cause) for row, message, cause in failures}
-    return Stored(pixels, torch.arange(count), at_once()), errors
+    return Stored(pixels, torch.arange(count), at_once()), errors, found["further"]
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def _write(
     name: str,
     shape: tuple[int, int, int],
     size: int,
-    fill: Callable[[Callable[[Tensor], object]], dict[int, ImageError]],
+    fill: Callable[[Callable[[Tensor], object]], tuple[dict[int, ImageError], int]],
 ) -> None:
     _remove(path.parent.glob(PART))  # of a process that was killed: nobody else writes here now
     if shutil.disk_usage(path.parent).free < size:
@@ -285,11 +285,12 @@ def _write(
     with whole(path) as temporary:
         temporary.touch(mode=0o600, exist_ok=False)
         with temporary.open("wb") as out:
-            failures = fill(lambda image: out.write(image.contiguous().numpy().data))
+            failures, further = fill(lambda image: out.write(image.contiguous().numpy().data))
             about = {
                 "name": name,
                 "shape": [out.tell() // math.prod(shape), *shape],
                 "failures": [(row, str(error), error.cause) for row, error in failures.items()],
+                "further": further,
             }
             text = json.dumps(about).encode()
             out.write(text + _LENGTH.pack(len(text)))

@@ -51,11 +51,13 @@ def _drop_unconverged_orders() -> Iterator[None]:
 
 
 def gdp_epsilon(steps: Steps, delta: float) -> float:
-    """ε by a central limit theorem: may be below the truth."""
+    """ε by a central limit theorem: may be below the truth; infinity for a μ of a million or more."""
     with needs_extra(*EXTRA):
         from dp_accounting import get_epsilon_gaussian
     mu = math.sqrt(sum(n * gdp_square(noise, rate) for (noise, rate), n in steps.items()))
-    return float(get_epsilon_gaussian(1 / mu, delta)) if 0 < mu < 1e6 else mu
+    if mu == 0:
+        return 0.0
+    return float(get_epsilon_gaussian(1 / mu, delta)) if mu < 1e6 else math.inf
 
 
 def gdp_square(noise_multiplier: float, rate: float) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sfumato.data.copies import originals
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp import accounting, clipping
 from sfumato.episodes import Shape
@@ -27,7 +28,7 @@ class Promise:
     def __init__(
         self, private: Private, config: MetaConfig, data: LabelledImages, target: str, seed: int
     ) -> None:
-        label, original, tasks = data.label(target), data.labels.get("original"), private.pool_tasks
+        label, original, tasks = data.label(target), originals(data), private.pool_tasks
         self.pool: TaskPool = (
             disjoint_pool(label, config.shape, seed=seed, original=original)
             if tasks is None
@@ -184,7 +185,8 @@ class Promise:
             "classes": self._classes,
             "not_covered": [
                 "the support and query images of those who use the model",
-                "the number of tasks, which classes there are, and which of them have enough images",
+                "the number of tasks, which classes there are, which of them have enough images, and in how "
+                "many tasks a picture is",
             ],
         }
         if computed != "loop":

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.base.placement import to_device
 from sfumato.base.precision import resolve
+from sfumato.data.copies import originals
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
 from sfumato.episodes import Sampler, seed_of
@@ -60,9 +61,10 @@ def train(
             their seed anybody could undo the noise.
         checkpoint: a file written every few hundred steps; training resumes from an existing one.
         progress: called after each step with the numbers done and planned.
-        observe: called in each step with the (P,) update, before the optimiser gets it, and the norm to which
-            contributions were clipped, None in an open run. A private run releases only this of the
-            tasks: the promise covers an observer of all of it, if it covers the policy.
+        observe: called for each step with the (P,) update, before the optimiser gets it, and the norm to
+            which contributions were clipped, None in an open run. A private run releases only this of the
+            tasks: the promise covers an observer of all of it, if it covers the policy. With a checkpoint it
+            shows the steps that one has charged: after a crash, others are drawn anew, and nobody saw them.
         note: called at the end if contributions were not finite and counted as zero, with a sentence that
             says neither which nor how many. No noise covers it: log it next to the data.
         device: learns the tasks; None for the processor, which makes all draws, and adds the noise of
@@ -75,6 +77,7 @@ def train(
     """
     image = tuple(data.images.shape[1:])
     training = Training(data, protection, config, target, seed, image, observe, device=device)
+    training.holds_back = training.is_private and checkpoint is not None
 
     def advance() -> bool:
         if training.done >= config.steps or not training.step():
@@ -103,6 +106,7 @@ class Training:
 
     Attributes:
         done: the number of steps.
+        holds_back: whether steps are shown once a checkpoint has their cost.
     """
 
     def __init__(
@@ -117,7 +121,8 @@ class Training:
         *,
         device: torch.device | None = None,
     ) -> None:
-        self._observe = observe
+        self._observe, self._unseen = observe, list[tuple[Tensor, float | None]]()
+        self.holds_back = False
         self._data = data
         self._protection = protection
         self._config = config
@@ -145,7 +150,7 @@ class Training:
         self._promise: Promise | None = None
         self._task_noise: TaskNoise | None = None
         if config.inner_noise is not None:
-            label, original = data.label(target), data.labels.get("original")
+            label, original = data.label(target), originals(data)
             tasks = config.inner_noise.pool_tasks
             pool = overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
             self._task_noise = TaskNoise(
@@ -190,12 +195,26 @@ class Training:
             for group in self._optimiser.param_groups:
                 group["lr"] = rate
         if self._observe is not None:
-            self._observe(direction.clone(), norm)
+            self._unseen.append((direction.clone(), norm))
+            if not self.holds_back:
+                self._show()
         self._start.grad = torch.where(self._trained, direction, 0.0)
         self._optimiser.step()
         self._average = torch.lerp(self._start.detach(), self._average, self._config.average)
         self.done += 1
         return True
+
+    def _show(self) -> None:
+        """Shows the steps that the observer has not seen."""
+        for update, norm in self._unseen:
+            assert self._observe is not None
+            self._observe(update, norm)
+        self._unseen.clear()
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the run keeps a promise."""
+        return self._promise is not None
 
     def _open_step(self) -> tuple[Tensor, None]:
         config = self._config
@@ -345,6 +364,7 @@ class Training:
             card["task_noise"], long = _split_lists("policy", self._task_noise.state())
             tensors |= long
         artefacts.save(path, tensors, card)
+        self._show()
 
     @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:

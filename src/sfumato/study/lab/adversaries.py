@@ -17,7 +17,7 @@ from sfumato.attack import feature_inversion, reidentify, restore
 from sfumato.attack.faces import FaceFinder
 from sfumato.attack.reidentify import FACE_NETWORKS
 from sfumato.attack.saturation import Training
-from sfumato.data.labelled import LabelledImages
+from sfumato.data.labelled import LabelledImages, draw_rows
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.start import begin, by_content
 from sfumato.networks import MTCNN, Conv4, DlibResNet, UpConvolutional, align
@@ -334,7 +334,9 @@ class Adversaries:
     def _finder(self) -> FaceFinder | None:
         detector = self._config.adversary.detector
         known = self._config.task.sensitive is not None
-        framing = (self.others if known else self._data.split("train")).images[:_FRAMING]
+        every = self.others if known else self._data.split("train")
+        who = every.label(self.sensitive).codes if known else torch.zeros(len(every), dtype=torch.int64)
+        framing = every.images[draw_rows(who, _FRAMING, seed=0)]
         return None if detector is None else FaceFinder(MTCNN.load(detector), framing)
 
     @cached_property

@@ -50,11 +50,11 @@ class Result(Model):
     """How naming grows with the number of releases.
 
     Attributes:
-        points: by rising n, of the same people; none if fewer than four people have two pictures.
+        points: by rising n, of the same people; none if fewer than four have two pictures, in two scenes.
         panel: the number of people to choose from; guessing is right in 1/panel.
         pictures: of each person, some in a gallery and some to be named.
         enough: number of releases -> how many of `able` people have enough pictures for it.
-        able: how many people have two pictures.
+        able: how many people have two pictures, in two scenes.
         stopped: whether larger numbers were skipped, since smaller ones name too many already.
     """
 
@@ -92,13 +92,14 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     bounds, adversaries = lab.config.recommend, lab.adversaries
     most = max(_AT_LEAST, bounds.releases)
     pixels = release_kind(cell.protection) in IMAGES
-    people = lab.test if pixels else adversaries.further
+    people, further = (_able(each, adversaries.sensitive) for each in (lab.test, adversaries.further))
+    people = people if pixels else further
     made = _curve(lab, cell, people, most)
     last = made.points[-1] if made else None
-    further = pixels and len(adversaries.further) > len(people)
-    stopped = further and last is not None and float(last.named.mean()) > bounds.reidentification_at_most
-    if further and not stopped:
-        people = adversaries.further
+    larger = pixels and len(further) > len(people)
+    stopped = larger and last is not None and float(last.named.mean()) > bounds.reidentification_at_most
+    if larger and not stopped:
+        people = further
         made = _curve(lab, cell, people, most)
     counts = people.label(adversaries.sensitive).codes.unique(return_counts=True)[1]
     return {
@@ -122,6 +123,18 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
         "able": int((counts >= sets.pictures_for(1)).sum()),
         "stopped": stopped,
     }
+
+
+def _able(data: "LabelledImages", sensitive: str) -> "LabelledImages":
+    """The images of people who are in two scenes or more; all if no copies are known."""
+    import torch
+
+    from sfumato.attack import sets
+
+    if "original" not in data.labels:
+        return data
+    able = sets.in_two_scenes(data.label(sensitive).codes, data.label("original").codes)
+    return data.rows(torch.from_numpy(able).nonzero()[:, 0])
 
 
 def _round(shares: "np.ndarray") -> list[float]:

@@ -92,6 +92,7 @@ def _data(data: dict[str, Any]) -> Entries:
         *([("colours", GREY_IMAGES)] if data.get("grey") else []),
         ("splits", ", ".join(f"{name} {data['splits'][name]:,}" for name in splits)),
         ("digest", data["digest"]),
+        *(("attention", words) for words in data.get("shared", ())),
     ]
 
 
