@@ -132,7 +132,7 @@ def test_a_folder_is_reported_on_one_page_with_what_to_change(portraits, tmp_pat
         else:
             release = protect.parse("pixelize:cell=6").release(image[None], seeded_noise(0)).images()[0]
             images.write(tmp_path / "out" / name / f"{row}.png", release)
-    (tmp_path / "out" / "broken.png").write_bytes(b"no image")
+    (tmp_path / "out" / label.names[0] / "broken.png").write_bytes(b"no image")
     report = audit_folder(tmp_path / "out", known=tmp_path / "known", config=TINY)
     found = {each.name: each for each in report.findings}
     assert "12 of 12 pictures look like a mosaic, with cells of 6 pixels." in found["protection"].sentence

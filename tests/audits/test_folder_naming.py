@@ -159,7 +159,9 @@ def test_refusals_say_what_is_wrong_and_what_to_do(folders, tmp_path):
         audit_names(tmp_path / "bad", known)
     (tmp_path / "bad" / "b.png").write_bytes(sorted(one.iterdir())[0].read_bytes())
     listing = list_files(tmp_path / "bad")
-    assert len(read_pictures(listing.pictures, tmp_path / "bad", size=32, outcome=listing.outcome).images) == 1
+    assert (
+        len(read_pictures(listing.pictures, tmp_path / "bad", size=32, outcome=listing.outcome).images) == 1
+    )
     assert listing.outcome.left_out == {
         "link out of its folder": 1,
         "file that cannot be read (not an image that can be read)": 1,

@@ -5,6 +5,10 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
+
+from sfumato.cli.audit.family import _bare
+
 RESULTS = Path(__file__).parents[2] / "studies" / "results"
 
 
@@ -46,3 +50,27 @@ def test_the_proofs_of_a_protection_are_evidence_without_an_adversary(command):
     nothing = command("audit", "protection", "blur:radius=1", *options[:2], "--trials", "10000", *options[4:])
     assert nothing.code == 1
     assert "measured no risk to report: leave the option out" in nothing.err
+
+
+@pytest.mark.parametrize(
+    ("word", "travels"),
+    [
+        ("folder:/home/anna/photos", "folder:photos"),
+        ("code:artefact=/home/anna/a b/code.safetensors,bits=8", "code:artefact=code.safetensors,bits=8"),
+        ("blur:radius=8@faces:file=/home/anna/m.safetensors", "blur:radius=8@faces:file=m.safetensors"),
+        ("--html=/home/anna/r.html", "--html=r.html"),
+        ("--known=C:\\Users\\anna\\photos", "--known=photos"),
+        ("\\\\server\\anna\\photos", "photos"),
+        ("file:///home/anna/photos/", "file:photos"),
+        ("https://anna:secret@host/table?key=1", "https:table"),
+        ("../../anna/photos", "photos"),
+        ("anna/photos", "photos"),
+        ("/home/a,b=c/x.csv", "x.csv"),
+        ("~anna", ""),
+        ("pixelize:cell=1/8", "pixelize:cell=1/8"),
+        ("steps=1000", "steps=1000"),
+        ("a~b.png", "a~b.png"),
+    ],
+)
+def test_of_a_command_options_and_names_travel_and_no_folder(word, travels):
+    assert _bare(word) == travels

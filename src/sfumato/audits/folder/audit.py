@@ -217,7 +217,7 @@ _WORDS = {
     "videos": "videos show faces, or say more than their frames",
     "metadata": "files say more than their pixels",
     "twins": "files show the same as known photographs",
-    "protection": "most files look unprotected",
+    "protection": "pictures look unprotected",
 }
 _CHANGES = {
     "protection": "Protect the pictures, as with `sfumato protect IN OUT --with block --where faces`.",
@@ -274,7 +274,11 @@ def _read_sidecars(sidecars: Sequence[Listed], outcome: Outcome) -> Counter[str]
     """Count the kinds of words beside pictures."""
     kinds = Counter[str]()
     for file in sidecars:
-        words = sidecar_words(file.path.name, images.reading.bytes_of(file.path))
+        try:
+            words = sidecar_words(file.path.name, images.reading.bytes_of(file.path))
+        except ImageError as error:
+            outcome.leave_out(reason_of(error), file.name)
+            continue
         if words is None:
             outcome.leave_out("file of words beside pictures", file.name)
         kinds.update(words or ())
@@ -286,9 +290,7 @@ def _detector(weights: Path | None) -> Detect | None:
     if weights is None and not WEIGHTS.is_installed():
         return None
     region = Region(protect.parse("block"), "faces", file="" if weights is None else str(weights))
-    region.find(
-        torch.zeros(3, 64, 64, dtype=torch.uint8)
-    )  # its own errors end the audit, those of a file do not
+    region.find(torch.zeros(3, 64, 64, dtype=torch.uint8))  # its own errors end the audit
     return lambda picture: disjoint(region.find(picture))
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sfumato.assess.similarity import ssim
 from sfumato.audits.findings import Finding, Outcome, Picture, Table
-from sfumato.audits.folder.kinds import Look, compare, look
+from sfumato.audits.folder.kinds import Look, area_of, compare, look
 from sfumato.audits.folder.metadata import Metadata, metadata_of, video_metadata
 from sfumato.audits.folder.pictures import RELEASES, Listed, cut, naming, reason_of
 from sfumato.base.files import read_regular
@@ -30,7 +30,7 @@ Detect = Callable[[Tensor], list[Box]]
 
 SHOWN, _SIDE = 6, 192  # pictures of a finding, and the longest side of each
 _ROWS = 20
-_FLAT = 4.0  # grey levels, root mean square: less in the middle of a box shows no face
+_FLAT = 4.0  # grey levels from the middle one: a colour
 _COARSE = 16  # cells, or widths of a blur, along a side: fewer do not tell one picture from another
 _EVERY, _MOST_FRAMES = 5, 1500  # frames of a video: between two looks, and in all
 _JUDGED = 4  # of the frames that are looked at, one in so many is judged for its protection
@@ -90,17 +90,21 @@ def see(
     if original is not None:
         found = compare(found, original, picture)
     grain = {"mosaic": found.strength, "blur": 12**0.5 * found.strength}.get(found.kind, 0)
-    coarse = not found.parts and (found.kind == "one colour" or _COARSE * grain > side)
+    hidden = 2 * sum(map(area_of, found.parts)) > picture[0].numel() or not found.parts
+    coarse = hidden and (found.kind == "one colour" or _COARSE * grain > side)
     printed = None if coarse else fingerprints(picture[None])[0]
     return Seen(file.name, number, found, faces, metadata, shown, printed, side)
 
 
 def _shows(picture: Tensor, box: Box) -> bool:
-    """Whether the middle of a box is more than one colour, as a black box is that a detector takes for a face."""
+    """Whether the middle of a box is no single colour, as a black box is that a detector takes for a face."""
     top, bottom, left, right = box
     down, across = (bottom - top) // 4, (right - left) // 4
-    middle = picture[:, top + down : bottom - down, left + across : right - across].float()
-    return middle.numel() == 0 or bool(middle.std((1, 2), unbiased=False).max() > _FLAT)
+    middle = picture[:, top + down : bottom - down, left + across : right - across].flatten(1).float()
+    alike = (
+        (middle - middle.median(1, keepdim=True).values).abs().amax(0) <= _FLAT if middle.numel() else middle
+    )
+    return bool(alike.float().mean() < 0.5) if middle.numel() else True
 
 
 def _reduce(picture: Tensor) -> Tensor:
@@ -122,10 +126,9 @@ def protection(seen: Sequence[Seen]) -> Finding:
     bare = [each for each in seen if each.look.kind in ("none", "soft")]
     behind = [each.file for each in bare if each.number and first.get(each.file) not in ("none", "soft")]
     further = (
-        f" {len(behind):,} further pictures look unprotected, in files whose first one does not, such as {behind[0]}."
-        if behind
-        else ""
+        f" {len(behind):,} further pictures look unprotected, behind a protected first one" if behind else ""
     )
+    further += f", such as in {behind[0]}." if behind else ""
     return Finding(
         name="protection",
         title="The protection that it looks like",
@@ -193,8 +196,8 @@ def faces(seen: Sequence[Seen]) -> Finding:
         title=title,
         verdict="leaks" if boxes else "not shown",
         sentence=(
-            f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {len(seen):,} pictures. "
-            f"Apart from parts that look hidden: {plain:,}."
+            f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {len(seen):,} pictures"
+            f". Apart from parts that look hidden: {plain:,}."
             if boxes
             else f"A detector finds no face on any of {len(seen):,} pictures. It may miss some: look at them."
         ),

@@ -58,18 +58,20 @@ def look(picture: Tensor) -> Look:
     grey: Grey = np.tensordot(_LUMA, values.astype(np.float32), 1)
     if all(np.ptp(np.percentile(plane[::3, ::3], (2, 98))) <= _SAME for plane in values):
         return Look("one colour")
-    cell = _whole_grid(grey)
-    # A few lines may be the edges of a box, whose own mosaic is finer.
-    grids = _grids(grey) if not cell or 4 * cell > min(grey.shape) else []
-    if cell and all(2 * part > cell for _, part in grids):
+    cell, grids, filled = _whole_grid(grey), [], []
+    if not cell or 4 * cell > min(grey.shape):  # a few lines may be the edges of a part
+        grids, filled = _grids(grey), _find_filled(values)
+    hidden = any(2 * area_of(box) > grey.size and max(box[0], box[2]) > 0 for box in filled)
+    if cell and all(2 * part > cell for _, part in grids) and not hidden:
         return Look("mosaic", cell)
-    area = sum((bottom - top) * (right - left) for (top, bottom, left, right), _ in grids)
-    if grids:
+    if grids and not hidden:
         cells = sorted(cell for _, cell in grids)
-        boxes = tuple(disjoint(box for box, _ in grids)) if area < _WHOLE * grey.size else ()
-        return Look("mosaic", cells[len(cells) // 2], boxes)
-    if parts := _find_filled(values):
-        return Look("one colour", 0.0, tuple(disjoint(parts)))
+        whole = sum(area_of(box) for box, _ in grids) >= _WHOLE * grey.size
+        return Look(
+            "mosaic", cells[len(cells) // 2], () if whole else tuple(disjoint(box for box, _ in grids))
+        )
+    if filled:
+        return Look("one colour", 0.0, tuple(disjoint(filled)))
     noise = float(np.mean([_noise(plane) for plane in values]))
     if noise > _NOISE:
         return Look("noise", noise)
@@ -77,6 +79,11 @@ def look(picture: Tensor) -> Look:
     return Look(
         "blur" if sigma > _BLUR else "soft" if sigma > _SOFT else "none", sigma if sigma > _SOFT else 0.0
     )
+
+
+def area_of(box: Box) -> int:
+    """The pixels of a box."""
+    return (box[1] - box[0]) * (box[3] - box[2])
 
 
 def compare(found: Look, original: Tensor, picture: Tensor) -> Look:
@@ -121,7 +128,9 @@ def _fit_grid(profile: Grey) -> float:
             tried = [(float(max(edges[0] + 1, len(profile) - edges[0])), float(edges[0]))]
         else:
             gaps = np.diff(edges) if len(edges) else np.zeros(1)
-            tried = [_regress(edges, gap) for gap in {*np.percentile(gaps, (10, 30, 50)), gaps.mean()} if gap >= 2]
+            tried = [
+                _regress(edges, gap) for gap in {*np.percentile(gaps, (10, 30, 50)), gaps.mean()} if gap >= 2
+            ]
         for step, start in tried:
             if (share := _rate_grid(profile, step, start)) > best:
                 best, cell = share, step
@@ -231,7 +240,8 @@ def _find_filled(values: NDArray[np.uint8]) -> list[Box]:
         inside, around = part[:, mine], part[:, ~ndimage.binary_dilation(mine, iterations=3)]
         differs = np.abs(around - np.median(inside, 1)[:, None]).max(0)
         same = np.ptp(np.percentile(inside, (2, 98), axis=1), axis=0).max() <= _SAME
-        alone = differs.size == 0 or np.median(differs) > _CONTRAST
+        large = share > _SQUARE and 20 * np.prod(sides) > np.prod(shape)
+        alone = differs.size == 0 or large or np.median(differs) > _CONTRAST
         if (share > _FILLED or abs(share - np.pi / 4) < 0.05) and same and alone:
             found.append((int(starts[0]), int(stops[0]) + 1, int(starts[1]), int(stops[1]) + 1))  # last lines
     return found

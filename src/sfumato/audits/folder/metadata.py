@@ -45,31 +45,19 @@ _NAMED = {
 }
 # What encoders write of themselves alone; it tells nothing of people.
 _TOOLS = re.compile(
-    r"(Lav[cf][\d.]*( lib[\w-]+| \w+)?|CREATOR: gd-jpeg v[\d.]+ \(using IJG JPEG v\d+\)(, (default )?quality( = \d+)?)?|GIMP [\d.]+"
-    r"|Created with (The )?GIMP|tifffile\.py|{\"shape\": \[[\d, ]*\]}|Matplotlib version[\d.]+, https?://matplotlib.org/"
-    r"|libvips [\d.]+|Pillow [\d.]+|(Video|Sound|Subtitle|Core Media (Video|Audio)|L-SMASH (Video|Audio)) ?Handler|ASCII)?[\s\0]*"
+    r"(Lav[cf][\d.]*( lib[\w-]+| \w+)?|GIMP [\d.]+|Created with (The )?GIMP|(libvips|Pillow) [\d.]+|ASCII"
+    r"|CREATOR: gd-jpeg v[\d.]+ \(using IJG JPEG v\d+\)(, (default )?quality( = \d+)?)?|tifffile\.py"
+    r"|{\"shape\": \[[\d, ]*\]}|Matplotlib version[\d.]+, https?://matplotlib.org/"
+    r"|(Video|Sound|Subtitle|Core Media (Video|Audio)|L-SMASH (Video|Audio)) ?Handler)?[\s\0]*"
 )
-_PROFILES = re.compile(r"(?i)(e-|u|c2|nc?)?(sRGB|Display P3|P3|Adobe RGB|ProPhoto|ROMM|Rec\.? ?\d|ITU-R|BT\.|Gr[ae]y|Dot Gain)"
-    r"[\w .:()-]*|Generic [\w .]+|GIMP built-in [\w .-]+|Apple Wide Color Sharing Profile|c2(ci)?|u1?RGB")  # fmt: skip
-_PROFILE_TAGS = frozenset(
-    b"desc dscm cprt wtpt bkpt rXYZ gXYZ bXYZ rTRC gTRC bTRC kTRC chad A2B0 A2B1 A2B2 B2A0 B2A1 B2A2 gamt lumi meas "
-    b"tech view vued dmnd dmdd chrm cicp vcgt ndin aarg aagg aabg para".split()
+_PROFILES = re.compile(
+    r"(?i)(e-|u|c2|nc?)?(sRGB|Display P3|P3|Adobe RGB|ProPhoto|ROMM|Rec\.? ?\d|ITU-R|BT\.|Gr[ae]y|Dot Gain)"
+    r"[\w .:()-]*|Generic [\w .]+|GIMP built-in [\w .-]+|Apple Wide Color Sharing Profile|c2(ci)?|u1?RGB"
 )
 _DATE = re.compile(r"(19|20)\d\d[-_.]?(0[1-9]|1[0-2])[-_.]?([0-2]\d|3[01])")
 _DIFFERS = 12.0  # grey levels between a thumbnail and the picture, root mean square
 _TRIES = 8  # pictures that are looked for in a block
 _LUMINANCE = 3688  # the sum of the published luminance table of JPEG, of quality 50
-_DAMAGED = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-)
-_DAMAGED += (ValueError, struct.error)  # type: ignore[assignment]  # Pillow raises any kind at a damaged block
 
 
 @dataclass
@@ -115,7 +103,7 @@ def metadata_of(kind: str, content: bytes, picture: Tensor) -> Metadata:
                 found.kinds[f"a block that was not read ({name})"] += len(body)
             if found.thumbnail is None:
                 found.thumbnail = _find_thumbnail(body if name != "tags" else b"", picture)
-    except _DAMAGED:
+    except Exception:  # Pillow raises any kind of error at a damaged block; the picture itself was read
         found.add("a block that cannot be read")
     if kind == "JPEG" and (table := re.search(rb"\xff\xdb..\0(.{64})", sift(content).data, re.DOTALL)):
         scale = 100 * sum(table[1]) / _LUMINANCE
@@ -164,22 +152,19 @@ def _read_named(name: str, body: bytes) -> Iterator[str]:
 
 
 def _read_profile(body: bytes) -> Iterator[str]:
-    """Name a profile of colours whose name or tags are none of the usual ones: displays bear owners' names."""
+    """Name a profile of colours that is none of the usual ones: displays bear owners' names."""
     (count,) = struct.unpack_from(">I", body, 128)
-    tags = {
-        body[at : at + 4]: struct.unpack_from(">II", body, at + 4)
-        for at in range(132, 132 + 12 * min(count, 99), 12)
-    }
+    places = range(132, 132 + 12 * min(count, 99), 12)
+    tags = {body[at : at + 4]: struct.unpack_from(">II", body, at + 4) for at in places}
     start, length = tags.get(b"desc", (0, 0))
     text = body[start : start + length]
     if text[:4] == b"mluc":
         size, place = struct.unpack_from(">II", text, 20)
-        name = text[place : place + size].decode("utf-16-be", "replace")
+        name = text[place : place + size].decode("utf-16-be", "replace").strip("\0 ")
     else:
-        name = text[12 : 12 + int.from_bytes(text[8:12])].decode("ascii", "replace")
-    name = name.strip("\0 ")
-    most = max((sum(place) for place in tags.values()), default=0)
-    if not _PROFILES.fullmatch(name) or set(tags) - _PROFILE_TAGS or len(body.rstrip(b"\0")) > most:
+        name = text[12 : 12 + int.from_bytes(text[8:12])].decode("ascii", "replace").strip("\0 ")
+    end = max((sum(place) for place in tags.values()), default=0)
+    if not _PROFILES.fullmatch(name) or b"mmod" in tags or len(body.rstrip(b"\0")) > end:
         yield f"a profile of colours named {name[:40]!r}, as of a device"
 
 
@@ -230,20 +215,13 @@ def sidecar_words(name: str, content: bytes) -> list[str] | None:
 
 # Keys that containers and encoders need or write of themselves.
 _KEYS = frozenset(
-    "major_brand minor_version compatible_brands vendor_id language duration alpha_mode stereo_mode bps "
-    "number_of_frames number_of_bytes _statistics_writing_app _statistics_tags rotate".split()
+    {"major_brand", "minor_version", "compatible_brands", "vendor_id", "language", "duration", "alpha_mode"}
+    | {"stereo_mode", "bps", "number_of_frames", "number_of_bytes", "rotate"}
 )
-_MARKS = {
-    "location": _GPS,
-    "date": "the time of the recording",
-    "creation_time": "the time of the recording",
-    "make": "the camera's model",
-    "model": "the camera's model",
-    "artist": "an owner or an author",
-    "author": "an owner or an author",
-    "comment": "a comment",
-    "title": "a comment",
-}
+_MARKS = {"location": _GPS, "date": "the time of the recording", "creation_time": "the time of the recording"}
+_MARKS |= dict.fromkeys(("make", "model"), "the camera's model")
+_MARKS |= dict.fromkeys(("artist", "author"), "an owner or an author")
+_MARKS |= dict.fromkeys(("comment", "title"), "a comment")
 _TRACKS = {
     "audio": "sound: a voice identifies its speaker",
     "subtitle": "subtitles",

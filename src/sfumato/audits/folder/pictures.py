@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from sfumato.wire import decode
 
 RELEASES = (".release",)  # of `sfumato protect --format release`
 _PERSON = "person"
+_VIDEO = re.compile(rb".{4}(ftyp|moov|mdat|wide|pnot)|\x1aE\xdf\xa3|RIFF.{4}AVI ", re.DOTALL)  # its beginning
 _MOST_RELEASED = 1024  # images of a .release file
 
 Release = Callable[[Tensor], Sequence[Tensor]]
@@ -121,7 +123,7 @@ def list_files(source: str | os.PathLike[str], people: Path | None = None, *, ev
             f"{source}: no images: an audit needs at least one, such as a .png, .jpg or .release file"
         )
     by_folder = people is None and all("/" in each.name for each in shown)
-    said = {each.name: each.name.split("/")[0] if by_folder else "" for each in shown}
+    said = {each.name: each.name.split("/")[0] if by_folder else "" for each in (*shown, *listing.videos)}
     if people is not None:
         _, rows = read_rows(people, columns=("file", _PERSON), of="image")
         for line, row in rows:
@@ -142,52 +144,42 @@ def _walk(source: Path, outcome: Outcome) -> Iterator[Path]:
 
     made = []
     for folder, inner, files in os.walk(source, onerror=refuse):
-        links = [each for each in inner if os.path.islink(os.path.join(folder, each))]
-        made += [Path(folder, each) for each in (*files, *links)]
+        made += [Path(folder, each) for each in files]
+        made += [Path(folder, each) for each in inner if Path(folder, each).is_symlink()]
     yield from sorted(made, key=lambda path: os.fsencode(path.relative_to(source)))
 
 
 def _line(path: Path, name: str) -> bytes:
     try:
         with open_regular(path) as file:
-            return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  ".encode() + os.fsencode(name) + b"\n"
+            words = hashlib.file_digest(file, "sha256").hexdigest().encode()
     except OSError:
-        return b"?  " + os.fsencode(name) + b"\n"  # as of a file that nobody may read
+        words = b"?"  # of a file that nobody may read
+    return words + b"  " + os.fsencode(name) + b"\n"
 
 
 def _sort(path: Path, root: Path, outcome: Outcome, name: str, *, every: bool) -> str | None:
     """Name the list of a file by its first bytes; None if it is counted as left out."""
     suffix = path.suffix.lower()
-    if path.is_dir() and not leads_out(path, root):
-        return None  # a link to a folder of this one, whose files are listed there
     if leads_out(path, root):
         outcome.leave_out("link out of its folder", name)
         return None
+    if path.is_dir():
+        return None  # a link to a folder of this one, whose files are listed there
     if suffix in RELEASES or images.is_image(path):
         return "pictures"
     try:
         with open_regular(path) as file:
-            head = file.read(512)
+            head = file.read(16)
     except OSError:
         outcome.leave_out("file that cannot be opened", name)
         return None
-    if every and (suffix in VIDEOS or _is_video(head)):
+    if every and (suffix in VIDEOS or _VIDEO.match(head)):
         return "videos"
     if every and sidecar_words(path.name, b"{}") is not None:
         return "sidecars"
-    films = head[:1] == b"G" and head[188:189] in (b"G", b"") or head[4:5] == b"G" == head[196:197]
-    outcome.leave_out(
-        f"{'video' if films else 'file'} of another kind ({suffix or 'without a suffix'})", name
-    )
+    outcome.leave_out(f"file of another kind ({suffix or 'without a suffix'})", name)
     return None
-
-
-def _is_video(head: bytes) -> bool:
-    """Whether a file begins as MP4, MOV, MKV, WebM or AVI do."""
-    boxes = (b"ftyp", b"moov", b"mdat", b"wide", b"pnot")
-    return (
-        head[4:8] in boxes or head[:4] == b"\x1aE\xdf\xa3" or (head[:4] == b"RIFF" and head[8:12] == b"AVI ")
-    )
 
 
 def read_all(file: Listed, root: Path) -> Iterator[Tensor | ImageError]:
@@ -251,7 +243,7 @@ def read_pictures(
     outcome: Outcome | None = None,
     every: bool = False,
 ) -> Pictures:
-    """Read files as squares of one size; files that cannot be read, or without a box, are left out and counted.
+    """Read files as squares of one size; files that cannot be read, or without a box, are counted.
 
     Args:
         files: see `list_files`.

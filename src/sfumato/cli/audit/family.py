@@ -100,7 +100,8 @@ def say(
     leaks = any(finding.verdict in ("leaks", "not measured") for finding in report.findings)
     from sfumato.audits import evidence, findings
 
-    report = replace(report, origin=(*report.origin, *_origin()))
+    if report.audit != "evidence":  # which says itself how to repeat it
+        report = replace(report, origin=(*report.origin, *_origin()))
     if audience is not None:
         case = evidence.of_audit(report)
         report = evidence.make_report(case, threshold=evidence.THRESHOLD if threshold is None else threshold)

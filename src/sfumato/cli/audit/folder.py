@@ -14,7 +14,9 @@ from sfumato.cli.show import AsJson, bars, settings_of, stderr
 def folder(
     released: Annotated[
         Path,
-        typer.Argument(metavar="RELEASED", help="Images and videos that somebody protected."),
+        typer.Argument(
+            metavar="RELEASED", help="A folder that somebody protected: all of its files are looked at."
+        ),
     ],
     known: Annotated[
         Path | None,
@@ -58,8 +60,8 @@ def folder(
 ) -> None:
     """Say how a folder looks protected, and what remains: faces, metadata, near twins, people to name.
 
-    It is judged from the files alone, and with known photographs or originals by them. The exit code is 1 if
-    something leaks.
+    It is judged from the files alone, and with known photographs or originals by them. The exit code is 0 if
+    all was looked at and nothing leaks, else 1.
 
     Example: sfumato audit folder supplied --known photos --originals raw --html report.html
     """
@@ -78,7 +80,7 @@ def folder(
             detector=detector,
             config=config,
             progress=lambda words, done, total: progress.update(
-                task, description=words, completed=done, total=total
+                task, description=words, completed=done, total=total or None
             ),
         )
     say(report, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
