@@ -140,6 +140,19 @@ def test_the_usual_options_of_a_client_hide_no_image(images: int, bias: bool, op
     assert any("A decay of weights was found and subtracted" in limit for limit in report.limits) == decays
 
 
+@pytest.mark.parametrize("others", [0, 2])
+def test_images_of_earlier_rounds_come_back_with_those_of_this_one(others: int):
+    """A momentum that a client kept, or a sum over rounds: a mixture of gradients at other weights."""
+    model, update = trained(2, True, steps=4)
+    everybody = photographs(2 + others)
+    earlier = share(model, everybody[-2:], torch.tensor([1, 5]))
+    sent = {name: each + 0.05 * 0.9 * earlier[name] for name, each in update.change.items()}
+    report = audit_update(
+        model, of_gradient(sent, images=2), SHAPE, truth=Truth(), config=replace(QUICK, search_steps=0)
+    )
+    assert finding(report, "exact").figures["images"] == 2 + others
+
+
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("images", [1, 4])
 def test_the_decay_is_found_in_16_bits_and_in_a_share_of_a_sum_of_clients(images: int, kind: torch.dtype):

@@ -246,9 +246,9 @@ def even(values: np.ndarray) -> np.ndarray:
 
 
 def join(points: Mapping[str, Point]) -> Point:
-    """The same people, named by all adversaries of several points, and as often as in any of these.
+    """Name the same people by all adversaries of several points, and at least as often as any point does.
 
-    Words stand after the names of each. The first point says how many sets are accepted and linked.
+    The names of adversaries end with the words of their point. The first one says who is linked.
     """
     first, *_ = points.values()
     rates = {f"{name}{words}": each for words, point in points.items() for name, each in point.rates.items()}

@@ -38,8 +38,7 @@ _SURELY = 2.0  # times a root mean square
 _LEAST_ZERO, _MOST_ZERO = 1e-9, 1e-3
 _DEPENDENT = 1e-3  # a unit vector this near to the span of others depends on them
 EXACT = 0.99  # share of units and images that match: less is not rounding; one wrong image of 16 costs 2%
-LIKELY = 0.9  # below, the batch is not that of the gradient
-OF_STEPS = 0.8  # below, an image is not one of those of several steps; mixtures of two are at 0.7 or less
+LIKELY = 0.8  # of an image: steps turn units on and off, but mixtures of two images are at 0.7 or less
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Recovered:
         images: (B, C, H, W) float32, as the model's input, in no particular order.
         match: share of units and images whose activation and gradient agree; from EXACT on, the images are
             those of the batch. The sparsity matching coefficient of the source.
-        matches: (B,), the same of each image; OF_STEPS or more if several steps turned units on and off.
+        matches: (B,), the same of each image; LIKELY or more for one of the batch.
         drawn: the number of sets of rows tried.
     """
 
@@ -110,7 +109,7 @@ def recover(
             break
         directions = _sparsest(torch.cat([directions, _draw(left, near, generator)], 1), left, near)
         drawn += _DRAWN
-    if match < LIKELY if moved is None else float(matches.amax()) < OF_STEPS:
+    if not bool((matches >= LIKELY).any()):
         raise DataError(
             f"in {drawn:,} draws no {left.shape[1]} images were found that match the gradient: the batch is "
             f"too large, or {name} is not followed by a ReLU; use sfumato.attack.gradient_inversion"

@@ -17,8 +17,6 @@ class InversionConfig:
     Attributes:
         objective: distance of gradients: "squared", summed over all entries, or "cosine", 1 - cosine over all
             layers at once.
-        layer_weights: weight of each tensor of the gradient, in the order of the model's parameters; None for
-            1 each.
         total_variation: weight of mean |dx| + mean |dy| of the guess.
         statistics: weight of the distance between the batch norm statistics of the guess and those that the
             adversary knows, see ThreatModel.
@@ -34,7 +32,6 @@ class InversionConfig:
     """
 
     objective: str = "cosine"
-    layer_weights: tuple[float, ...] | None = None
     total_variation: float = 0.0
     statistics: float = 0.0
     labels: str = "inferred"
@@ -63,10 +60,6 @@ class InversionConfig:
             raise ConfigError(f"learning_rate={self.learning_rate}: above 0")
         if not all(0 < share < 1 for share in self.decay_at):
             raise ConfigError(f"decay_at={self.decay_at}: shares of the steps, between 0 and 1")
-        if self.layer_weights is not None and not all(
-            0 <= weight < math.inf for weight in self.layer_weights
-        ):
-            raise ConfigError(f"layer_weights={self.layer_weights}: each at least 0")
 
 
 DLG = InversionConfig(

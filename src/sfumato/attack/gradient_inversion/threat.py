@@ -120,7 +120,7 @@ def problem_of(
         )
         labels = torch.arange(len(counts)).repeat_interleave(counts)
     flat = torch.cat([gradient.flatten() for gradient in target.values()])
-    return Problem(flat, _weights(target, knows, config), statistics, labels)
+    return Problem(flat, _weights(target, knows), statistics, labels)
 
 
 def _check(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
@@ -152,25 +152,14 @@ def _check(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
     }
 
 
-def _weights(target: Gradients, knows: ThreatModel, config: InversionConfig) -> Tensor | None:
+def _weights(target: Gradients, knows: ThreatModel) -> Tensor | None:
     """Return the (P,) weights of a gradient's entries; None if all are equal."""
-    counted = config.layer_weights
-    if counted is not None and len(counted) != len(target):
-        raise ConfigError(
-            f"{len(counted)} layer_weights for the {len(target)} tensors of this gradient: one for each"
-        )
-    if counted is None and not knows.noise and not knows.pruned:
+    if not knows.noise and not knows.pruned:
         return None
-    weights = torch.cat(
-        [
-            (weight * _trust(gradient, knows)).flatten()
-            for weight, gradient in zip(counted or (1.0,) * len(target), target.values(), strict=True)
-        ]
-    )
+    weights = torch.cat([_trust(gradient, knows).flatten() for gradient in target.values()])
     if not bool(weights.any()):
         raise ConfigError(
-            f"no entry of this gradient counts with noise={knows.noise:g} and layer_weights={counted}: "
-            "nothing can be matched: use less noise or larger weights"
+            f"no entry of this gradient counts with noise={knows.noise:g}: nothing can be matched"
         )
     return weights
 

@@ -1,6 +1,6 @@
 """Take off an update what a server knows of it: the decay of weights, of L2 or L1.
 
-Clients whose loss or optimiser pulls weights to 0 send c·W + s·sign(W) beside their gradients: coupled or
+Clients whose loss or optimiser pulls weights to 0 add c·W + s·sign(W) to their gradients: coupled or
 decoupled, of one step or many, with momentum or without. The server has W. The gradient of a linear layer has
 the rank of its images, so c and s are the numbers whose subtraction leaves the lowest rank. FedProx needs
 nothing: µ·(W - W₀) is 0 in the first step, and a mixture of gradients later.
@@ -19,8 +19,8 @@ from sfumato.errors import DataError
 
 _STEPS = 31  # of the search; each counts directions of a third of the energy of the one before
 _LARGEST = 2048  # units of a layer, which take a minute
-_LESS = 0.98  # of what lies beside the images is left, at most, if there was a decay
-_FREE = 200  # numbers lie beside them at least: two coefficients make a few vanish in any update
+_LESS = 0.98  # of what the images do not explain is left, at most, if there was a decay
+_FREE = 200  # numbers at least that they do not explain: two coefficients make a few vanish in any update
 
 
 def undo_decay(model: nn.Module, update: Update) -> tuple[Update, tuple[float, float]]:

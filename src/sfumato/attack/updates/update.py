@@ -112,13 +112,6 @@ class Update:
         kept = {name: change[name] for name in state if name in trained}
         return model, Update(change=kept, training=self.training, noise=self.noise)
 
-    @property
-    def gradient(self) -> dict[str, Tensor] | None:
-        """The gradient behind one step of plain SGD; None for several steps, or another optimiser."""
-        if self.training.steps > 1 or not self.training.plain:
-            return None
-        return {name: tensor / self.training.rate for name, tensor in self.change.items()}
-
 
 def of_gradient(gradient: Mapping[str, Tensor], *, images: int, noise: Noise | None = None) -> Update:
     """Make an update from a gradient, the mean over `images` images."""

@@ -155,7 +155,7 @@ def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tupl
 
     Returns:
         (N, K), what the most telling numbers tell; and their places in a vector, if they tell so much more of
-        people than most do that they may be no part of it.
+        people than most that they may not belong to it.
     """
     middle = np.median(values[halves.learned], axis=0)
     looks = [

@@ -23,7 +23,7 @@ SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 EACH_ARRAY = "*"  # as people: each array of an .npz is of one person
 _FEWEST, _MOST_CLASSES = 20, 20
 _SERIES = 3  # columns that are called alike, at least
-_SPREAD = 1000.0  # times as much as the median column: what varies more is no part of a vector
+_SPREAD = 1000.0  # times as much as the median column: a column that varies more is left out
 _WHO = re.compile(
     r"(the_)?(person|people|identity|subject|patient|user|individual|speaker|customer|owner|who)(_?(id|name))?",
     re.IGNORECASE,
@@ -47,7 +47,7 @@ class Vectors:
         words: the array or columns that they come from.
         unit: (D,) what each number was divided by: one for all, unless one is so large that it hides others.
         names: of the D numbers: their columns; none if they are of one array.
-        left_out: columns beside the vectors that are no part of them, and were not looked at.
+        left_out: columns that do not belong to the vectors, and were not looked at.
         groups: as `people`, of a column that seems to say them, if they are not given; and its name.
     """
 
