@@ -35,7 +35,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
             "shape": list(lab.data.images.shape[1:]),
             **({"grey": True} if lab.data.are_grey else {}),
             "content": content,
-            **(folds[0] if len(folds) == 1 else _joined(content, folds)),
+            **(folds[0] if len(folds) == 1 else _join_folds(content, folds)),
             **({"shared": both} if both else {}),
         },
         "task": {**asdict(config.task), "secret_is_task": any(map(_secret_is_task, labs))},
@@ -47,7 +47,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
         "seeds": config.seeds,
         **({"board": True} if config.board else {}),
         **named,
-        "left_out": kinds.list_omissions(config) + _left_out(lab.data),
+        "left_out": kinds.list_omissions(config) + _list_left_out(lab.data),
         "versions": versions(lab.device),
         "cells": cells,
     }
@@ -66,13 +66,13 @@ def _splits(lab: Lab) -> dict[str, Any]:
     }
 
 
-def _joined(content: str, folds: list[dict[str, Any]]) -> dict[str, Any]:
+def _join_folds(content: str, folds: list[dict[str, Any]]) -> dict[str, Any]:
     """The same of all folds: each image is tested in one of them."""
     tested = sum(fold["splits"]["test"] for fold in folds)
     return {"digest": content, "splits": {"test": tested}, "folds": folds}
 
 
-def _left_out(data: LabelledImages) -> list[str]:
+def _list_left_out(data: LabelledImages) -> list[str]:
     """What the reader left out of the data, in words; names are for the study's user."""
     words = data.left_out_in_words(names=False)
     return [f"Of the data is {words}."] if words else []
