@@ -128,7 +128,7 @@ def test_images_for_the_first_screen_are_recorded_of_the_recommended_setting_alo
     few = {**SETTINGS, "attacks": [], "measures": [], "tells": False, "embeddings": False, "pictures": 1}
     config = grid.parse({**few, "learners": ["clean"]})
     for recommended in (None, "blur:radius=1"):
-        monkeypatch.setattr(run, "_recommended", lambda config, directory, spec=recommended: spec)
+        monkeypatch.setattr(run, "_find_recommended", lambda config, directory, spec=recommended: spec)
         run.run(config, tmp_path)
         shown = [r["cell"]["protection"] for r in records_of(tmp_path).values() if r["kind"] == "examples"]
         listed = json.loads((tmp_path / "study.json").read_text())["cells"]

@@ -35,7 +35,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
             "shape": list(lab.data.images.shape[1:]),
             **({"grey": True} if lab.data.are_grey else {}),
             "content": content,
-            **(folds[0] if len(folds) == 1 else _joined(content, folds)),
+            **(folds[0] if len(folds) == 1 else _join_folds(content, folds)),
             **({"shared": both} if both else {}),
         },
         "task": {**asdict(config.task), "secret_is_task": any(map(_secret_is_task, labs))},
@@ -66,7 +66,7 @@ def _splits(lab: Lab) -> dict[str, Any]:
     }
 
 
-def _joined(content: str, folds: list[dict[str, Any]]) -> dict[str, Any]:
+def _join_folds(content: str, folds: list[dict[str, Any]]) -> dict[str, Any]:
     """The same of all folds: each image is tested in one of them."""
     tested = sum(fold["splits"]["test"] for fold in folds)
     return {"digest": content, "splits": {"test": tested}, "folds": folds}

@@ -588,7 +588,7 @@ def measure(config: "StudyConfig", channels: int, engine: "EngineConfig | None" 
 
 
 def step_seconds(processes: int = 1, device: "torch.device | None" = None) -> float:
-    """Seconds to train a Conv-4 on an image: the speed of a core beside such others, or of a GPU.
+    """Seconds to train a Conv-4 on an image: the speed of a busy core, or of a GPU.
 
     Args:
         processes: how many train at the same time, as the cells of a study do.

@@ -140,7 +140,7 @@ def run(
         begin = _bring(config, prepared.data)
         with engines.engine(engine, preload=_MODULES, begin=begin) as found:
             _at_once(found, config, directory, waiting, len(cells), progress)
-    for cell in examples.of_recommended(config, _recommended(config, directory)):
+    for cell in examples.of_recommended(config, _find_recommended(config, directory)):
         shown = entry(_lab_of(labs, cell), cell)
         _one_after_the_other(labs, directory, deque([(cell, shown)]), len(cells), progress)
         write_json(directory / "study.json", description(labs, [*listed, shown]))
@@ -178,7 +178,7 @@ def check(lab: Lab) -> None:
 _Task = tuple[Cell, dict[str, Any]]
 
 
-def _recommended(config: StudyConfig, directory: Path) -> str | None:
+def _find_recommended(config: StudyConfig, directory: Path) -> str | None:
     """The spec that the records of a run recommend."""
     advice = recommend(*reading.load(directory))
     names = names_of(config.specs)
