@@ -1,10 +1,11 @@
 """Which texts look alike: one rule for labels, people, tenants, columns and names of files.
 
 Unicode's own lists decide, and none by hand: NFKC (UAX 15), the characters that are drawn as nothing
-(Default_Ignorable_Code_Point, UAX 44), and those that look like another (confusables.txt of UTS 39, without
-the pairs within ASCII: l, I and 1 stay three letters).
+(Default_Ignorable_Code_Point, UAX 44), and those that look like another (confusables.txt of UTS 39, as the
+package confusable-homoglyphs has it, without the pairs within ASCII: l, I and 1 stay three letters).
 """
 
+import json
 import re
 import unicodedata
 from functools import lru_cache
@@ -24,8 +25,28 @@ _WORD = re.compile(r"[^\W\d_]+")
 @lru_cache(1)
 def _prototypes() -> dict[int, str]:
     """Map each character of UTS 39 to the one that it looks like."""
-    lines = resources.files("sfumato.base").joinpath("confusables.txt").read_text(encoding="utf-8")
-    return {ord(other): line[0] for line in lines.splitlines() for other in line[1:]}
+    listed = json.loads(resources.files("confusable_homoglyphs").joinpath("confusables.json").read_bytes())
+    alike = {one: [other["c"].strip("\u200e") for other in others] for one, others in listed.items()}
+    found = {}
+    for one, others in alike.items():  # in both directions: of a pair that is alone, the first counts
+        prototype = others[0]
+        if one.isascii() or len(others) > 1 or len(one) + len(prototype) > 2:
+            continue
+        if prototype.isascii():
+            found[ord(one)] = _thin_or_round(one, prototype)
+        elif len(alike.get(prototype, ())) > 1 or prototype < one:
+            found[ord(one)] = prototype
+    return found
+
+
+def _thin_or_round(character: str, prototype: str) -> str:
+    """Of l, I, 1 and |, or O and 0, which UTS 39 takes for one, the letter or digit that a character is."""
+    if prototype not in "lO":
+        return prototype
+    if (value := unicodedata.digit(character, None)) is not None:
+        return str(value)
+    kind = unicodedata.category(character)
+    return "O" if prototype == "O" else {"Sm": "|", "So": "|", "Ll": "l"}.get(kind, "I")
 
 
 def hidden_character(text: str) -> str | None:
@@ -54,7 +75,8 @@ def look(text: str) -> str:
     """
     wide = unicodedata.normalize("NFKC", text)
     drawn = "".join(c if c.isspace() else _drawn(c) for c in unicodedata.normalize("NFD", wide))
-    return unicodedata.normalize("NFC", " ".join(drawn.split()))
+    seen = unicodedata.normalize("NFC", " ".join(drawn.split()))
+    return seen if seen == text else look(seen)  # a circled digit may look like another, which is a digit
 
 
 def _drawn(character: str) -> str:
