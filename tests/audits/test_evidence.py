@@ -134,4 +134,4 @@ def test_no_output_calls_anything_anonymous(cases):
 
 def test_an_audit_without_risks_is_refused():
     with pytest.raises(ConfigError, match="this audit of round 3 measured no risk to report"):
-        of_audit(Report(audit="update", subject="round 3", sentence="", findings=()), command="")
+        of_audit(Report(audit="update", subject="round 3", sentence="", findings=()))

@@ -1,6 +1,7 @@
 """What a folder looks protected by and still tells: kinds at several strengths, metadata, originals."""
 
 import io
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,12 @@ from PIL import ExifTags, Image
 from torch import Tensor
 
 from sfumato import data, images, protect
+from sfumato.audits.findings import Outcome
 from sfumato.audits.folder import NamingConfig, audit_folder
-from sfumato.audits.folder.findings import compare_with, report_originals, watch
-from sfumato.audits.folder.kinds import blur_of, compare, look
+from sfumato.audits.folder.findings import compare_with, report_originals, see, twins, watch
+from sfumato.audits.folder.kinds import Look, blur_of, compare, look
 from sfumato.audits.folder.metadata import metadata_of, name_clues
-from sfumato.audits.folder.pictures import list_files
+from sfumato.audits.folder.pictures import Listed, list_files
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError
 
@@ -90,11 +92,15 @@ def test_metadata_and_a_thumbnail_of_another_picture_are_named(portraits):
     picture = Image.fromarray(portraits[0].permute(1, 2, 0).numpy())
     written = io.BytesIO()
     picture.save(written, "JPEG", exif=exif, quality=80, comment="by Anna")
-    kinds, thumbnail, quality = metadata_of(written.getvalue(), portraits[0])
-    assert kinds[:3] == ["a position (GPS)", "the camera's model", "the camera's or the lens's serial number"]
-    assert thumbnail is None
-    assert quality == 80
-    assert metadata_of(images.encode(portraits[0]), portraits[0]) == ([], None, None)
+    found = metadata_of("JPEG", written.getvalue(), portraits[0])
+    assert list(found.kinds) == [
+        "a position (GPS)",
+        "the camera's model",
+        "the camera's or the lens's serial number",
+        "a text",
+    ]
+    assert found.thumbnail is None
+    assert found.quality == 80
 
 
 def test_names_of_files_are_searched_for_dates_cameras_and_people():
@@ -127,12 +133,14 @@ def test_a_folder_is_reported_on_one_page_with_what_to_change(portraits, tmp_pat
             release = protect.parse("pixelize:cell=6").release(image[None], seeded_noise(0)).images()[0]
             images.write(tmp_path / "out" / name / f"{row}.png", release)
     (tmp_path / "out" / "broken.png").write_bytes(b"no image")
-    notes: list[str] = []
-    report = audit_folder(tmp_path / "out", known=tmp_path / "known", config=TINY, note=notes.append)
+    report = audit_folder(tmp_path / "out", known=tmp_path / "known", config=TINY)
     found = {each.name: each for each in report.findings}
-    assert "12 of 12 files look like a mosaic, with cells of 6 pixels." in found["protection"].sentence
-    assert notes[0].startswith("left out: 1 files, such as ")
-    assert {"faces", "metadata", "twins", "restored"} <= set(found)
+    assert "12 of 12 pictures look like a mosaic, with cells of 6 pixels." in found["protection"].sentence
+    assert "1 were not looked at: 1 file that cannot be read (not an image" in report.sentence
+    assert {"faces", "metadata", "twins", "restored", "left-out"} <= set(found)
+    # Sub-folders are the truth that the auditor gives, and no finding.
+    assert found["metadata"].verdict == "not shown"
+    assert "pass the files on without these names" in found["metadata"].sentence
     assert report.limits
 
 
@@ -150,16 +158,163 @@ def test_a_video_is_looked_at_and_its_metadata_are_named(portraits, tmp_path: Pa
 
     def faces(picture: Tensor) -> list:
         seen.append(1)
-        return [(0, 9, 0, 9)] if len(seen) == 2 else []
+        return [(0, 90, 0, 90)] if len(seen) == 2 else []
 
-    finding = watch(list_files(tmp_path, suffixes=[".mp4"]), faces)
+    outcome = Outcome()
+    finding = watch(list_files(tmp_path, every=True).videos, faces, outcome, lambda *words: None)
     assert finding.table is not None
     assert finding.table.rows == (
         ("a.mp4", "like a mosaic", "1 of 3, 1 at a gap", "the time of the recording"),
     )
+    assert not outcome.left_out
 
 
 def test_a_folder_without_a_readable_file_is_refused(tmp_path: Path):
     (tmp_path / "a.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match="none of its 1 files can be read"):
+    with pytest.raises(DataError, match="none of its files can be read: 1 were not looked at"):
         audit_folder(tmp_path)
+
+
+def jpeg_with(marker: int, body: bytes, plain: bytes) -> bytes:
+    return plain[:2] + bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body + plain[2:]
+
+
+def test_every_block_that_no_picture_needs_is_named_and_a_clean_file_of_each_format_has_none(portraits):
+    picture = Image.fromarray(portraits[0].permute(1, 2, 0).numpy())
+    plain = {}
+    for kind in ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF"):
+        written = io.BytesIO()
+        picture.save(written, kind)
+        plain[kind] = written.getvalue()
+        assert metadata_of(kind, plain[kind], portraits[0]).kinds == {}, kind
+        behind = metadata_of(kind, plain[kind] + b"Jane Roe, 12 Elm Street" * 20, portraits[0])
+        assert behind.kinds.total() == 460 or "a block that cannot be read" in behind.kinds, kind
+    small = images.encode(portraits[1], "JPEG")
+    exif = b"Exif\0\0" + Image.Exif().tobytes() + b"Jane Roe" * 200
+    blocks = {
+        "XMP": jpeg_with(0xE1, b"http://ns.adobe.com/xmp/extension/\0Jane", plain["JPEG"]),
+        "IPTC": jpeg_with(0xED, b"Photoshop 3.0\0" + small, plain["JPEG"]),
+        "Content Credentials": jpeg_with(0xEB, b"JP" + small, plain["JPEG"]),
+        "JFXX": jpeg_with(0xE0, b"JFXX\0\x10" + small, plain["JPEG"]),
+        "0xE4": jpeg_with(0xE4, b"\1\2\3", plain["JPEG"]),
+        "longer than its tags": jpeg_with(0xE1, exif, plain["JPEG"]),
+        "between": plain["JPEG"][:20] + b"Jane" + plain["JPEG"][20:],
+        "a video": plain["JPEG"] + b"\0\0\0\x18ftypmp42",
+        "a text": plain["GIF"][:-1] + b"\x21\xfe\x04Jane\0;",
+        "extension": plain["GIF"][:-1] + b"\x21\xff\x0bABCDEFGH1.0\x04Jane\0;",
+        "chunk vpAg": plain["PNG"][:33] + b"\0\0\0\4vpAgJane\0\0\0\0" + plain["PNG"][33:],
+        "the time of a change": plain["PNG"][:33] + b"\0\0\0\4tIMEJane\0\0\0\0" + plain["PNG"][33:],
+        "box uuid": plain["AVIF"] + b"\0\0\0\x0cuuidJane",
+    }
+    kind_of = {
+        name: next(k for k, c in plain.items() if c[:3] == content[:3]) for name, content in blocks.items()
+    }
+    for name, content in blocks.items():
+        found = metadata_of(kind_of[name], content, portraits[0])
+        assert name in str(found.kinds), (name, found.kinds)
+        assert (found.thumbnail is not None) == (small in content), name
+
+
+def test_a_turn_sizes_and_an_encoder_s_own_name_say_nothing_of_people(portraits):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    exif[ExifTags.Base.Software] = "Lavc60.31.102 mjpeg"
+    written = io.BytesIO()
+    Image.fromarray(portraits[0].permute(1, 2, 0).numpy()).save(written, "JPEG", exif=exif, dpi=(72, 72))
+    assert metadata_of("JPEG", written.getvalue(), portraits[0]).kinds == {}
+
+
+@pytest.mark.parametrize("size", [84, 250])
+@pytest.mark.parametrize("cells", [3, 11, 17, 27])
+def test_a_cell_of_no_whole_number_is_measured_within_a_seventh(portraits, size, cells):
+    for row in range(4):
+        picture = Image.fromarray(portraits[row].permute(1, 2, 0).numpy()).resize((size, size))
+        shown = picture.resize((cells, cells), Image.Resampling.BOX).resize(
+            (size, size), Image.Resampling.NEAREST
+        )
+        found = look(torch.from_numpy(np.asarray(shown).transpose(2, 0, 1).copy()))
+        assert (found.kind, found.strength) == ("mosaic", pytest.approx(size / cells, rel=0.15))
+
+
+def test_what_shows_nothing_is_not_called_unprotected(portraits):
+    for colour in ((0, 0, 0), (255, 255, 255), (90, 120, 60)):
+        flat = torch.tensor(colour, dtype=torch.uint8)[:, None, None].expand(3, 84, 84)
+        assert look(flat) == Look("one colour")
+    boxed = portraits[0].clone()
+    boxed[:, 5:96, 8:90] = 0  # a box that reaches the border, as on a portrait that fills the frame
+    assert look(boxed).kind == "one colour"
+
+
+def test_a_folder_says_what_was_not_looked_at_in_its_first_sentence(portraits, tmp_path: Path):
+    mosaic = protected(portraits[:1], "pixelize:cell=8")[0]
+    folder = tmp_path / "supplied"
+    images.write(folder / "a.png", mosaic)
+    (folder / "clear.jfif").write_bytes(images.encode(portraits[1], "JPEG"))  # a picture by its first bytes
+    for name in ("plan.pdf", "old.zip", "clip.mts", ".hidden"):
+        (folder / name).write_bytes(b"something")
+    (folder / "cut.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
+    (folder / "b.mov").write_bytes(b"")
+    (folder / "out.png").symlink_to(tmp_path / "elsewhere.png")
+    (folder / "a.png.xmp").write_text('<x:xmpmeta exif:GPSLatitude="10,20.5N"/>')
+    (folder / "a.png.json").write_text('{"geoData": {"latitude": 10.3}, "people": [{"name": "Jane"}]}')
+    report = audit_folder(folder, config=TINY)
+    assert report.subject == "supplied: 2 images and 2 videos, 7 not looked at"
+    assert "; 7 were not looked at: " in report.sentence
+    found = {each.name: each for each in report.findings}
+    assert found["left-out"].figures == {
+        "file of another kind (.pdf)": 1,
+        "file of another kind (.zip)": 1,
+        "file of another kind (.mts)": 1,
+        "file of another kind (without a suffix)": 1,
+        "link out of its folder": 1,
+        "video that cannot be read (InvalidDataError)": 2,
+    }
+    assert {"a position (GPS)", "names of people", "a sidecar with XMP"} <= set(found["metadata"].figures)
+    assert str(tmp_path) not in str(report)
+
+
+@pytest.mark.parametrize("suffix", ["gif", "png", "webp", "tif", "jpg"])
+def test_a_further_picture_that_is_clear_is_a_leak(portraits, tmp_path: Path, suffix):
+    pictures = [Image.fromarray(each.permute(1, 2, 0).numpy()) for each in portraits[:2]]
+    hidden = pictures[0].resize((12, 12), Image.Resampling.BOX).resize((96, 96), Image.Resampling.NEAREST)
+    settings = {"jpg": {"format": "MPO"}, "webp": {"lossless": True}}.get(suffix, {})
+    (tmp_path / "in").mkdir()
+    hidden.save(tmp_path / "in" / f"a.{suffix}", save_all=True, append_images=pictures[1:], **settings)
+    report = audit_folder(tmp_path / "in", config=TINY)
+    protection = report.findings[0]
+    assert report.subject == "in: 1 images with 2 pictures"
+    assert protection.verdict == "leaks"
+    assert "1 further pictures look unprotected" in protection.sentence
+
+
+@pytest.mark.parametrize("change", ["q50", "brighter", "shifted", "smaller"])
+def test_a_missed_face_counts_however_the_file_was_saved(portraits, change):
+    original = portraits[0]
+    hidden = protected(portraits[:1], "pixelize:cell=16")[0]
+    changed = {
+        "q50": lambda each: images.read(images.encode(each, "JPEG", quality=50)),
+        "brighter": lambda each: (each.float() * 1.05).clamp(0, 255).to(torch.uint8),
+        "shifted": lambda each: each.roll(1, 2),
+        "smaller": lambda each: torch.from_numpy(images.resize(images.resize(each.numpy(), 72), 96)),
+    }[change]
+    box = [(8, 88, 8, 88)]
+    assert compare_with("a", original, changed(original), lambda picture: box).missed == 1
+    assert compare_with("a", original, changed(hidden), lambda picture: box).missed == 0
+
+
+def test_a_box_of_one_colour_that_a_detector_takes_for_a_face_is_none(portraits, tmp_path: Path):
+    covered = portraits[0].clone()
+    covered[:, 20:80, 20:80] = 0
+    listed = Listed(tmp_path / "a.release", "a.release")
+    for picture, faces in ((covered, []), (portraits[0], [(15, 85, 15, 85)])):
+        assert see(listed, 0, picture, lambda each: [(15, 85, 15, 85)], None, 6).faces == faces
+
+
+def test_different_people_in_coarse_mosaics_do_not_show_the_same(portraits, tmp_path: Path):
+    seen = [
+        see(Listed(tmp_path / f"{row}.release", f"{row}.release"), 0, each, None, None, 0)
+        for row, each in enumerate(protected(portraits, "pixelize:cell=24"))
+    ]
+    found = twins(seen, {})
+    assert found.figures == {"known": 0, "files": 0}
+    assert f"{len(seen)} pictures are too coarse to compare" in found.sentence

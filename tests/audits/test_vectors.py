@@ -138,6 +138,69 @@ def test_all_kinds_of_files_hold_the_same(folder: Path, file: str):
         assert made.people.tolist() == np.arange(10).repeat(16).tolist()
 
 
+@pytest.mark.parametrize(
+    ("separator", "cell"),
+    [
+        (";", lambda row: ";".join(f"{value:.4f}".replace(".", ",") for value in row)),
+        (",", lambda row: f'"{np.array2string(row)}"'),
+        (",", lambda row: f'"array({row.tolist()}, dtype=float32)"'),
+        (",", lambda row: f'"tensor({row.tolist()})"'),
+    ],
+)
+def test_numbers_are_read_as_excel_numpy_and_pandas_write_them(tmp_path: Path, separator: str, cell):
+    values = np.random.default_rng(0).normal(size=(40, 2)).round(4)
+    names = ["a", "b"] if separator == ";" else ["vector"]
+    lines = [
+        separator.join(["person", *names]),
+        *(f"p{n // 4}{separator}{cell(row)}" for n, row in enumerate(values)),
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    found = read(tmp_path / "a.csv", people="person").values
+    assert found == pytest.approx(values / np.sqrt(values.var(0).mean()), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("1,234;2,345", "is the comma in '1,234' one of decimals or of thousands"),
+        ("1.234,5;0,1", "is the comma in '1.234,5' one of decimals or of thousands"),
+        ("[0.1 ... 0.2];1", "numpy leaves out the middle of long vectors"),
+        ("[0,1 0,2];1", "a vector has numbers between commas"),
+        ("nan;1", "row 0 holds nan"),
+    ],
+)
+def test_numbers_of_two_readings_or_none_are_refused_by_their_cause(tmp_path: Path, cell: str, message: str):
+    (tmp_path / "a.csv").write_text("a;b\n" + f"{cell}\n" * 40)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / "a.csv")
+
+
+def test_of_millions_of_rows_a_sample_is_read_before_arrays_are_made(tmp_path: Path):
+    """20 million equal rows of a person each 400,000: only some of each are held."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    values = np.random.default_rng(0).normal(size=(3_000_000, 2)).astype("f4")
+    table = pyarrow.table(
+        {
+            "vectors": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.ravel()), 2),
+            "person": pyarrow.array([f"p{n // 60_000}" for n in range(len(values))]),
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet", people="person")
+    assert (len(found.values), found.total) == (50 * 150, 3_000_000)
+    assert set(np.bincount(found.people)) == {0, 150} - ({0} if found.people.min() == 0 else set())
+    scaled = values[found.rows].astype(np.float64)
+    assert found.values == pytest.approx(scaled / np.sqrt(scaled.var(0).mean()), rel=1e-4)
+
+
+def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path: Path):
+    np.savez_compressed(tmp_path / "a.npz", vectors=np.zeros((100_000_000, 1), np.float32))
+    with pytest.raises(DataError, match="more than 32 times as many"):
+        read(tmp_path / "a.npz")
+
+
 def test_of_a_large_file_whole_people_are_sampled(tmp_path: Path):
     owners = np.concatenate([np.zeros(400), np.arange(1, 40).repeat(30)])
     np.savez(tmp_path / "a.npz", v=np.random.default_rng(0).random((len(owners), 4)), who=owners)
@@ -191,7 +254,7 @@ def test_a_file_without_such_vectors_says_why(tmp_path: Path, arrays: dict, opti
     [
         ("a.pkl", b"", "a pickle is not, since it could run code"),
         ("a.npz", b"not a zip", "damaged, or not a .npz file"),
-        ("a.parquet", b"PAR1", "damaged, or not a .parquet file"),
+        ("a.parquet", b"PAR1", "cannot be read as Parquet"),
         (
             "a.csv",
             b"e0,name\n1,Anna\n2,Bo\n4,Eva\n",

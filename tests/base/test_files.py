@@ -72,9 +72,33 @@ def test_a_table_is_read_as_spreadsheets_save_it(encoding: str, separator: str):
     ]
 
 
+@pytest.mark.parametrize("line", ["sep=;\r\n", "SEP=;\n", '"sep=;"\n', "\ufeffsep=;\n"])
+def test_the_line_in_which_excel_states_the_separator_is_no_header(line: str):
+    header, lines = parse_table("t.csv", f"{line}file;a,b,c\n1.png;x\n".encode())
+    assert (header, [row for _, row in lines]) == (["file", "a,b,c"], [{"file": "1.png", "a,b,c": "x"}])
+
+
+@pytest.mark.parametrize("header", ["0,1,2", ",0,1,2", "person,0,1", "file,2023,2024", "1,2,3", "e0,e1"])
+def test_columns_may_be_called_by_numbers_that_count(header: str):
+    assert parse_table("t.csv", f"{header}\n".encode())[0] == header.split(",")
+
+
+@pytest.mark.parametrize(
+    "first", ["0.1,-0.2,3e-5", "0.1,0.2,anna", "-0,5;0,1;0,2", "1.25e-01 2.5e+00 1e0", "3,0,1,1", "0.5\t.1"]
+)
+def test_a_first_line_of_numbers_is_no_header(first: str):
+    with pytest.raises(DataError, match=r"t\.csv: its first line holds numbers .* it has no header: write"):
+        parse_table("t.csv", f"{first}\n1,2,3\n".encode())
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b"file,class\n1.png,#N/A\n", "t.csv, line 2: 'class' holds #N/A, an error of a spreadsheet"),
+        (
+            ",".join(f"c{n}" for n in range(20_000)).encode() + b"\n1" * 1000,
+            "t.csv: more than 16,000,000 cells",
+        ),
         (b"", "t.csv: is empty: write a header"),
         (b" \n", "t.csv: is empty: write a header"),
         (b"file,class,class\n", "t.csv: two columns are called 'class': rename or remove one"),

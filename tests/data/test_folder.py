@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from sfumato import images
-from sfumato.data import LabelledImages, folder
+from sfumato.data import LabelledImages, folder, load
 from sfumato.errors import DataError, ImageError
 
 CLASSES = ["anna", "bela", "cleo", "dora", "emil", "fred", "gert"]
@@ -67,7 +68,13 @@ def test_hidden_files_and_other_files_are_passed_over(tmp_path: Path):
     ):
         (tmp_path / name).write_bytes(b"no image")
     (tmp_path / "anna" / "folder.png").mkdir()
-    assert levels(folder(tmp_path, size=8)) == [10]
+    data = folder(tmp_path, size=8)
+    assert levels(data) == [10]
+    assert data.left_out == {
+        "hidden": 3,
+        "no images by their first bytes": 3,
+        "images in no folder of a class": 1,
+    }
 
 
 def test_files_in_hidden_folders_inside_a_class_are_passed_over(tmp_path: Path):
@@ -153,6 +160,85 @@ def test_a_class_called_test_among_others_is_a_class(tmp_path: Path):
     for name in ("test", "anna", "bela"):
         paint(tmp_path / name / "1.png", 10)
     assert folder(tmp_path, size=8).label("class").names == ("anna", "bela", "test")
+
+
+@pytest.mark.parametrize("name", ["1.jfif", "1.jpe", "1.MPO", "1", "1.jpg_large", "1.JPG~2", "1.txt"])
+def test_an_image_is_known_by_its_first_bytes_whatever_its_name(tmp_path: Path, name: str):
+    paint(tmp_path / "anna" / "1.png", 10)
+    (tmp_path / "bela").mkdir()
+    (tmp_path / "bela" / name).write_bytes(images.encode(torch.full((3, 9, 9), 20).byte(), "JPEG"))
+    assert names(folder(tmp_path, size=8)) == ["anna", "bela"]
+
+
+@pytest.mark.parametrize("limit", ["2147483648", "100"])
+def test_what_is_left_out_is_counted_by_reason_also_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+):
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SFUMATO_MEMORY", limit)
+    root = tmp_path / "root"
+    paint(root / "anna" / "1.png", 10)
+    pages = [Image.new("RGB", (9, 9), (level, 0, 0)) for level in (1, 2, 3)]
+    pages[0].save(root / "anna" / "2.gif", save_all=True, append_images=pages[1:])
+    (root / "bela").mkdir()
+    (root / "bela" / "1.png").write_bytes(b"damaged")
+    (root / "cleo").mkdir()
+    (root / "cleo" / "1.psd").write_bytes(b"8BPS")
+    for _ in range(2):
+        data = load(f"folder:{root}", size=8, strict=False)
+        assert data.left_out == {
+            "no images by their first bytes": 1,
+            "folders without an image: cleo": 1,
+            "further pictures of files: pages, frames, thumbnails": 2,
+            "values of 'class' of which no image can be read: bela": 1,
+        }
+    assert "bela" not in data.left_out_in_words(names=False)
+    assert "1 of 3 files, which cannot be read; and 1 (" in data.left_out_in_words(names=False)
+
+
+@pytest.mark.parametrize(
+    ("tops", "splits"),
+    [
+        (("Train", "Test"), {"train", "test"}),
+        (("Training", "TESTING", "dev"), {"train", "test", "validation"}),
+        (("train", "eval", "__MACOSX"), {"train", "test"}),
+    ],
+)
+def test_words_for_splits_are_known_in_any_case(tmp_path: Path, tops: tuple[str, ...], splits: set[str]):
+    for level, top in enumerate(tops):
+        paint(
+            tmp_path / top / ("cat" if top != "__MACOSX" else "x") / ("._1.png" if "_" in top else "1.png"),
+            level,
+        )
+    data = folder(tmp_path, size=8)
+    assert set(data.splits) == splits
+    assert data.label("class").names == ("cat",)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            ["photos/cat/1", "photos/dog/1"],
+            "holds one folder, photos/, and that holds cat, dog: .* write folder:",
+        ),
+        (["images/train/cat/1", "images/test/cat/1"], "holds one folder, images/"),
+        (["train2017/cat/1", "val2017/dog/1"], "are train2017/ and val2017/ splits or classes"),
+        (
+            ["set-1/cat/1", "set-1/dog/1", "set-2/cat/1", "set-2/dog/1"],
+            "are set-1/ and set-2/ splits or classes",
+        ),
+        (["test/cat/1", "eval/cat/1"], "eval/ and test/ are both the split 'test'"),
+        (["train/cat/1", "extra/cat/1"], "extra/ lies next to it"),
+    ],
+)
+def test_folders_with_two_readings_are_refused_with_a_question(
+    tmp_path: Path, files: list[str], message: str
+):
+    for level, name in enumerate(files):
+        paint(tmp_path / f"{name}.png", level)
+    with pytest.raises(DataError, match=message):
+        folder(tmp_path)
 
 
 # What is refused

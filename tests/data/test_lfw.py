@@ -1,4 +1,4 @@
-"""LFW: people from folders, the splits of View 1, and the pairs of View 2."""
+"""LFW: people from folders, and the splits of View 1."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from layouts import by_split, photograph, values
 
 from sfumato.data import load
-from sfumato.data.readers.lfw import Pair, lfw, pairs
+from sfumato.data.readers.lfw import lfw
 from sfumato.errors import ConfigError, DataError, ImageError
 
 IMAGES = {
@@ -45,15 +45,6 @@ def view_1(root: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def view_2(root: Path) -> Path:
-    """The list of View 2, with two folds of one pair of each kind instead of ten of 300."""
-    (root / "pairs.txt").write_text(
-        "2\t1\nAbel_Pacheco\t1\t4\nAJ_Cook\t1\tAl_Gore\t8\nZico\t2\t3\nAaron_Eckhart\t1\tAlex_Barros\t2\n"
-    )
-    return root
-
-
 def test_a_folder_is_a_person(root: Path):
     data = load(f"lfw:{root}", size=8)
     names = values(data, "identity")
@@ -68,6 +59,8 @@ def test_funneled_photographs_are_read_too(tmp_path: Path, name: str):
 def test_people_with_fewer_images_are_left_out(root: Path):
     data = load(f"lfw:{root}", size=8, least_images=3)
     assert set(values(data, "identity")) == {"Abel_Pacheco", "Akhmed_Zakayev", "Al_Gore", "Zico"}
+    few = sum(number for number in IMAGES.values() if number < 3)
+    assert data.left_out["images of people with fewer than 3"] == few
 
 
 def test_without_lists_a_person_is_in_one_of_three_splits(root: Path):
@@ -81,18 +74,6 @@ def test_with_the_lists_of_view_1_people_are_split_as_they_say(view_1: Path):
         "train": {"Aaron_Eckhart", "Al_Gore", "Zico"},
         "test": {"AJ_Cook", "Abel_Pacheco"},
     }
-
-
-def test_pairs_come_with_their_files_and_folds(view_2: Path):
-    def file(name: str, number: int) -> Path:
-        return view_2 / "lfw" / name / f"{name}_{number:04d}.jpg"
-
-    assert pairs(view_2) == [
-        Pair(file("Abel_Pacheco", 1), file("Abel_Pacheco", 4), same=True, fold=1),
-        Pair(file("AJ_Cook", 1), file("Al_Gore", 8), same=False, fold=1),
-        Pair(file("Zico", 2), file("Zico", 3), same=True, fold=2),
-        Pair(file("Aaron_Eckhart", 1), file("Alex_Barros", 2), same=False, fold=2),
-    ]
 
 
 # What is refused
@@ -130,30 +111,6 @@ def test_a_malformed_list_of_people_is_named_with_its_line(view_1: Path, text: s
     (view_1 / "peopleDevTest.txt").write_text(text)
     with pytest.raises(DataError, match=message):
         lfw(view_1)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("2\t1\n", "", r"pairs\.txt, line 1: .* instead of the number of folds"),
-        ("2\t1\n", "3\t1\n", r"pairs\.txt: 4 pairs, and its first line promises 6"),
-        ("Zico\t2\t3", "Zico\t2", r"line 4: 'Zico 2' instead of a name and two numbers"),
-        ("Zico\t2\t3", "Zico\t2\tthree", r"line 4: .* instead of a name and two numbers"),
-        ("AJ_Cook\t1\tAl_Gore\t8", "AJ_Cook\t1\t8", r"line 3: .* instead of a name and a number, twice"),
-        ("Zico\t2\t3", "Zico\t2\t9", r"Zico_0009\.jpg: no such file: put the content of lfw\.tgz"),
-    ],
-)
-def test_a_malformed_list_of_pairs_is_named_with_its_line(view_2: Path, old: str, new: str, message: str):
-    text = (view_2 / "pairs.txt").read_text()
-    assert old in text
-    (view_2 / "pairs.txt").write_text(text.replace(old, new))
-    with pytest.raises(DataError, match=message):
-        pairs(view_2)
-
-
-def test_pairs_need_their_list(root: Path):
-    with pytest.raises(DataError, match=r"no pairs\.txt .found: lfw.: put pairs\.txt there, from https"):
-        pairs(root)
 
 
 def test_an_unreadable_image_is_named(root: Path):

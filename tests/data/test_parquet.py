@@ -78,9 +78,82 @@ def test_files_named_by_splits_and_a_column_of_splits_say_the_same(tmp_path, pic
             "test": [0, 1],
         }
     assert by_name.digest == by_column.digest
-    written(folder / "more.parquet", rows(pictures[:1]))
-    with pytest.raises(DataError, match="row 0: no split 'more'"):
-        load(f"parquet:{folder}")
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("default/train/0000", "default/test/0000"),
+        ("Training/part-0", "dev/part-0"),
+        ("split=train/0", "split=test/0"),
+        ("mnist_train", "mnist-test"),
+        ("train-00000-of-00001", "dev-00000-of-00001"),
+    ],
+)
+def test_splits_are_found_in_the_names_of_folders_and_files(tmp_path, pictures, train, test):
+    for name, part in ((train, pictures[:4]), (test, pictures[4:])):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        written(tmp_path / f"{name}.parquet", rows(part))
+    sizes = {name: len(each) for name, each in load(f"parquet:{tmp_path}", size=8).splits.items()}
+    assert sizes == {"train": 4, ("validation" if "dev" in test else "test"): 2}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("full/train/0", "small/train/0", r"side by side \(full, small\): name one"),
+        ("train/test-0", "train/0", "names the splits test and train"),
+        ("train-0", "extra", r"the name of extra\.parquet states no split"),
+        ("label=a/0", "1", "states no label"),
+    ],
+)
+def test_files_with_two_readings_are_refused_with_a_question(tmp_path, pictures, first, second, message):
+    for name in (first, second):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        written(tmp_path / f"{name}.parquet", rows(pictures))
+    with pytest.raises(DataError, match=message):
+        load(f"parquet:{tmp_path}")
+
+
+def test_every_file_describes_its_own_columns(tmp_path, pictures):
+    written(tmp_path / "a.parquet", rows(pictures, year=[2000] * 6))
+    other = {"info": {"features": {"person": {"names": NAMES[::-1]}}}}
+    written(tmp_path / "b.parquet", rows(pictures, year=[2000.0] * 6), other)  # as pandas with missing ones
+    read = load(f"parquet:{tmp_path}", size=8)
+    assert [read.label("person").names[code] for code in read.label("person").codes] == NAMES * 3 + NAMES[
+        ::-1
+    ] * 3
+    assert read.label("year").names == ("2000",)
+    written(tmp_path / "c.parquet", rows(pictures))
+    with pytest.raises(DataError, match=r"c\.parquet and a\.parquet have different columns \(year\)"):
+        load(f"parquet:{tmp_path}")
+
+
+def test_columns_that_are_no_labels_are_counted(tmp_path, pictures):
+    columns = rows(pictures, score=[0.5] * 6, embedding=[[0.5]] * 6)
+    read = load(f"parquet:{written(tmp_path / 'a.parquet', columns)}", size=8)
+    assert read.left_out == {"columns that are no labels: embedding, score": 2}
+    columns.pop("person")
+    with pytest.raises(DataError, match="no label column, since embedding, score hold no words"):
+        load(f"parquet:{written(tmp_path / 'a.parquet', columns)}")
+
+
+BOMBS = {
+    "rows": lambda: {
+        "image": pyarrow.nulls(5_000_000, pyarrow.binary()),
+        "person": np.zeros(5_000_000, "i1"),
+    },
+    "a text": lambda: {"image": [b""], "person": ["x" * 300_000_000]},
+    "a list": lambda: {"image": [b""], "person": [0], "list": [np.zeros(100_000_000)]},
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_file_that_becomes_gigabytes_is_refused(tmp_path, bomb):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table(BOMBS[bomb]()), path, compression="zstd")
+    with pytest.raises(DataError, match="leave out rows that repeat others"):
+        load(f"parquet:{path}", strict=False)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, JpegImagePlugin, TiffImagePlugin, features
+from PIL import Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, features
 from torch import Tensor
 
 from sfumato import images
@@ -435,6 +435,58 @@ def test_the_exif_orientation_is_applied(orientation: int, format_name: str):
     pixels = images.read(data, channels=1)[0]
     assert pixels.shape == upright.shape
     assert (pixels.int() - torch.from_numpy(upright.astype(int))).abs().max() < 20  # JPEG; tiles differ by 40
+
+
+EXIF_6 = b"Exif\0\0II*\0" + struct.pack("<IHHHII", 8, 1, 0x0112, 3, 1, 6) + bytes(4)
+XMP_6 = (
+    b"<x:xmpmeta xmlns:x='adobe:ns:meta/'><rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'>"
+    b"<rdf:Description xmlns:tiff='http://ns.adobe.com/tiff/1.0/' tiff:Orientation='6'/>"
+    b"</rdf:RDF></x:xmpmeta>"
+)
+
+
+def png_with(key: str, text: bytes, *, hexed: bool = False, zipped: bool = False) -> bytes:
+    info = PngImagePlugin.PngInfo()
+    lines = f"\nexif\n{len(text):8d}\n{text.hex()}\n" if hexed else text.decode()
+    (info.add_text if hexed else info.add_itxt)(key, lines, zip=zipped)
+    return encoded(Image.new("RGB", (6, 4)), "PNG", pnginfo=info)
+
+
+def gif_with_xmp(data: bytes) -> bytes:
+    start = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)
+    trailer = bytes([1, *range(255, -1, -1), 0])  # XMP, Part 3: it leads a reader of blocks to the end
+    return data[:start] + b"\x21\xff\x0bXMP DataXMP" + XMP_6 + trailer + data[start:]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        lambda: png_with("Raw profile type exif", EXIF_6, hexed=True, zipped=True),
+        lambda: png_with("Raw profile type APP1", EXIF_6, hexed=True),
+        lambda: png_with("XML:com.adobe.xmp", XMP_6),
+        lambda: png_with("XML:com.adobe.xmp", XMP_6, zipped=True),
+        lambda: png_with(
+            "XML:com.adobe.xmp", XMP_6.replace(b" tiff:O", b">\n<tiff:O").replace(b"='6'/", b">6</")
+        ),
+        lambda: encoded(Image.new("RGB", (6, 4)), "JPEG", xmp=XMP_6),
+        lambda: encoded(Image.new("RGB", (6, 4)), "WEBP", xmp=XMP_6),
+        lambda: encoded(Image.new("RGB", (6, 4)), "TIFF", tiffinfo={700: XMP_6}),
+        lambda: gif_with_xmp(encoded(Image.new("L", (6, 4)), "GIF")),
+    ],
+)
+def test_an_orientation_is_applied_whichever_block_states_it(file: Callable[[], bytes]):
+    assert images.read(file()).shape == (3, 6, 4)
+
+
+def test_exif_counts_before_xmp():
+    exif = Image.Exif()
+    exif[0x0112] = 1
+    assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=exif, xmp=XMP_6)).shape == (3, 4, 6)
+
+
+def test_a_thumbnail_is_not_taken_for_the_picture_of_a_raw_file():
+    with pytest.raises(ImageError, match="a thumbnail before the picture, as in a camera's raw file"):
+        images.read(encoded(Image.new("RGB", (6, 4)), "TIFF", tiffinfo={254: 1}))
 
 
 @pytest.mark.parametrize(

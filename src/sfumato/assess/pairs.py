@@ -121,7 +121,7 @@ def _list(folder: Path) -> dict[str, str]:
         below[:] = [each for each in below if not each.startswith(".")]
         for file in files:
             path = Path(place, file)
-            if file.startswith(".") or path.suffix.lower() not in images.SUFFIXES:
+            if file.startswith(".") or not images.is_image(path):
                 continue
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name in found:
@@ -131,7 +131,7 @@ def _list(folder: Path) -> dict[str, str]:
                 )
             found[name] = sys.intern(path.suffix)
     if not found:
-        raise DataError(f"{folder}: no images, by their suffixes: {', '.join(sorted(images.SUFFIXES))}")
+        raise DataError(f"{folder}: no images, by their suffixes or first bytes")
     return found
 
 

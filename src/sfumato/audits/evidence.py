@@ -65,7 +65,7 @@ class Case:
     origin: tuple[tuple[str, str], ...]
 
 
-def of_audit(report: Report, *, command: str) -> Case:
+def of_audit(report: Report) -> Case:
     """The case of an audit that measured risks.
 
     Raises:
@@ -88,7 +88,7 @@ def of_audit(report: Report, *, command: str) -> Case:
         risks=report.risks,
         proof=" ".join(proofs) or "Nothing is proved: other adversaries may find more.",
         untested=tuple((sentence, "a limit of this audit") for sentence in report.limits),
-        origin=(("command", command),),
+        origin=report.origin,
     )
 
 

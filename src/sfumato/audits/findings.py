@@ -1,5 +1,6 @@
 """The findings of an audit, as typed values, with their text and JSON; `page` makes the page."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -67,6 +68,51 @@ class Finding:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass
+class Outcome:
+    """Counts what an audit was given and did not look at.
+
+    Attributes:
+        left_out: maps each reason to the number of files, or of parts of files.
+        names: maps each reason to the name of the first.
+    """
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def leave_out(self, reason: str, name: str, number: int = 1) -> None:
+        """Count files, or parts of one, for a reason."""
+        self.left_out[reason] += number
+        self.names.setdefault(reason, name)
+
+    @property
+    def words(self) -> str:
+        """The numbers, the commonest reasons, and names; empty if all was looked at."""
+        if not self.left_out:
+            return ""
+        few = [f"{n:,} {reason}, such as {self.names[reason]}" for reason, n in self.left_out.most_common(4)]
+        more = self.left_out.total() - sum(n for _, n in self.left_out.most_common(4))
+        return f"{self.left_out.total():,} were not looked at: {'; '.join(few)}" + (
+            f"; {more:,} more" if more else ""
+        )
+
+    def findings(self) -> tuple[Finding, ...]:
+        """One finding with all reasons; none if all was looked at."""
+        if not self.left_out:
+            return ()
+        rows = tuple((why, f"{n:,}", self.names[why]) for why, n in self.left_out.most_common())
+        return (
+            Finding(
+                name="left-out",
+                title="Not looked at",
+                verdict="not measured",
+                sentence="This report says nothing of them: look at them yourself, or leave them out.",
+                table=Table(("reason", "number", "such as"), rows),
+                figures=dict(self.left_out),
+            ),
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """The report of an audit.
@@ -79,6 +125,7 @@ class Report:
         changes: recommended changes, a sentence each, the most useful first.
         limits: the limits of the audit, a sentence each.
         risks: the figures of an evidence report, if the audit has such.
+        origin: what the report is made of and by, each with a name: digests, a date, a version, a command.
     """
 
     audit: str
@@ -88,6 +135,7 @@ class Report:
     changes: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     risks: tuple[Risk, ...] = ()
+    origin: tuple[tuple[str, str], ...] = ()
 
 
 def as_text(report: Report) -> str:
@@ -133,4 +181,5 @@ def as_json(report: Report) -> dict[str, Any]:
         "changes": list(report.changes),
         "limits": list(report.limits),
         **({"risks": [asdict(risk) for risk in report.risks]} if report.risks else {}),
+        **({"origin": dict(report.origin)} if report.origin else {}),
     }

@@ -175,6 +175,7 @@ def below(folder: Path, name: str, line: str) -> Path:
 
 
 MOST_TABLE = 256_000_000  # bytes
+MOST_CELLS = 16_000_000  # each takes some 100 bytes, however short; missing ones too
 
 Line = tuple[str, dict[str, str]]
 
@@ -194,14 +195,17 @@ def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
     Args:
         name: its name in errors.
         content: UTF-8, or UTF-16 with a byte order mark; commas, semicolons or tabs between the cells, as in
-            the header. `write_rows` may have written it. Missing cells at the end of a row are empty.
+            the header, or as Excel's line `sep=;` before it says. `write_rows` may have written it. Missing
+            cells at the end of a row are empty.
 
     Raises:
-        DataError: it is not such a text, is empty, has two columns of one name, or a row with more cells than
-            the header.
+        DataError: it is not such a text, is empty, has no header, two columns of one name, a row with more
+            cells than the header, or more than MOST_CELLS cells.
     """
     text = _text_of(name, content)
     separator = max(",;\t", key=text.lstrip("\r\n").partition("\n")[0].count)
+    if stated := _EXCEL.match(text):
+        separator, text = stated[1], text[stated.end() :]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         header = [read_cell(cell.strip()) for cell in next(filter(None, reader), [])]
@@ -209,20 +213,53 @@ def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
             header.pop()
         if not header:
             raise DataError(f"{name}: is empty: write a header, and below it a row for each file")
+        _check_header(name, header)
         check_alike(name, "columns are called", header)
         return header, [(f"{name}, line {reader.line_num}", row) for row in _rows(name, reader, header)]
     except csv.Error as error:
         raise DataError(f"{name}, line {reader.line_num}: cannot be read as a CSV ({error})") from error
 
 
+_EXCEL = re.compile(r"\s*\"?sep=(.)\"?[^\S\r\n]*(?:\r\n?|\n)", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?")
+_ERRORS = frozenset(["#N/A", "#NV", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#NAN"])
+
+
+def _check_header(name: str, header: list[str]) -> None:
+    """Raises DataError for a header of numbers, which is the first row of a table without one.
+
+    Whole numbers that count are the names that pandas gives columns without names.
+    """
+    words = [word for cell in header for word in re.split(r"[\s;]+", cell)]
+    numbers = [word for word in words if _NUMBER.fullmatch(word)]
+    start = int(numbers[0]) if numbers and numbers[0].isdecimal() else 0
+    counting = [str(start + place) for place in range(len(numbers))]
+    if 2 * len(numbers) > len(words) and numbers != counting:
+        raise DataError(
+            f"{name}: its first line holds numbers ({', '.join(numbers[:3])}), so that it has no header: "
+            "write the names of the columns above it"
+        )
+
+
 def _rows(name: str, reader: Any, header: list[str]) -> Iterator[dict[str, str]]:
-    for cells in reader:
+    for number, cells in enumerate(reader, 1):
+        if number * len(header) > MOST_CELLS:
+            raise DataError(
+                f"{name}: more than {MOST_CELLS:,} cells in {len(header):,} columns: leave out columns or "
+                "rows; write vectors as .npy or .parquet"
+            )
         if any(cells[len(header) :]):
             raise DataError(
                 f"{name}, line {reader.line_num}: {len(cells)} values below {len(header)} columns: put a "
                 "value that holds a separator in double quotes"
             )
         if cells:
+            for column, cell in zip(header, cells, strict=False):
+                if cell.startswith("#") and cell.upper() in _ERRORS:
+                    raise DataError(
+                        f"{name}, line {reader.line_num}: {column!r} holds {cell}, an error of a "
+                        "spreadsheet: correct it"
+                    )
             texts = [read_cell(cell) for cell in cells] + [""] * (len(header) - len(cells))
             yield dict(zip(header, texts, strict=False))
 

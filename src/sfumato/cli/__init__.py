@@ -38,10 +38,9 @@ def main() -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:
-            print(
-                "\nsfumato: stopped. Finished work is kept. Run the same command again to resume",
-                file=sys.stderr,
-            )
+            kept = "Finished work is kept. Run the same command again to resume"
+            anew = "audit" in sys.argv[1:3]
+            print(f"\nsfumato: stopped. {'An audit begins anew' if anew else kept}", file=sys.stderr)
         raise
 
 

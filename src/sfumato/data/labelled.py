@@ -75,7 +75,10 @@ class LabelledImages:
     def label(self, name: str) -> Label:
         """The label of that name. Raises DataError that names the nearest."""
         if name not in self.labels:
-            raise DataError(f"{self.name}: no label {name!r}: {did_you_mean(name, self.labels)}")
+            raise DataError(
+                f"{self.name}: no label {name!r}: {did_you_mean(name, self.labels)}; commands take one as "
+                "--target, --sensitive or --label"
+            )
         return self.labels[name]
 
     def classes(self, label: str) -> Tensor:

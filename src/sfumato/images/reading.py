@@ -22,7 +22,7 @@ from sfumato.images.decoding import UNDER_WAY, Sifted, decode, sift
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Of the formats that are read, as programs and cameras write them.
+# Programs and cameras write these for the formats that are read.
 SUFFIXES = frozenset(
     {
         ".png",
@@ -127,8 +127,8 @@ def pixels_of(sifted: Sifted, channels: int | None, size: int | None = None) -> 
 
 def resize(image: Pixels, size: int) -> Pixels:
     """The centre square of a (C, H, W) uint8 image with a side of `size` pixels, as `read` gives it."""
-    planes = [Image.fromarray(plane) for plane in image]
-    return planes_of(_fit(planes[0] if len(planes) == 1 else Image.merge(_MODES[len(planes)], planes), size))
+    bands = [Image.fromarray(plane) for plane in image]
+    return planes_of(_fit(bands[0] if len(bands) == 1 else Image.merge(_MODES[len(bands)], bands), size))
 
 
 def _fit(picture: Image.Image, size: int) -> Image.Image:

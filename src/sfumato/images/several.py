@@ -89,7 +89,7 @@ def count_pictures(source: str | os.PathLike[str] | bytes) -> int:
     try:
         return _count(data)
     except DECODING_ERRORS as error:
-        raise _named(name, error) from error
+        raise _name_error(name, error) from error
 
 
 def _count(data: bytes) -> int:
@@ -108,10 +108,10 @@ def read_first(
     try:
         return pixels_of(sift(data), channels, size), _count(data) - 1
     except DECODING_ERRORS as error:
-        raise _named(name, error) from error
+        raise _name_error(name, error) from error
 
 
-def _named(name: str, error: Exception) -> ImageError:
+def _name_error(name: str, error: Exception) -> ImageError:
     known = error if isinstance(error, ImageError) else refusal(error)
     return ImageError(f"{name}: {known}", cause=known.cause)
 
@@ -135,14 +135,14 @@ def read_pictures(
         left = _MOST_PIXELS - first.size[0] * first.size[1]
         yield pixels_of(first, channels)
     except ImageError as error:
-        raise _named(name, error) from error.__cause__
+        raise _name_error(name, error) from error.__cause__
     try:
         if first.kind in _ANIMATED:
             yield from _frames(data, first.kind, channels, left)
             return
         others = _others(data, first.kind)
     except DECODING_ERRORS as error:
-        yield _named(name, error)
+        yield _name_error(name, error)
         return
     for sifted in others:
         left -= len(data) // 8
@@ -153,7 +153,7 @@ def read_pictures(
                 return
             yield pixels_of(picture, channels)
         except DECODING_ERRORS as error:
-            yield _named(name, error)
+            yield _name_error(name, error)
 
 
 def _frames(data: bytes, kind: str, channels: int, left: int) -> Iterator[Pixels]:
@@ -239,19 +239,23 @@ _SIFTERS: dict[str, Callable[[bytes], Sifted]] = {
 }
 
 
-# The pictures that stand beside the first one.
+# Further pictures in files that are no animations.
 
 
 def _others(data: bytes, kind: str) -> list[Callable[[], Sifted]]:
     """A function for each further picture, which sifts it."""
     if kind == "JPEG":
-        return [lambda part=part: sift(data[part]) for part in _jpegs(data)[1:]]
+        return [partial(_sift_part, data, part) for part in _jpegs(data)[1:]]
     if kind == "TIFF":
-        return [partial(sift_tiff, data, directory) for directory in _directories(data)[1:]]
+        return [partial(sift_tiff, data, directory) for directory in directories(data)[1:]]
     if kind in ("AVIF", "HEIF"):
         sift_item = sift_avif if kind == "AVIF" else sift_heic
         return [partial(sift_item, data, number) for number in further_pictures(data)]
     return []
+
+
+def _sift_part(data: bytes, part: slice) -> Sifted:
+    return sift(data[part])
 
 
 def _jpegs(data: bytes) -> list[slice]:
@@ -261,7 +265,7 @@ def _jpegs(data: bytes) -> list[slice]:
         found, marker, end = set[int](), 0, start
         for marker, body, end in jpeg_segments(data, start):
             if marker == 0xE2 and data.startswith(b"MPF\0", body + 4):
-                found.update(_indexed(data, body + 8, end))
+                found.update(_read_index(data, body + 8, end))
         padding = data[end : end + MAX_PARTS]
         end += len(padding) - len(padding.lstrip(b"\0"))
         if data.startswith(_JPEG, end):
@@ -275,7 +279,7 @@ def _jpegs(data: bytes) -> list[slice]:
     return [slice(*part) for part in zip(order, [*order[1:], None], strict=True)]
 
 
-def _indexed(data: bytes, base: int, end: int) -> Iterator[int]:
+def _read_index(data: bytes, base: int, end: int) -> Iterator[int]:
     """Where the JPEGs of an index in APP2 begin, as far as they do."""
     order, entries = entries_of(data[base:end])
     if _MPF_ENTRIES in entries:
@@ -286,7 +290,7 @@ def _indexed(data: bytes, base: int, end: int) -> Iterator[int]:
                 yield start
 
 
-def _directories(data: bytes) -> list[int]:
+def directories(data: bytes) -> list[int]:
     """The positions of a TIFF's directories: its pages, and those below them."""
     order = ">" if data.startswith(b"MM") else "<"
     found: dict[int, None] = {}

@@ -43,13 +43,13 @@ def description(lab: Lab, cells: list[dict[str, Any]]) -> dict[str, Any]:
         "seeds": config.seeds,
         **({"board": True} if config.board else {}),
         **named,
-        "left_out": kinds.list_omissions(config) + _left_out(lab.data),
+        "left_out": kinds.list_omissions(config) + _list_left_out(lab.data),
         "versions": versions(lab.device),
         "cells": cells,
     }
 
 
-def _left_out(data: LabelledImages) -> list[str]:
+def _list_left_out(data: LabelledImages) -> list[str]:
     """What the reader left out of the data, in words; names are for the study's user."""
     words = data.left_out_in_words(names=False)
     return [f"Of the data is {words}."] if words else []

@@ -1,71 +1,111 @@
 """The findings on a folder that somebody protected, apart from naming: one function a finding."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from sfumato.assess.similarity import ssim
-from sfumato.audits.findings import Finding, Picture, Table
+from sfumato.audits.findings import Finding, Outcome, Picture, Table
 from sfumato.audits.folder.kinds import Look, compare, look
-from sfumato.audits.folder.metadata import metadata_of, read_content, video_metadata
-from sfumato.audits.folder.pictures import RELEASES, Listed, cut
+from sfumato.audits.folder.metadata import Metadata, metadata_of, video_metadata
+from sfumato.audits.folder.pictures import RELEASES, Listed, cut, naming, reason_of
+from sfumato.base.files import read_regular
 from sfumato.device.jobs.footage import footage
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
 from sfumato.errors import ImageError
-from sfumato.images import to_float
+from sfumato.images import resize, to_float
+from sfumato.images.decoding import kind_of
+from sfumato.images.reading import MAX_BYTES
 from sfumato.protect.region import Box, overlap
 
 Detect = Callable[[Tensor], list[Box]]
 """Finds the boxes of faces on a (3, H, W) uint8 picture."""
 
-_SHOWN = 6  # pictures of a finding
+SHOWN, _SIDE = 6, 192  # pictures of a finding, and the longest side of each
 _ROWS = 20
-_UNCHANGED = 3.0  # grey levels, root mean square, within a face
+_FLAT = 4.0  # grey levels, root mean square: less in the middle of a box shows no face
+_COARSE = 16  # cells, or widths of a blur, along a side: fewer do not tell one picture from another
 _EVERY, _MOST_FRAMES = 5, 1500  # frames of a video: between two looks, and in all
+_JUDGED = 4  # of the frames that are looked at, one in so many is judged for its protection
+
+Progress = Callable[[str, int, int], None]
+"""Is called with a step in words, the number of its parts that are done, and that of all."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The picture and the metadata of one file.
+    """One picture of a file, and the metadata of the file with its first picture.
 
     Attributes:
         file: its name below the folder.
+        number: 0 for the first picture of a file.
         look: the protection that it looks like.
-        faces: boxes of faces that a detector finds; None if there is no detector.
-        kinds: metadata in words.
-        thumbnail: one that shows another picture.
-        quality: of a JPEG.
+        faces: boxes of faces that a detector finds, but for those of one colour; None without a detector.
+        metadata: of the file; None for further pictures, and releases.
         crops: some of these faces.
-        printed: its fingerprint; None if it is flat.
+        printed: its fingerprint; None if it is flat or coarse.
         side: the shorter one in pixels.
     """
 
     file: str
+    number: int
     look: Look
     faces: list[Box] | None
-    kinds: list[str]
-    thumbnail: Tensor | None
-    quality: int | None
+    metadata: Metadata | None
     crops: list[Tensor]
     printed: Fingerprint | None
     side: int
 
 
-def see(file: Listed, picture: Tensor, detect: Detect | None, original: Tensor | None = None) -> Seen:
-    """Look at the picture of one file, and at its original if there is one. Raises ImageError."""
-    of_file = file.path.suffix.lower() not in RELEASES
-    kinds, thumbnail, quality = metadata_of(read_content(file.path), picture) if of_file else ([], None, None)
-    faces = None if detect is None else detect(picture)
-    crops = [cut(picture, box) for box in (faces or [])[:_SHOWN]]
-    printed = fingerprints(picture[None])[0]
-    side = min(picture.shape[1:])
-    found = look(picture) if original is None else compare(look(picture), original, picture)
-    return Seen(file.name, found, faces, kinds, thumbnail, quality, crops, printed, side)
+def see(
+    file: Listed, number: int, picture: Tensor, detect: Detect | None, original: Tensor | None, crops: int
+) -> Seen:
+    """Look at one picture of a file, and at its original if there is one.
+
+    Args:
+        file: of the picture.
+        number: of the picture in its file, from 0.
+        picture: (3, H, W) uint8.
+        detect: see Detect.
+        original: of the same shape.
+        crops: how many pictures of faces are kept at most.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    metadata = None
+    if number == 0 and file.path.suffix.lower() not in RELEASES:
+        content = read_regular(file.path, MAX_BYTES)
+        metadata = metadata_of(kind_of(content), content, picture)
+    faces = None if detect is None else [box for box in detect(picture) if _shows(picture, box)]
+    shown = [_reduce(cut(picture, box)) for box in (faces or [])[:crops]]
+    found, side = look(picture), min(picture.shape[1:])
+    if original is not None:
+        found = compare(found, original, picture)
+    grain = {"mosaic": found.strength, "blur": 12**0.5 * found.strength}.get(found.kind, 0)
+    coarse = not found.parts and (found.kind == "one colour" or _COARSE * grain > side)
+    printed = None if coarse else fingerprints(picture[None])[0]
+    return Seen(file.name, number, found, faces, metadata, shown, printed, side)
+
+
+def _shows(picture: Tensor, box: Box) -> bool:
+    """Whether the middle of a box is more than one colour, as a black box is that a detector takes for a face."""
+    top, bottom, left, right = box
+    down, across = (bottom - top) // 4, (right - left) // 4
+    middle = picture[:, top + down : bottom - down, left + across : right - across].float()
+    return middle.numel() == 0 or bool(middle.std((1, 2), unbiased=False).max() > _FLAT)
+
+
+def _reduce(picture: Tensor) -> Tensor:
+    """Copy a square picture for a page: a part of a large one would hold all of it in memory."""
+    return torch.from_numpy(resize(picture.numpy(), _SIDE)) if picture.shape[1] > _SIDE else picture.clone()
 
 
 def protection(seen: Sequence[Seen]) -> Finding:
@@ -76,18 +116,26 @@ def protection(seen: Sequence[Seen]) -> Finding:
     ranked = sorted(groups.items(), key=lambda pair: -len(pair[1]))
     words, most = ranked[0]
     strengths = sorted(each.look.strength for each in most)
-    qualities = sorted(each.quality for each in seen if each.quality)
+    qualities = sorted(each.metadata.quality for each in seen if each.metadata and each.metadata.quality)
     jpeg = f" The quality of JPEG is at least {qualities[0]}, at most {qualities[-1]}." if qualities else ""
+    first = {each.file: each.look.kind for each in seen if each.number == 0}
+    bare = [each for each in seen if each.look.kind in ("none", "soft")]
+    behind = [each.file for each in bare if each.number and first.get(each.file) not in ("none", "soft")]
+    further = (
+        f" {len(behind):,} further pictures look unprotected, in files whose first one does not, such as {behind[0]}."
+        if behind
+        else ""
+    )
     return Finding(
         name="protection",
         title="The protection that it looks like",
-        verdict="leaks" if most[0].look.kind in ("none", "soft") and 2 * len(most) > len(seen) else None,
+        verdict="leaks" if behind or 2 * len(bare) > len(seen) else None,
         sentence=(
-            f"{len(most):,} of {len(seen):,} files look {words}"
-            f"{_strength(most[0].look.kind, strengths)}.{jpeg}"
+            f"{len(most):,} of {len(seen):,} pictures look {words}"
+            f"{_strength(most[0].look.kind, strengths)}.{further}{jpeg}"
         ),
         table=Table(
-            ("looks", "files", "strength (least, middle, most)"),
+            ("looks", "pictures", "strength (least, middle, most)"),
             tuple(
                 (words, f"{len(some)}", _three(sorted(each.look.strength for each in some)))
                 for words, some in ranked
@@ -106,14 +154,17 @@ _KINDS = {
     "soft": ("slightly blurred, or out of focus", "slightly blurred"),
     "noise": ("noisy", "noisy"),
     "changed": ("different", "like their originals apart from some parts, which show no known protection"),
-    "one colour": ("like one colour", "covered or strongly blurred in boxes or ellipses"),
+    "one colour": (
+        "like one colour, which shows nothing",
+        "covered or strongly blurred in boxes or ellipses",
+    ),
     "none": ("unprotected, or protected in a way that pixels do not show", "unprotected"),
 }
 
 
 def _strength(kind: str, strengths: Sequence[float]) -> str:
     middle = strengths[len(strengths) // 2]
-    units = {"mosaic": ", with cells of {:.0f} pixels", "noise": ", by about {:.0f} grey levels"}
+    units = {"mosaic": ", with cells of {:.3g} pixels", "noise": ", by about {:.0f} grey levels"}
     units |= dict.fromkeys(("blur", "soft"), ", by a radius of about {:.1f} pixels")
     return units[kind].format(middle) if kind in units else ""
 
@@ -142,37 +193,48 @@ def faces(seen: Sequence[Seen]) -> Finding:
         title=title,
         verdict="leaks" if boxes else "not shown",
         sentence=(
-            f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {len(seen):,} files. "
+            f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {len(seen):,} pictures. "
             f"Apart from parts that look hidden: {plain:,}."
             if boxes
-            else f"A detector finds no face on any of {len(seen):,} files. It may miss some: look at them."
+            else f"A detector finds no face on any of {len(seen):,} pictures. It may miss some: look at them."
         ),
-        pictures=(tuple(crops[:_SHOWN]),) if crops else (),
+        pictures=(tuple(crops[:SHOWN]),) if crops else (),
         figures={"faces": len(boxes), "files": len(having), "plain": plain},
     )
 
 
-def metadata(seen: Sequence[Seen], clues: Mapping[str, int]) -> Finding:
-    """Count the metadata of files."""
-    counted = Counter(kind for each in seen for kind in each.kinds) + Counter(clues)
-    differing = [each for each in seen if each.thumbnail is not None]
+def metadata(seen: Sequence[Seen], beside: Mapping[str, int], words: str) -> Finding:
+    """Count the metadata of files.
+
+    Args:
+        seen: pictures, with the metadata of their files.
+        beside: kinds of metadata in names and sidecars, with their numbers.
+        words: a further sentence, or none.
+    """
+    files = [(each.file, each.metadata) for each in seen if each.metadata is not None]
+    counted = Counter(kind for _, made in files for kind in made.kinds) + Counter(beside)
+    unread = Counter[str]()
+    for _, made in files:
+        unread.update(made.kinds)
+    differing = [(name, made.thumbnail) for name, made in files if made.thumbnail is not None]
     if differing:
         counted["a thumbnail of another picture, such as the original"] = len(differing)
-    named = "; ".join(f"{words}, in {count:,}" for words, count in counted.most_common())
+    named = [
+        f"{kind}{f' of {unread[kind]:,} bytes' if unread[kind] else ''}, in {count:,}"
+        for kind, count in counted.most_common(_ROWS)
+    ]
+    named += [f"{len(counted) - _ROWS} further kinds"] if len(counted) > _ROWS else []
     return Finding(
         name="metadata",
         title="Metadata",
         verdict="leaks" if counted else "not shown",
-        sentence=f"In {len(seen):,} files: {named}."
-        if counted
-        else "No known kind of metadata is in the files.",
-        pictures=(
-            tuple(
-                Picture(each.thumbnail, f"thumbnail in {each.file}")
-                for each in differing[:_SHOWN]
-                if each.thumbnail is not None
-            ),
+        sentence=(
+            f"In {len(files):,} files and beside them: {'; '.join(named)}."
+            if counted
+            else f"The {len(files):,} files hold what shows their pictures, and nothing else."
         )
+        + words,
+        pictures=(tuple(Picture(image, f"thumbnail in {name}") for name, image in differing[:SHOWN]),)
         if differing
         else (),
         figures=dict(counted),
@@ -182,6 +244,7 @@ def metadata(seen: Sequence[Seen], clues: Mapping[str, int]) -> Finding:
 def twins(seen: Sequence[Seen], known: Mapping[str, Fingerprint]) -> Finding:
     """Find files that show one scene, and files that show a known photograph."""
     printed = [(each.file, each.printed) for each in seen if each.printed is not None]
+    coarse = len(seen) - len(printed)
     index: dict[int, list[int]] = {}
     every = [*printed, *known.items()]
     for row, (_, print_) in enumerate(every):
@@ -193,7 +256,7 @@ def twins(seen: Sequence[Seen], known: Mapping[str, Fingerprint]) -> Finding:
         pairs += [
             (name, every[other][0], other >= len(printed))
             for other in sorted(rows)
-            if near_copies(print_.bits, every[other][1].bits)
+            if every[other][0] != name and near_copies(print_.bits, every[other][1].bits)
         ]
     of_known = sum(is_known for _, _, is_known in pairs)
     return Finding(
@@ -204,6 +267,7 @@ def twins(seen: Sequence[Seen], known: Mapping[str, Fingerprint]) -> Finding:
             f"{of_known:,} times a file shows the same picture as a known photograph, and "
             f"{len(pairs) - of_known:,} times two files show the same."
             + (" Anybody who has one of two knows the other." if pairs else "")
+            + (f" {coarse:,} pictures are too coarse to compare." if coarse else "")
         ),
         table=Table(("file", "shows the same as"), tuple(pair[:2] for pair in pairs[:_ROWS]))
         if pairs
@@ -220,34 +284,87 @@ class Compared:
         ssim: of the two.
         changed: the share of pixels that differ.
         faces: on the original.
-        missed: those that are shown as they were.
+        missed: the number of those that are shown as they were.
+        pictures: some of them.
     """
 
     ssim: float
     changed: float
     faces: int
-    missed: tuple[Picture, ...]
+    missed: int
+    pictures: tuple[Picture, ...]
 
 
-def compare_with(name: str, original: Tensor, released: Tensor, detect: Detect | None) -> Compared:
-    """Compare a released picture with its original of the same size."""
+def compare_with(
+    name: str, original: Tensor, released: Tensor, detect: Detect | None, crops: int = SHOWN
+) -> Compared:
+    """Compare a released picture with its original of the same size, and keep some missed faces."""
     difference = (original.float() - released.float()).square().mean(0)
     boxes = detect(original) if detect else []
-    missed = [box for box in boxes if difference[box[0] : box[1], box[2] : box[3]].mean().sqrt() < _UNCHANGED]
+    missed = [box for box in boxes if _is_shown(original, released, box)]
     return Compared(
         ssim(to_float(original[None]), to_float(released[None])).item(),
         (difference > 4).double().mean().item(),
         len(boxes),
-        tuple(Picture(cut(released, box), f"shown as it was: {name}") for box in missed),
+        len(missed),
+        tuple(Picture(_reduce(cut(released, box)), f"shown as it was: {name}") for box in missed[:crops]),
     )
+
+
+_FACE, _MOVED, _PATCH = 64, 4, 16  # pixels: of the middle of a face, of shifts, of a patch
+_ALIKE, _GAIN, _MOST_PATCHES = 0.7, 0.4, 0.6  # correlation and contrast left in a patch; share of patches
+
+
+def _is_shown(original: Tensor, released: Tensor, box: Box) -> bool:
+    """Whether a face shows the same structure as on the original, whatever compression or light changed.
+
+    The middle of the box is compared at 64 x 64 pixels, without slow changes, in 16 patches and under shifts:
+    a patch is alike if the two correlate, and the release keeps its contrast.
+    """
+    from scipy import ndimage
+
+    top, bottom, left, right = box
+    down, across = (bottom - top) // 8, (right - left) // 8
+    views = []
+    for picture, more in ((original, 0), (released, _MOVED)):
+        y, x = (
+            -(-more * (stop - start - 2 * off) // _FACE)
+            for start, stop, off in ((top, bottom, down), (left, right, across))
+        )
+        grey = functional.pad(picture.float().mean(0)[None, None], (x, x, y, y), mode="replicate")
+        part = grey[..., top + down : bottom - down + 2 * y, left + across : right - across + 2 * x]
+        side = (_FACE + 2 * more, _FACE + 2 * more)
+        part = functional.interpolate(part, side, mode="bilinear", antialias=True)[0, 0].numpy()
+        views.append(ndimage.gaussian_filter(part, 0.7) - ndimage.gaussian_filter(part, 5))
+
+    def patches(view: Any) -> Any:
+        rows = view.reshape(_FACE // _PATCH, _PATCH, _FACE // _PATCH, _PATCH)
+        return rows.transpose(0, 2, 1, 3).reshape(-1, _PATCH**2)
+
+    own = patches(views[0])
+    energy = (own**2).sum(1)
+    textured = energy > _PATCH**2  # a grey level, root mean square
+    best = 0.0
+    for y in range(2 * _MOVED + 1):
+        for x in range(2 * _MOVED + 1):
+            other = patches(views[1][y : y + _FACE, x : x + _FACE])
+            joint = (own * other).sum(1)
+            alike = joint >= _ALIKE * np.sqrt(energy * (other**2).sum(1) + 1e-9)
+            best = max(
+                best, float((alike & (joint >= _GAIN * energy))[textured].mean()) if textured.any() else 0.0
+            )
+    return best >= _MOST_PATCHES
 
 
 def report_originals(compared: Sequence[Compared], *, detected: bool) -> Finding:
     """Sum up the files that have an original; `detected`: whether faces were looked for."""
-    missed = [face for each in compared for face in each.missed]
-    total, count = sum(each.faces for each in compared), len(compared)
+    shown = [face for each in compared for face in each.pictures]
+    missed, total = (
+        sum(counts) for counts in zip(*((each.missed, each.faces) for each in compared), strict=True)
+    )
+    count = len(compared)
     words = (
-        f"{len(missed):,} of {total:,} faces on the originals are shown as they were."
+        f"{missed:,} of {total:,} faces on the originals are shown as they were."
         if detected
         else "Nobody looked for faces on them."
     )
@@ -256,59 +373,62 @@ def report_originals(compared: Sequence[Compared], *, detected: bool) -> Finding
         title="Compared with the originals",
         verdict="leaks" if missed else None,
         sentence=(
-            f"{count:,} files have an original of their name and size. {words} On average "
+            f"{count:,} files have an original of their name and shape. {words} On average "
             f"{sum(each.changed for each in compared) / count:.0%} of the pixels of a file differ, and SSIM "
             f"is {sum(each.ssim for each in compared) / count:.2f} (1 for equal pictures)."
         ),
-        pictures=(tuple(missed[:_SHOWN]),) if missed else (),
+        pictures=(tuple(shown[:SHOWN]),) if shown else (),
         figures={
             "ssim": [each.ssim for each in compared],
             "changed": [each.changed for each in compared],
             "faces": total,
-            "missed": len(missed),
+            "missed": missed,
         },
     )
 
 
-def watch(paths: Sequence[Listed], detect: Detect | None) -> Finding:
-    """Look at some frames of each video."""
-    rows, leaks, shown = [], False, []
-    for video in paths:
+def watch(videos: Sequence[Listed], detect: Detect | None, outcome: Outcome, progress: Progress) -> Finding:
+    """Look at some frames of each video, one by one; those that are not looked at are counted."""
+    rows, leaks, shown = [], False, list[Picture]()
+    for video in videos:
+        found, kinds, words = list[bool](), Counter[str](), list[str]()
         try:
-            kinds = video_metadata(video.path)
-            with footage(video.path) as clip:
-                frames = [
-                    torch.from_numpy(each.image) for each in islice(clip.frames(), 0, _MOST_FRAMES, _EVERY)
-                ]
-        except ImageError as error:
-            rows.append((video.name, "cannot be read", str(error), ""))
-            continue
-        found = [bool(detect(frame)) for frame in frames] if detect else []
+            with naming(video):
+                words = video_metadata(video.path)
+            for number, image in _frames(video):
+                if number >= _MOST_FRAMES:
+                    outcome.leave_out(f"video behind its first {_MOST_FRAMES:,} frames", video.name)
+                    break
+                if number % _EVERY:
+                    continue
+                progress(f"frames of {video.name}", number, 0)
+                if number % (_JUDGED * _EVERY) == 0:
+                    kinds[look(image).kind] += 1
+                boxes = [box for box in detect(image) if _shows(image, box)] if detect else []
+                found.append(bool(boxes))
+                if boxes and sum(found) <= 2 and len(shown) < SHOWN:
+                    shown.append(Picture(_reduce(cut(image, boxes[0])), f"{video.name}, frame {number}"))
+        except ImageError as error:  # what was seen before counts
+            outcome.leave_out(reason_of(error, "video"), video.name)
         flickers = sum(
             now and not (before and after)
             for before, now, after in zip(found, found[1:], found[2:], strict=False)
         )
-        shown += [
-            Picture(frame, f"{video.name}, frame {_EVERY * row}")
-            for row, frame in enumerate(frames)
-            if found and found[row]
-        ][:2]
-        kind = Counter(look(frame).kind for frame in frames).most_common(1)[0][0] if frames else "none"
-        leaks = leaks or any(found) or bool(kinds)
+        leaks = leaks or any(found) or bool(words)
         rows.append(
             (
                 video.name,
-                _KINDS[kind][0],
-                f"{sum(found)} of {len(frames)}, {flickers} at a gap" if detect else "nobody looked",
-                "; ".join(kinds) or "none",
+                _KINDS[kinds.most_common(1)[0][0]][0] if kinds else "cannot be read",
+                f"{sum(found)} of {len(found)}, {flickers} at a gap" if detect else "nobody looked",
+                "; ".join(words) or "none",
             )
         )
     return Finding(
         name="videos",
         title="Videos",
-        verdict="leaks" if leaks else "not shown",
+        verdict="leaks" if leaks else "not shown" if detect else "not measured",
         sentence=(
-            f"Every {_EVERY}th of the first {_MOST_FRAMES:,} frames of {len(paths):,} videos was looked at."
+            f"Every {_EVERY}th of the first {_MOST_FRAMES:,} frames of {len(videos):,} videos was looked at."
         ),
         table=Table(
             ("video", "frames look", "frames with a face", "metadata"),
@@ -316,5 +436,12 @@ def watch(paths: Sequence[Listed], detect: Detect | None) -> Finding:
             "A face at a gap is shown next to a frame without a face: the protection misses it between "
             "frames, or the detector does.",
         ),
-        pictures=(tuple(shown[:_SHOWN]),) if shown else (),
+        pictures=(tuple(shown),) if shown else (),
     )
+
+
+def _frames(video: Listed) -> Iterator[tuple[int, Tensor]]:
+    """Yield the number of each frame, and its picture: (3, H, W) uint8. Raises ImageError."""
+    with naming(video), footage(video.path) as clip:
+        for number, frame in enumerate(clip.frames()):
+            yield number, torch.from_numpy(frame.image)

@@ -4,21 +4,26 @@ A file has rows of equal length: an array of .npy, or of .npz with others that h
 a list column or columns of numbers of .parquet or .csv.
 """
 
+import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sfumato.base.files import open_regular, parse_json, read_table
-from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra, shorten
+from sfumato.base.files import open_regular, read_table
+from sfumato.base.parquet import BATCH, batches, check_expanded, open_parquet
+from sfumato.errors import ConfigError, DataError, did_you_mean, shorten
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 EACH_ARRAY = "*"  # as people: each array of an .npz is of one person
 _FEWEST, _MOST_CLASSES = 20, 20
 _MOST_OF_ONE = 150  # vectors of a person in a sample: as many as name them from 100
+_MOST_ROWS = 1_000_000  # of which people are held at once
+_BATCH_BYTES = 32_000_000  # of a batch of vectors
 _DAMAGES = (OSError, EOFError, ValueError, TypeError, NotImplementedError, zipfile.BadZipFile)
 
 
@@ -43,12 +48,49 @@ class Vectors:
     words: str = "an array"
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """A column of a Parquet file, whose rows are read when they are taken: (N,) entries or (N, D) vectors."""
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any = object
+
+    @property
+    def ndim(self) -> int:
+        """As of an array."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        """Reads (n,) ascending rows."""
+        found, start = [], 0
+        for part in self.parts():
+            inside = rows[slice(*np.searchsorted(rows, (start, start + len(part))))]
+            found.append(part[inside - start])
+            start += len(part)
+        return np.concatenate(found)
+
+    def parts(self) -> Iterator[np.ndarray]:
+        """Reads all rows, some at a time."""
+        width = self.shape[1] if self.ndim > 1 else 1
+        with open_parquet(self.path, [self.name]) as file:
+            for batch in batches(file, max(1, min(BATCH, _BATCH_BYTES // (8 * max(1, width)))), [self.name]):
+                yield _array(batch.column(0)) if self.ndim == 1 else _flat(batch.column(0)).reshape(-1, width)
+
+
+_Array = np.ndarray | _Stored
+
+
 @dataclass
 class _Read:
     """The content of a file: arrays of vectors, and columns with an entry for each row."""
 
-    matrices: dict[str, np.ndarray] = field(default_factory=dict)
-    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    matrices: dict[str, _Array] = field(default_factory=dict)
+    columns: dict[str, _Array] = field(default_factory=dict)
 
 
 def read(
@@ -85,19 +127,22 @@ def read(
     for name in chosen - set(content.columns):
         known = did_you_mean(name, content.columns) if content.columns else "It has no other: write an .npz"
         raise ConfigError(f"{path}: has no column {name!r} with an entry for each vector. {known}")
-    matrix, words = _matrix(path, content, vectors, chosen)
-    total = len(matrix)
+    take, total, words = _matrix(path, content, vectors, chosen)
     for name in chosen:
         if len(content.columns[name]) != total:
             raise DataError(
                 f"{path}: {name} has {len(content.columns[name]):,} entries for {total:,} vectors: give each "
                 "vector one"
             )
-    owners = None if people is None else _people(path, people, content.columns[people])
-    kept = _sample(owners, total, rows, np.random.default_rng(seed))
-    values = _check(path, np.asarray(matrix[kept]), kept)
+    draw, drawn, owners = np.random.default_rng(seed), None, None
+    if people is not None:
+        drawn = _draw_people(content.columns[people], rows, draw)
+        owners = _people(path, people, content.columns[people][drawn])
+    kept = _sample(owners, total if drawn is None else len(drawn), rows, draw)
+    owners, kept = owners if owners is None else owners[kept], kept if drawn is None else drawn[kept]
+    values = _check(path, take(kept), kept)
     classes = {name: _classes(path, name, content.columns[name][kept]) for name in labels}
-    return Vectors(values, None if owners is None else owners[kept], classes, kept, total, words)
+    return Vectors(values, owners, classes, kept, total, words)
 
 
 def _open(path: Path) -> _Read:
@@ -111,15 +156,22 @@ def _open(path: Path) -> _Read:
             if path.suffix == ".npy":
                 return _Read({"": np.load(path, mmap_mode="r", allow_pickle=False)})
             if path.suffix == ".npz":
-                with np.load(file, allow_pickle=False) as arrays:
+                with zipfile.ZipFile(file) as packed:
+                    becomes = sum(each.file_size for each in packed.infolist())
+                    check_expanded(str(path), becomes, path.stat().st_size)
+                with np.load(path, allow_pickle=False) as arrays:
                     read = {name: arrays[name] for name in arrays}
                 wide = {name: array for name, array in read.items() if array.ndim > 1}
                 return _Read(wide, {name: array for name, array in read.items() if array.ndim == 1})
-            return _parquet(path, file) if path.suffix == ".parquet" else _csv(path)
+            return _parquet(path) if path.suffix == ".parquet" else _csv(path)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except DataError:
         raise
+    except MemoryError as error:
+        raise DataError(
+            f"{path}: does not fit memory: leave out arrays or rows that are no vectors"
+        ) from error
     except _DAMAGES as error:
         if "Object arrays" in str(error):
             raise DataError(
@@ -129,23 +181,58 @@ def _open(path: Path) -> _Read:
         raise DataError(f"{path}: damaged, or not a {path.suffix} file ({shorten(str(error))})") from error
 
 
-def _parquet(path: Path, file: Any) -> _Read:
-    with needs_extra("a Parquet file", "parquet"):
-        from pyarrow import compute, parquet, types
+def _parquet(path: Path) -> _Read:
+    read = _Read()
+    with open_parquet(path) as file:
+        from pyarrow import types
 
-    table, read = parquet.read_table(file), _Read()
-    for name in table.column_names:
-        column = table.column(name)
-        kind = column.type
-        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-            read.columns[name] = column.to_numpy()
-            continue
-        lengths = compute.fill_null(compute.list_value_length(column), -1).to_numpy()
-        flat = compute.list_flatten(column).to_numpy()
-        if flat.dtype.kind in "fiu":  # others are no vectors
-            _check_lengths(path, name, lengths)
-            read.matrices[name] = flat.reshape(len(lengths), -1)
+        total = file.metadata.num_rows
+        for each in file.schema_arrow:
+            if not (
+                types.is_list(each.type)
+                or types.is_large_list(each.type)
+                or types.is_fixed_size_list(each.type)
+            ):
+                read.columns[each.name] = _Stored(path, each.name, (total,))
+                continue
+            values = sum(
+                part.num_values
+                for group in range(file.metadata.num_row_groups)
+                for part in map(file.metadata.row_group(group).column, range(file.metadata.num_columns))
+                if part.path_in_schema.partition(".")[0] == each.name
+            )
+            lengths, kind = np.empty(total, np.int32), np.dtype(object)
+            start, rows = 0, max(1, min(BATCH, _BATCH_BYTES * total // max(1, 8 * values)))
+            for batch in batches(file, rows, [each.name]):
+                cells = batch.column(0)
+                lengths[start : start + len(cells)] = cells.value_lengths().fill_null(-1).to_numpy()
+                start += len(cells)
+                kind = _flat(cells[:1]).dtype if start == len(cells) else kind
+            if kind.kind in "fiu":  # others are no vectors
+                _check_lengths(path, each.name, lengths)
+                read.matrices[each.name] = _Stored(path, each.name, (total, int(lengths[0])), kind)
     return read
+
+
+def _flat(cells: Any) -> np.ndarray:
+    """The numbers of lists, one after the other."""
+    numbers: np.ndarray = cells.flatten().to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _array(cells: Any) -> np.ndarray:
+    """The entries of a column; equal texts are one object, and missing ones None."""
+    entries: np.ndarray
+    if not hasattr(cells, "dictionary"):
+        entries = cells.to_numpy(zero_copy_only=False)
+        return entries
+    different = np.array([*cells.dictionary.to_pylist(), None], dtype=object)
+    entries = different[cells.indices.fill_null(len(different) - 1).to_numpy()]
+    return entries
+
+
+# A list as JSON, as numpy prints it, and as pandas prints an array or a tensor.
+_LIST = re.compile(r"\s*(?:array\(|tensor\()?\[(.*)\](?:,[^\]]*)?\)?\s*", re.DOTALL)
 
 
 def _csv(path: Path) -> _Read:
@@ -153,13 +240,31 @@ def _csv(path: Path) -> _Read:
     read = _Read()
     for name in header:
         texts = [row[name] for _, row in lines]
-        if not texts or not texts[0].lstrip().startswith("["):
+        if not texts or not _LIST.fullmatch(texts[0]):
             read.columns[name] = np.array(texts)
             continue
-        lists = [parse_json(text) if text else [] for text in texts]
+        lists = [_list(line, name, row[name]) for line, row in lines]
         _check_lengths(path, name, np.array(list(map(len, lists))))
-        read.matrices[name] = np.array(lists)
+        read.matrices[name] = np.array(lists, np.float64)
     return read
+
+
+def _list(line: str, name: str, text: str) -> list[float]:
+    """The numbers of a list in a cell: between commas, or between spaces, as numpy prints them."""
+    found = _LIST.fullmatch(text)
+    inside = found[1] if found else text
+    if "..." in inside:
+        raise DataError(
+            f"{line}: {name} holds {shorten(text, 60)}: numpy leaves out the middle of long vectors when it "
+            "prints them: write the vectors with np.save, or with .tolist()"
+        )
+    try:
+        return [float(number) for number in (inside.split(",") if "," in inside else inside.split())]
+    except ValueError as error:
+        raise DataError(
+            f"{line}: {name} holds {shorten(text, 60)}: a vector has numbers between commas, as "
+            "[0.1, 0.2], or between spaces, as numpy prints it"
+        ) from error
 
 
 def _check_lengths(path: Path, name: str, lengths: np.ndarray) -> None:
@@ -193,8 +298,10 @@ def _shapes(content: _Read) -> str:
     return shorten(", ".join(shapes)) or "no array"
 
 
-def _matrix(path: Path, content: _Read, vectors: str | None, chosen: set[str]) -> tuple[np.ndarray, str]:
-    """The vectors, and their origin in words."""
+def _matrix(
+    path: Path, content: _Read, vectors: str | None, chosen: set[str]
+) -> tuple[Callable[[np.ndarray], np.ndarray], int, str]:
+    """A function that takes rows of the vectors, their number, and their origin in words."""
     matrices = {name: each for name, each in content.matrices.items() if vectors in (None, name)}
     if len(matrices) > 1:
         raise DataError(
@@ -207,22 +314,48 @@ def _matrix(path: Path, content: _Read, vectors: str | None, chosen: set[str]) -
                 f"{path}: {name or 'the array'} has the shape {matrix.shape}: vectors are rows of numbers, "
                 "(N, D): reshape it with array.reshape(len(array), -1)"
             )
-        return matrix, f"{name or 'the array'}, {len(matrix):,} x {matrix.shape[1]:,} {matrix.dtype}"
+        words = f"{name or 'the array'}, {len(matrix):,} x {matrix.shape[1]:,} {matrix.dtype}"
+        return lambda kept, matrix=matrix: np.asarray(matrix[kept]), len(matrix), words
     names = [name for name in content.columns if name not in chosen and name.startswith(vectors or "")]
     if path.suffix in (".npy", ".npz") or not names:
         wanted = "" if vectors is None else f" called {vectors}"
         raise DataError(f"{path}: has no array of vectors{wanted}, (N, D); it has {_shapes(content)}")
-    matrix = np.stack([_numbers(path, name, content.columns[name]) for name in names], 1)
-    counting = np.flatnonzero((np.diff(matrix, axis=0) == 1).all(0))
-    if len(counting) and len(matrix) > 2:
+
+    def take(kept: np.ndarray) -> np.ndarray:
+        matrix = np.stack(_numbers(path, {name: content.columns[name][kept] for name in names}), 1)
+        counting = np.flatnonzero((np.diff(matrix, axis=0) == np.diff(kept)[:, None]).all(0))
+        if len(counting) and len(matrix) > 2:
+            raise DataError(
+                f"{path}: {names[counting[0]]} counts the rows and does not belong to a vector: remove it, "
+                "or name the beginning of the vectors' columns with --vectors"
+            )
+        return matrix
+
+    return take, len(content.columns[names[0]]), f"{len(names):,} columns, {names[0]} to {names[-1]}"
+
+
+_FIGURES = re.compile(r"[-+\d.,eE' ]+")
+_DECIMAL = re.compile(r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*")
+_THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:,\d{3})+\s*")
+
+
+def _numbers(path: Path, columns: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Columns as numbers. Commas are decimal if all can be, and not all could be of thousands."""
+    texts = [name for name, column in columns.items() if column.dtype.kind == "U"]
+    commas = [
+        text for name in texts for text in columns[name].tolist() if "," in text and _FIGURES.fullmatch(text)
+    ]
+    odd = next((text for text in commas if not _DECIMAL.fullmatch(text)), None)
+    if commas and (odd or all(map(_THOUSANDS.fullmatch, commas))):
         raise DataError(
-            f"{path}: {names[counting[0]]} counts the rows and does not belong to a vector: remove it, or "
-            "name the beginning of the vectors' columns with --vectors"
+            f"{path}: is the comma in {odd or commas[0]!r} one of decimals or of thousands? Write numbers "
+            "with a point for decimals, and without separators of thousands"
         )
-    return matrix, f"{len(names):,} columns, {names[0]} to {names[-1]}"
+    changed = {name: np.char.replace(columns[name], ",", ".") for name in (texts if commas else ())}
+    return [_floats(path, name, column) for name, column in {**columns, **changed}.items()]
 
 
-def _numbers(path: Path, name: str, column: np.ndarray) -> np.ndarray:
+def _floats(path: Path, name: str, column: np.ndarray) -> np.ndarray:
     try:
         return column.astype(np.float32)
     except (ValueError, TypeError) as error:
@@ -264,9 +397,16 @@ def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
 def _codes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different texts of a column, and (N,) the number of each entry's; -1 if it is empty."""
-    texts = ["" if value is None or value != value else str(value).strip() for value in values.tolist()]
+    texts = [
+        "" if value is None or value != value else str(_whole(value)).strip() for value in values.tolist()
+    ]
     classes, codes = np.unique(np.array(texts), return_inverse=True)
     return (classes[1:], codes - 1) if classes[0] == "" else (classes, codes)
+
+
+def _whole(value: Any) -> Any:
+    """A whole number for one that is a float, since others of its column are missing."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _people(path: Path, name: str, values: np.ndarray) -> np.ndarray:
@@ -304,3 +444,41 @@ def _sample(people: np.ndarray | None, total: int, most: int, draw: np.random.Ge
     starts = np.flatnonzero(np.diff(people[order], prepend=-1))
     nth = np.arange(total) - np.repeat(starts, np.diff(starts, append=total))
     return np.sort(order[nth < _MOST_OF_ONE][:most])
+
+
+def _draw_people(column: _Array, most: int, draw: np.random.Generator) -> np.ndarray:
+    """Of many rows, those of some people, up to a few times `most`, ascending; all of fewer rows.
+
+    They are found part by part: entries of all rows need not fit memory.
+    """
+    if len(column) <= _MOST_ROWS:
+        return np.arange(len(column))
+    counts: Counter[Any] = Counter()
+    for part in _parts(column):
+        counts.update(dict(zip(*_different(part), strict=True)))
+    order = draw.permutation(len(counts)).tolist()
+    names, chosen, left = list(counts), dict[Any, float](), most
+    while order and left > 0:
+        name = names[order.pop()]
+        chosen[name] = min(1.0, 4 * _MOST_OF_ONE / counts[name])  # of each person's rows, more than are used
+        left -= min(_MOST_OF_ONE, counts[name])
+    rows, start = [], 0
+    for part in _parts(column):
+        different, inverse = _different(part, inverse=True)
+        shares = np.array([chosen.get(name, 0.0) for name in different])
+        rows.append(start + np.flatnonzero(draw.random(len(part)) < shares[inverse]))
+        start += len(part)
+    return np.concatenate(rows)
+
+
+def _parts(column: _Array) -> Iterator[np.ndarray]:
+    if isinstance(column, _Stored):
+        return column.parts()
+    return (column[start : start + BATCH] for start in range(0, len(column), BATCH))
+
+
+def _different(part: np.ndarray, *, inverse: bool = False) -> tuple[list[Any], np.ndarray]:
+    """The different entries, as texts, of a part of a column; and how many of each, or each row's place."""
+    kind = part if part.dtype.kind in "iub" else part.astype(str)
+    found, places, counts = np.unique(kind, return_inverse=True, return_counts=True)
+    return list(map(str, found.tolist())), places if inverse else counts

@@ -8,7 +8,7 @@ import typer
 from sfumato.cli.attack.family import app
 from sfumato.cli.audit.family import For, Html, Pdf, Threshold, say
 from sfumato.cli.options import naming_config, setting
-from sfumato.cli.show import AsJson, bars, note, settings_of, stderr
+from sfumato.cli.show import AsJson, bars, settings_of, stderr
 
 Known = Annotated[
     Path,
@@ -84,7 +84,6 @@ def reidentify(
             people=people,
             spec=protection,
             config=config,
-            note=note,
             progress=lambda words, done, total: progress.update(
                 task, description=words, completed=done, total=total
             ),

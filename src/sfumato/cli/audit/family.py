@@ -1,13 +1,19 @@
 """The family of the audit commands, and how each prints its findings."""
 
+import hashlib
+import re
 import shlex
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer.core import TyperGroup
 
+import sfumato
 from sfumato.base.files import check_writable
 from sfumato.cli.show import note, print_json
 from sfumato.errors import ConfigError
@@ -89,8 +95,9 @@ def say(
     """Print a report, for an audience if one is named, and write its page."""
     from sfumato.audits import evidence, findings
 
+    report = replace(report, origin=(*report.origin, *_origin()))
     if audience is not None:
-        case = evidence.of_audit(report, command=_command())
+        case = evidence.of_audit(report)
         report = evidence.make_report(case, threshold=evidence.THRESHOLD if threshold is None else threshold)
     elif threshold is not None:
         raise ConfigError(f"--threshold {threshold:g} belongs to --for dpo: add that, or leave it out")
@@ -109,6 +116,28 @@ def say(
         note(f"PDF: {write_pdf(page.render(report), pdf)}")
 
 
-def _command() -> str:
-    """The command that runs, without folders of this machine."""
-    return shlex.join(["sfumato", *(Path(word).name if word[:1] in "/~" else word for word in sys.argv[1:])])
+def _origin() -> Iterator[tuple[str, str]]:
+    """Yield the command that runs, the digests of files that it names, the version and the day."""
+    words = sys.argv[1:]
+    yield "command", shlex.join(["sfumato", *map(_bare, words)])
+    for path in dict.fromkeys(Path(word.rpartition("=")[2]) for word in words):
+        if path.is_file() and path.suffix.lower() not in (".html", ".pdf"):  # which it writes
+            with path.open("rb") as file:
+                yield f"SHA-256 of {path.name}", hashlib.file_digest(file, "sha256").hexdigest()
+    yield "made by", f"sfumato {sfumato.__version__}, {datetime.now(UTC):%Y-%m-%d} (UTC)"
+
+
+def _bare(word: str) -> str:
+    """Take the folders out of a word of a command: its options stay, and of a path its last part.
+
+    All from the last = or : before the first separator to the last separator goes, whatever it holds.
+    """
+    word = re.sub(r"=(\d+)/(\d+)(?=[,@]|$)", "=\\1\N{FRACTION SLASH}\\2", word)  # as in cell=1/8
+    first = re.search(r"[/\\]|(?<![^=:])~", word)
+    if first is not None:
+        head, (*_, last) = word[: first.start()], re.split(r"[/\\]", word[first.start() :].rstrip("/\\"))
+        option = head[: max(head.rfind("="), head.rfind(":")) + 1]
+        if "://" in word:  # no password, no key
+            last = last.rpartition("@")[2].partition("?")[0]
+        word = re.sub(r"(^|[=:])[A-Za-z]:$", r"\1", option) + ("" if "~" in last[:1] else last)
+    return word.replace("\N{FRACTION SLASH}", "/")

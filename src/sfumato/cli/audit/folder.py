@@ -7,7 +7,7 @@ import typer
 
 from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, say
 from sfumato.cli.options import naming_config, setting
-from sfumato.cli.show import AsJson, bars, note, settings_of, stderr
+from sfumato.cli.show import AsJson, bars, settings_of, stderr
 
 
 @app.command("folder")
@@ -77,11 +77,10 @@ def folder(
             people=people,
             detector=detector,
             config=config,
-            note=note,
             progress=lambda words, done, total: progress.update(
                 task, description=words, completed=done, total=total
             ),
         )
     say(report, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
-    if any(finding.verdict == "leaks" for finding in report.findings):
+    if any(finding.verdict in ("leaks", "not measured") for finding in report.findings):
         raise typer.Exit(1)

@@ -74,7 +74,7 @@ def _methods() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """The shared options of `sfumato train METHOD`, see `method`. State: what splits share and what was left out, for the card."""
+    """The shared options of `sfumato train METHOD`, see `method`. State: findings about the data."""
 
     out: Path
     overrides: list[str] | None

@@ -66,7 +66,10 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 "your own images, a sub-folder per class",
                 "",
                 "yours",
-                ("anna/1.jpg", "or train/anna/1.jpg, validation/..., test/..."),
+                (
+                    "anna/1.jpg",
+                    "or train/anna/1.jpg, validation/..., test/... (also val, dev, testing, eval)",
+                ),
             ),
             Source(
                 "table",
@@ -84,7 +87,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 "yours",
                 (
                     "a column of image files as bytes, or as {bytes, path}, and one column per label",
-                    "the splits: a column 'split', or files of a folder called train-..., test-...",
+                    "the splits: a column 'split', or files or folders called train-..., test-...",
                 ),
             ),
             Source(

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,15 @@ from typing import Any
 import torch
 
 from sfumato import images
-from sfumato.data.labelled import LabelledImages
+from sfumato.base.parquet import BATCH, batches, open_parquet
+from sfumato.data.labelled import LabelledImages, name_some
 from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, Decoded, gather
 from sfumato.data.readers.table import with_labels
-from sfumato.errors import DataError, ImageError, did_you_mean, needs_extra
+from sfumato.errors import DataError, ImageError, did_you_mean
 
-_AT_ONCE = 64  # encoded images in memory
+_AT_ONCE, _AT_ONCE_BYTES = 64, 64_000_000  # encoded images in memory
+# More rows need a file with so many bytes for each: no image is smaller.
+_FEW_ROWS, _LEAST_BYTES = 100_000, 16
 
 
 def parquet(
@@ -31,7 +36,8 @@ def parquet(
     """Reads a Parquet file, or all below a folder, with every column of words or whole numbers as a label.
 
     Numbers of classes become their names, if Hugging Face's description of the columns has them. Without a
-    column `split`, files called train-00000-of-00002.parquet, test-... are those splits.
+    column `split`, files or folders called train, test ... (train-00000-of-00002.parquet, test/0.parquet) are
+    those splits. Folders called name=value are a column. Other columns are left out and counted.
 
     Args:
         path: the file, or the folder.
@@ -44,29 +50,33 @@ def parquet(
         ImageError: bytes that are not an image.
         MissingExtraError: pyarrow is not installed.
     """
-    with needs_extra("reading Parquet files", "parquet"):
-        import pyarrow
-        from pyarrow import parquet as reader
-
     path = Path(path)
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path}: no .parquet file in it: name a Parquet file, or the folder of some")
-    try:
-        schema = reader.read_schema(files[0])
-        names = [each.name for each in schema if _is_label(each.type)]
-        parts = [reader.read_table(file, columns=names) for file in files]
-        values = pyarrow.concat_tables(parts).to_pydict()
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        raise DataError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
-    column = _column_of_images(path, schema, image)
-    about = json.loads((schema.metadata or {}).get(b"huggingface", "{}")).get("info", {}).get("features", {})
-    columns = {name: _texts(each, about.get(name, {}).get("names")) for name, each in values.items()}
-    begins = [file.stem.partition("-")[0] for file in files]
-    if "split" not in columns and not SPLITS.keys().isdisjoint(begins):
-        columns["split"] = [
-            begin for begin, part in zip(begins, parts, strict=True) for _ in range(len(part))
-        ]
+    parts = [_read_part(file) for file in files]
+    first, alike = parts[0], [part.kinds == parts[0].kinds for part in parts]
+    if not all(alike):
+        other = parts[alike.index(False)]
+        names = sorted(name for name, _ in first.kinds.items() ^ other.kinds.items())
+        raise DataError(
+            f"{path}: {other.file.name} and {first.file.name} have different columns "
+            f"({name_some(list(dict.fromkeys(names)))}): name one of them, or write both with the same"
+        )
+    column = _column_of_images(path, [name for name, kind in first.kinds.items() if kind == "images"], image)
+    described = next((part.classes for part in parts if part.classes), {})
+    named = [name for name in first.values if all(name in part.values for part in parts)]
+    columns = {
+        name: [text for part in parts for text in part.texts(name, described.get(name))] for name in named
+    }
+    for name, words in _of_names(path, files).items():
+        rows = (part.rows for part in parts)
+        columns.setdefault(name, [word for word, n in zip(words, rows, strict=True) for _ in range(n)])
+    dropped = sorted(first.kinds.keys() - {column, *columns})
+    if not columns.keys() - {"split"}:
+        why = f", since {name_some(dropped)} hold no words or whole numbers" if dropped else ""
+        raise DataError(f"{path}: no label column{why}: add one, such as 'class'")
+    left_out = {f"columns that are no labels: {name_some(dropped)}": len(dropped)}
 
     def read(labels: dict[str, list[str]], splits: list[str] | None) -> LabelledImages:
         return gather(
@@ -77,29 +87,127 @@ def parquet(
             shape=(channels, size, size),
             stamped=files,
             settings={"column": column},
+            left_out=left_out,
             skip_unreadable=skip_unreadable,
         )
 
     return with_labels(path, columns, lambda row: f"{path}, row {row}", split_by, read)
 
 
-def _is_label(kind: Any) -> bool:
+@dataclass(frozen=True)
+class _Part:
+    """One file.
+
+    Attributes:
+        kinds: the kind of each column: "images", "words", "numbers", "truths", or pyarrow's word for another.
+        classes: the names behind the numbers of a label, as Hugging Face describes them.
+        values: of each column of words, whole numbers or truths; missing ones are None.
+        rows: their number.
+    """
+
+    file: Path
+    kinds: dict[str, str]
+    classes: dict[str, Sequence[str]]
+    values: dict[str, list[Any]]
+    rows: int
+
+    def texts(self, name: str, names: Sequence[str] | None) -> list[str]:
+        """Values as words: names of classes for their numbers, and "" for none."""
+        names = self.classes.get(name) or names
+        words: dict[Any, str] = {None: ""}
+        for value in set(self.values[name]) - {None}:
+            words[value] = str(value)
+            if names and isinstance(value, int) and value >= 0:
+                if value >= len(names):
+                    raise DataError(
+                        f"{self.file}: {name} holds {value}, and its description names {len(names)} classes: "
+                        "correct one of them"
+                    )
+                words[value] = names[value]
+        return [words[value] for value in self.values[name]]
+
+
+def _read_part(file: Path) -> _Part:
+    with open_parquet(file) as opened:
+        rows, schema = opened.metadata.num_rows, opened.schema_arrow
+        if rows > _FEW_ROWS and file.stat().st_size < _LEAST_BYTES * rows:
+            raise DataError(
+                f"{file}: {rows:,} rows in {file.stat().st_size:,} bytes, which cannot each hold an image: "
+                "leave out rows that repeat others"
+            )
+        kinds = {each.name: _kind_of(each.type) for each in schema}
+        wanted = [name for name, kind in kinds.items() if kind in ("words", "numbers", "truths")]
+        values: dict[str, list[Any]] = {name: [] for name in wanted}
+        for batch in batches(opened, BATCH, wanted) if wanted else ():
+            for name in list(values):
+                cells = batch.column(name)
+                cells = cells if hasattr(cells, "dictionary") else cells.dictionary_encode()
+                different = [_whole(value) for value in cells.dictionary.to_pylist()]
+                if any(isinstance(value, float) for value in different):
+                    del values[name]  # numbers with fractions
+                    continue
+                places = cells.indices.to_pylist()
+                values[name] += (None if place is None else different[place] for place in places)
+    about = json.loads((schema.metadata or {}).get(b"huggingface", "{}")).get("info", {}).get("features", {})
+    classes = {name: each["names"] for name, each in about.items() if "names" in each}
+    return _Part(file, kinds, classes, values, rows)
+
+
+def _kind_of(kind: Any) -> str:
     from pyarrow import types
 
-    tests = (types.is_integer, types.is_string, types.is_large_string, types.is_boolean, types.is_dictionary)
-    return any(test(kind) for test in tests)
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return "images"
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        return "images"
+    if types.is_string(kind) or types.is_large_string(kind):
+        return "words"
+    if types.is_integer(kind) or types.is_floating(kind):
+        return "numbers"
+    return "truths" if types.is_boolean(kind) else str(kind)
 
 
-def _column_of_images(path: Path, schema: Any, wanted: str | None) -> str:
-    from pyarrow import types
+def _whole(value: Any) -> Any:
+    """A number of pandas, which writes whole ones as floats if some are missing; those are NaN, here None."""
+    if isinstance(value, float):
+        return None if value != value else int(value) if value.is_integer() else value
+    return value
 
-    columns = [
-        each.name
-        for each in schema
-        if types.is_binary(each.type)
-        or types.is_large_binary(each.type)
-        or (types.is_struct(each.type) and each.type.get_field_index("bytes") >= 0)
-    ]
+
+def _of_names(path: Path, files: Sequence[Path]) -> dict[str, list[str]]:
+    """Columns that the names of files and folders state: the split of each file, and those of name=value."""
+    stated: list[dict[str, str]] = []
+    rests: dict[tuple[str, ...], Path] = {}
+    for file in files:
+        folders = file.relative_to(path).parts[:-1] if path.is_dir() else ()
+        columns = dict(name.split("=", 1) for name in folders if "=" in name)
+        words = re.findall("[a-z]+", file.stem.lower())
+        named = [name.lower() for name in folders] + (words if len(files) > 1 else words[:1])
+        splits = {SPLITS[name] for name in named if name in SPLITS}
+        if len(splits) > 1:
+            raise DataError(f"{file}: names the splits {' and '.join(sorted(splits))}: rename it after one")
+        stated.append(dict.fromkeys(("split",), *splits) if splits else {})
+        stated[-1] |= columns
+        rest = tuple(name for name in folders if "=" not in name and name.lower() not in SPLITS)
+        rests.setdefault(rest, file)
+        if stated[-1].keys() != stated[0].keys():
+            one, other = sorted((stated[-1], stated[0]), key=len)
+            raise DataError(
+                f"{path}: the name of {(file if one is stated[-1] else files[0]).name} states no "
+                f"{' and '.join(other.keys() - one.keys())}, as others do: rename it, or move it elsewhere"
+            )
+    if len(rests) > 1:
+        names = ["/".join(rest) or "." for rest in rests]
+        raise DataError(
+            f"{path}: holds several data sets or configurations side by side ({name_some(names)}): name one, "
+            f"as parquet:{path / names[-1]}; if they are one, move their files into one folder"
+        )
+    return {name: [each[name] for each in stated] for name in stated[0]}
+
+
+def _column_of_images(path: Path, columns: Sequence[str], wanted: str | None) -> str:
     if wanted is None and len(columns) != 1:
         cure = f"name one, as image={columns[0]}" if columns else "one has bytes, or {bytes, path}, of files"
         raise DataError(f"{path}: {len(columns)} columns of images: {cure}")
@@ -108,32 +216,26 @@ def _column_of_images(path: Path, schema: Any, wanted: str | None) -> str:
     return wanted or columns[0]
 
 
-def _texts(values: Sequence[Any], names: Sequence[str] | None) -> list[str]:
-    """Values as words: names of classes for their numbers, and "" for none."""
-    if names:
-        values = [value if value is None or value < 0 else names[value] for value in values]
-    return ["" if value is None else str(value) for value in values]
-
-
 def _decode(
     path: Path, files: Sequence[Path], column: str, *, channels: int, size: int
 ) -> Iterator[Decoded | ImageError]:
     """The image of each row of all files, in order, or its error; on all of torch's threads."""
-    from pyarrow import parquet as reader
 
     def read(row: int, value: Any) -> Decoded | ImageError:
         try:
-            return read_encoded(value, channels=channels, size=size)
+            return read_encoded(value.as_py(), channels=channels, size=size)
         except ImageError as error:
             return ImageError(f"{path}, row {row}: {error}", cause=error.cause)
 
     rows = count()
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for name in files:
-            with reader.ParquetFile(name) as file:
-                for batch in file.iter_batches(_AT_ONCE, columns=[column]):
-                    values = batch.column(0).to_pylist()
-                    yield from pool.map(read, islice(rows, len(values)), values)
+            with open_parquet(name, [column]) as file:
+                bytes_each = name.stat().st_size // max(1, file.metadata.num_rows)
+                at_once = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // max(1, bytes_each)))
+                for batch in batches(file, at_once, [column]):
+                    # One value at a time: equal ones are one in the batch.
+                    yield from pool.map(read, islice(rows, len(batch)), batch.column(0))
 
 
 def read_encoded(value: Any, *, channels: int, size: int) -> Decoded:

@@ -9,8 +9,10 @@ from sfumato import images
 from sfumato.base.files import below, whole, write_rows
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, assemble
-from sfumato.data.readers.listing import check_filled, read_rows
+from sfumato.data.readers.listing import read_rows
 from sfumato.errors import DataError, ImageError, did_you_mean
+
+_MISSING = frozenset({"", "nan", "NaN", "<NA>", "NaT"})
 
 
 def table(
@@ -82,8 +84,11 @@ def with_labels(
     if split_by is not None and split_by not in columns:
         raise DataError(f"{path}: no column {split_by!r} to split by: {did_you_mean(split_by, columns)}")
     for name, values in columns.items():
-        if "" in values:
-            check_filled(line(values.index("")), {name: ""}, [name])
+        for missing in sorted(_MISSING.intersection(values)):
+            said = f" but {missing!r}, pandas' word for none" if missing else ""
+            raise DataError(
+                f"{line(values.index(missing))}: no value for {name!r}{said}: fill it in or remove the row"
+            )
     for row, split in enumerate(splits or ()):
         if split and split.lower() not in SPLITS:
             raise DataError(f"{line(row)}: no split {split!r}: {did_you_mean(split, set(SPLITS.values()))}")

@@ -24,7 +24,7 @@ from sfumato.images import Pixels
 from sfumato.images.decoding import MAX_PIXELS
 
 # Other formats can refer to further files or addresses: playlists, lists of parts, numbered images.
-_FORMATS = "mov,matroska,avi"
+FORMATS = "mov,matroska,avi"
 _FINEST = 100_000  # ticks in a second, the most that an MP4 holds
 _BASE = Fraction(1, 90_000)  # replaces a finer time base
 _LONGEST = 3600  # seconds that one frame may last
@@ -60,7 +60,7 @@ def footage(path: Path) -> Iterator["Footage"]:
     """
     with needs_extra("video", "video"):
         import av
-    whitelist = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
+    whitelist = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
     with open_regular(path) as file:
         with _naming(path):
             opened = av.open(file, container_options=whitelist, metadata_errors="replace")

@@ -148,7 +148,7 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
     sensitive = task.get("sensitive")
     count = sum(spec != "none" for spec in study["protections"])
     channels, height, width = data["shape"]
-    colour = "grey" if channels == 1 else "colour"
+    colour = "grey" if channels == 1 or data.get("grey") else "colour"
     examples = ""
     if episodic(study):
         plural = "" if task["shot"] == 1 else "s"
