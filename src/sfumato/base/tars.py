@@ -61,7 +61,7 @@ def read_members(file: Any) -> Iterator[tuple[tarfile.TarInfo, Callable[..., byt
                 raise DamagedTarError(f"a tar file of more than {MAX_MEMBERS:,} members")
             content = opened.extractfile(member) if member.isfile() else None
             yield member, None if content is None else partial(_read, content)
-            opened.members.clear()
+            vars(opened)["members"].clear()  # it keeps every one
 
 
 def _read(content: Any, size: int = -1) -> bytes:

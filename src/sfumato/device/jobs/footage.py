@@ -166,10 +166,10 @@ class Footage:
         while True:
             with _naming(self._path):
                 packet = next(packets, None)
-                ours = packet is not None and packet.stream.index == self._stream.index
+                if packet is None:
+                    break
+                ours = packet.stream.index == self._stream.index
                 frames = packet.decode() if ours else ()
-            if packet is None:
-                break
             if packet.pts is not None and packet.time_base:
                 end = (packet.pts + (packet.duration or 0)) * packet.time_base
                 ends[packet.stream.index] = max(end, ends.get(packet.stream.index, end))
@@ -187,8 +187,8 @@ class Footage:
 
     def _lengths(self, ends: dict[int, Fraction]) -> tuple[dict[str, Fraction], dict[str, Fraction]]:
         """Return the seconds that the container states for the video and the file, and those read."""
-        stream, stated = self._stream, {}
-        begin = (stream.start_time or 0) * (stream.time_base or 0)
+        stream, stated = self._stream, dict[str, Fraction]()
+        begin = Fraction((stream.start_time or 0) * (stream.time_base or 0))
         if stream.duration is not None:
             stated["video"] = stream.duration * stream.time_base
         if self._opened.format.name == "avi":  # whose duration is that of what was found

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sfumato.device.ledger.storage import Storage
 from sfumato.device.ledger.witness import runs_of
@@ -194,7 +195,7 @@ class Journal:
         ):
             facts = json.loads(text)
             failures = {cause: (count, first) for cause, (count, first) in facts["failures"].items()}
-            counters = {name: Counter(facts[name]) for name in _FACTS if name != "failures"}
+            counters: dict[str, Any] = {name: Counter(facts[name]) for name in _FACTS if name != "failures"}
             path = os.fsdecode(output or b"")
             yield Row(os.fsdecode(source), stamp, path, sha256, size, failures=failures, **counters)
 

@@ -11,8 +11,8 @@ from torch.nn import functional
 WHOLE = 1920  # pixels of the longer side at which larger images are searched as a whole
 _SIDE = 1920  # of a tile at most, in pixels after scaling: bounds memory
 # Neighbours share the longer side through this: a face up to it is whole in one of them, and a larger one has
-# at least 32 pixels in a search of the whole at WHOLE.
-_SHARED = 60
+# at least 24 pixels in a search of the whole at WHOLE.
+_SHARED = 80
 _LEAST_SHARED = 64
 _CUT = 2  # pixels from an inner edge: a box that reaches so far is of a part of a face
 
