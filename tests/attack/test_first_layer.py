@@ -152,7 +152,7 @@ def test_the_nearest_image_of_a_noisy_gradient_is_least_squares_by_numpy():
     expected = np.linalg.lstsq(bias[:, None], weight, rcond=None)[0][0]
     image, _, variance = nearest(model, noisy, SHAPE)
     np.testing.assert_allclose(image.flatten(), expected, rtol=1e-4, atol=1e-5)
-    assert variance == pytest.approx(float((image - photographs()).square().mean()), rel=0.5)
+    assert variance > 0.5 * float((image - photographs()).square().mean())  # not nearer than it is
 
 
 def test_several_images_behind_a_gradient_are_noticed():

@@ -22,6 +22,7 @@ _NOTHING = 1e-3  # of the largest number: smaller ones do not count as signs
 _NEAR, _MOSTLY = 0.2, 0.4  # if most numbers are as large as the median one, up to this, they are signs
 _AGREES = 0.99999  # cosine of slopes from which a factor is right
 _CLEARLY = 0.1  # times as far from 1 as for a factor of 1
+_ROUNDS = 5  # of a power iteration
 _REACH, _POINTS, _ZOOMS = 30.0, 33, 5  # of the search for a factor
 _CLASSES = 20  # at most, for which it is tried
 
@@ -76,7 +77,13 @@ def nearest(
     rest = (weight - torch.outer(slopes, image)) * sent
     apart = rest.norm() / weight.norm().clamp(min=float(slopes.norm()) * scaled)
     variances = (rest.square().T @ squares) / energy.square()
-    return image.reshape(1, *shape).float().cpu(), float(apart), float(variances.mean())
+    common = slopes  # to all pixels: what the slopes are without noise of their own
+    for _ in range(_ROUNDS):
+        common = weight @ (weight.T @ common)
+        common = common / common.norm()
+    paler = squares.sum() / (common @ slopes) ** 2 - 1  # the image, by noise in the slopes
+    variance = variances.mean() + image.square().mean() * paler**2
+    return image.reshape(1, *shape).float().cpu(), float(apart), float(variance)
 
 
 def _gradient(
