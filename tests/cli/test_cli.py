@@ -160,7 +160,7 @@ def test_data_info_counts_images_labels_and_splits(command: Command, tmp_path: P
     said = command("data", "info", "folder:photos")
     assert said.code == 0
     assert said.out.splitlines() == [
-        "folder:photos: 14 images, read as 3 x 84 x 84",
+        "folder:photos: 14 images, all grey, read as 3 x 84 x 84",
         "label class: 7 values",
         "splits: none are named, so each training and study makes those that its task asks for",
     ]

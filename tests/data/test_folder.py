@@ -189,7 +189,7 @@ def test_what_is_left_out_is_counted_by_reason_also_from_the_cache(
         assert data.left_out == {
             "no images by their first bytes": 1,
             "folders without an image: cleo": 1,
-            "further pictures of files: pages, frames, thumbnails": 2,
+            "further pictures of files, such as pages or frames": 2,
             "values of 'class' of which no image can be read: bela": 1,
         }
     assert "bela" not in data.left_out_in_words(names=False)

@@ -48,7 +48,8 @@ def info(source: Annotated[str, _SOURCE]) -> None:
     loaded = read(source, drawn=False) if source in WORLDS else read(source)
     channels, height, width = loaded.images.shape[1:]
     grey = ", all grey" if source not in WORLDS and loaded.are_grey else ""
-    print(f"{loaded.name}: {len(loaded):,} images{grey}, read as {channels} x {height} x {width}")
+    read_as = "" if source in WORLDS else "read as "  # files have sizes of their own
+    print(f"{loaded.name}: {len(loaded):,} images{grey}, {read_as}{channels} x {height} x {width}")
     splits = {} if loaded.split_by is not None else loaded.splits
     for name, label in loaded.labels.items():
         values, several = len(loaded.classes(name)), len(in_two_splits(label, splits))

@@ -213,6 +213,8 @@ def run_study(
     else:
         preflight.show(made, print if check else note, options=options)
     if check:
+        for sentence in prepared.notes:  # a run says them itself
+            note(sentence)
         return
     check_writable(directory, folder=True)
     if not made.fits:

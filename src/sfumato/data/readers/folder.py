@@ -310,7 +310,7 @@ def gather(
     first, by = next(iter(labels.items()))
     omitted = Counter(left_out)
     if further:
-        omitted["further pictures of files: pages, frames, thumbnails"] = further
+        omitted["further pictures of files, such as pages or frames"] = further
     if lost := sorted(set(columns[first]) - set(by.names)):
         omitted[f"values of {first!r} of which no image can be read: {name_some(lost)}"] = len(lost)
     omitted = +omitted
