@@ -28,7 +28,7 @@ def _prototypes() -> dict[int, str]:
     return {ord(other): line[0] for line in lines.splitlines() for other in line[1:]}
 
 
-def hidden_character(text: str) -> str | None:
+def find_hidden(text: str) -> str | None:
     """Return the first character that nobody sees, except plain spaces inside; None if there is none."""
     for character in text:
         drawn = character == " " or unicodedata.category(character)[0] in _SEEN
@@ -37,7 +37,7 @@ def hidden_character(text: str) -> str | None:
     return None
 
 
-def disguised_character(text: str) -> str | None:
+def find_disguise(text: str) -> str | None:
     """Return a letter that looks like an ASCII letter, in a word that also has ASCII letters; or None."""
     for word in _WORD.findall(text):
         if re.search("[A-Za-z]", word):
@@ -53,11 +53,11 @@ def look(text: str) -> str:
     It looks like the text itself. Texts that are drawn as nothing have the look "".
     """
     wide = unicodedata.normalize("NFKC", text)
-    drawn = "".join(c if c.isspace() else _drawn(c) for c in unicodedata.normalize("NFD", wide))
+    drawn = "".join(c if c.isspace() else _draw(c) for c in unicodedata.normalize("NFD", wide))
     return unicodedata.normalize("NFC", " ".join(drawn.split()))
 
 
-def _drawn(character: str) -> str:
+def _draw(character: str) -> str:
     """Return the prototype of a character; "" if it is drawn as nothing, a space for Braille's blank."""
     if _IGNORABLE.match(character) or unicodedata.category(character) in ("Cc", "Cf"):
         return " " if character == "\u2800" else ""
