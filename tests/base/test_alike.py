@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from sfumato.base.alike import disguised_character, hidden_character, look
+from sfumato.base.alike import find_disguise, find_hidden, look
 
 LIKE_ANNA = {
     "a space at the end": "anna ",
@@ -52,14 +52,14 @@ def test_texts_of_ascii_letters_look_as_different_as_they_are():
     "name", ["Zo\xeb", "zoe", "\u0410\u043d\u043d\u0430", "\u6771\u4eac", "\u05d0\u05e0\u05d4", "m\xfcller"]
 )
 def test_names_of_any_script_are_seen_and_not_disguised(name):
-    assert hidden_character(name) is disguised_character(name) is None
+    assert find_hidden(name) is find_disguise(name) is None
 
 
 def test_every_character_that_is_drawn_as_nothing_is_hidden():
     for code in [0xA0, 0xAD, 0x34F, 0x115F, 0x180B, 0x2007, 0x202E, 0x2065, 0x2800, 0x3000, 0xFE00, 0xE0001]:
-        assert hidden_character(f"a{chr(code)}b") == chr(code)
+        assert find_hidden(f"a{chr(code)}b") == chr(code)
 
 
 def test_a_letter_of_another_script_among_latin_ones_is_a_disguise():
-    assert disguised_character("p\u0430ul") == "\u0430"
-    assert disguised_character("paul \u0430\u043d\u043d\u0430") is None
+    assert find_disguise("p\u0430ul") == "\u0430"
+    assert find_disguise("paul \u0430\u043d\u043d\u0430") is None

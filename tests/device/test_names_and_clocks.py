@@ -1,4 +1,4 @@
-"""One person under every name that looks alike, one service under every address, and time that never runs back."""
+"""One person under names that look alike, one service under every address, and time that never runs back."""
 
 import sqlite3
 import time
@@ -53,7 +53,7 @@ def test_people_whose_names_look_alike_share_a_budget(ledger: Ledger):
 
 
 def test_a_name_of_which_nothing_is_seen_is_refused(ledger: Ledger):
-    with pytest.raises(ConfigError, match=r"'\\u200d' is no name of a person"):
+    with pytest.raises(ConfigError, match=r"'\\u200d' is not the name of a person"):
         ledger.charge([charge("image", "\u200d")])
 
 

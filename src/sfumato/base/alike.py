@@ -49,7 +49,7 @@ def _thin_or_round(character: str, prototype: str) -> str:
     return "O" if prototype == "O" else {"Sm": "|", "So": "|", "Ll": "l"}.get(kind, "I")
 
 
-def hidden_character(text: str) -> str | None:
+def find_hidden(text: str) -> str | None:
     """Return the first character that nobody sees, except plain spaces inside; None if there is none."""
     for character in text:
         drawn = character == " " or unicodedata.category(character)[0] in _SEEN
@@ -58,7 +58,7 @@ def hidden_character(text: str) -> str | None:
     return None
 
 
-def disguised_character(text: str) -> str | None:
+def find_disguise(text: str) -> str | None:
     """Return a letter that looks like an ASCII letter, in a word that also has ASCII letters; or None."""
     for word in _WORD.findall(text):
         if re.search("[A-Za-z]", word):
@@ -74,12 +74,12 @@ def look(text: str) -> str:
     It looks like the text itself. Texts that are drawn as nothing have the look "".
     """
     wide = unicodedata.normalize("NFKC", text)
-    drawn = "".join(c if c.isspace() else _drawn(c) for c in unicodedata.normalize("NFD", wide))
+    drawn = "".join(c if c.isspace() else _draw(c) for c in unicodedata.normalize("NFD", wide))
     seen = unicodedata.normalize("NFC", " ".join(drawn.split()))
     return seen if seen == text else look(seen)  # a circled digit may look like another, which is a digit
 
 
-def _drawn(character: str) -> str:
+def _draw(character: str) -> str:
     """Return the prototype of a character; "" if it is drawn as nothing, a space for Braille's blank."""
     if _IGNORABLE.match(character) or unicodedata.category(character) in ("Cc", "Cf"):
         return " " if character == "\u2800" else ""

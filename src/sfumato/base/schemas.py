@@ -25,7 +25,7 @@ def validate_json(kind: Any, text: str | bytes, *, most_values: int = MOST_VALUE
     """
     if has_more_values(text, most_values):
         words = f"more than {most_values:,} values"
-        problem = PydanticCustomError("too_many_values", words)  # type: ignore[arg-type]  # no literal
+        problem = PydanticCustomError("too_many_values", words)
         details: list[InitErrorDetails] = [{"type": problem, "loc": (), "input": None}]
         raise pydantic.ValidationError.from_exception_data("JSON", details)
     return _validator(kind).validate_json(text)

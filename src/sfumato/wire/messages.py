@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
-from sfumato.base.alike import disguised_character, hidden_character
+from sfumato.base.alike import find_disguise, find_hidden
 
 MOST_GUESSES = 100  # classes of an answer
 LABEL = r"^[^\x00-\x1f\x7f-\x9f/]{1,200}$"  # of a class: no control characters, and no slash in an address
@@ -28,9 +28,9 @@ def as_kept(label: str) -> str:
         raise ValueError(f"{len(kept)} characters, in Unicode's NFC: choose at most {_MOST_LABEL}")
     if kept != kept.strip():
         raise ValueError("it begins or ends with a space, which nobody sees: remove it")
-    if mark := hidden_character(kept):
+    if mark := find_hidden(kept):
         raise ValueError(f"U+{ord(mark):04X} is invisible, or turns the text around it: remove it")
-    if letter := disguised_character(kept):
+    if letter := find_disguise(kept):
         raise ValueError(
             f"{letter} (U+{ord(letter):04X}) looks like a Latin letter among Latin letters: type that letter"
         )

@@ -26,10 +26,10 @@ def person_scope(name: str) -> bytes:
     """Return the scope of one person; it cannot be a folder, which begins with a slash or has "://".
 
     Names that look alike (sfumato.base.alike) are one person with one budget. Raises ConfigError for a name
-    of which nothing is seen; "" is every person.
+    without a visible character; "" is every person.
     """
     if name and not look(name):
-        raise ConfigError(f"{name!a} is no name of a person: nobody sees any of its characters: rename it")
+        raise ConfigError(f"{name!a} is not the name of a person: its characters are invisible: rename it")
     return EVERY_PERSON + look(name).encode("utf-8", "surrogateescape")
 
 
@@ -106,10 +106,10 @@ def is_url(where: str | os.PathLike[str]) -> bool:
 
 
 def service_name(url: str) -> str:
-    """Return the one name of the address of a service, however it is typed.
+    """Return the canonical address of a service, however it is typed.
 
-    Scheme and host are in lower case, the host in ASCII (IDNA) and without a dot at its end; there is no
-    default port, and no slash at the end. What is no such address is returned as it is.
+    Scheme and host are in lower case, the host in ASCII (IDNA) and without a dot at its end; a default port
+    and a slash at the end are removed. Another text is returned unchanged.
     """
     try:
         parts = urlsplit(url)

@@ -133,8 +133,8 @@ def fill(database: sqlite3.Connection) -> None:
 def join_names(database: sqlite3.Connection) -> None:
     """Make two names of one thing one, in a ledger that was written by an earlier rule.
 
-    People whose names look alike share the images of all, and of two budgets of one kind the smaller. Of two
-    pins of one service, the first stays.
+    People whose names look alike share the images of all, and the smaller of two budgets of one kind. A
+    service with two pins keeps the first.
     """
     rule = f"looks of Unicode {unicodedata.unidata_version}"
     query = "select value from settings where key = 'names'"

@@ -17,6 +17,7 @@ from sfumato.serve.store.rows import (
     WITH_CLASSES,
     Key,
     check_id,
+    check_new_name,
     check_text,
     for_update,
     is_classifier,
@@ -40,7 +41,7 @@ class Classifiers(Database):
 
     def create_classifier(self, tenant: str, *, name: str, model: str, by: Key) -> ClassifierInfo:
         """Create a classifier without classes. Raises ConflictError if the tenant has one of that name."""
-        check_text("name of a classifier", name, [each.name for each in self.classifiers(tenant)])
+        check_new_name("name of a classifier", name, [each.name for each in self.classifiers(tenant)])
         check_text("model", model)
         row: dict[str, Any] = {"id": new_id(), "name": name, "model": model, "created": now(), "version": 0}
         conflict = f"a classifier {name!r} already exists: use it, or choose another name"

@@ -13,7 +13,7 @@ from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.store.database import Database
 from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError
 from sfumato.serve.store.journal import note
-from sfumato.serve.store.rows import ID, Key, Role, check_text, moment, new_id, now
+from sfumato.serve.store.rows import ID, Key, Role, check_new_name, check_text, moment, new_id, now
 from sfumato.serve.store.schema import keys, signing, tenants, windows
 
 with needs_extra("the store", "serve"):
@@ -115,7 +115,7 @@ class Keys(Database):
 
     def create_tenant(self, name: str) -> None:
         """Create a tenant, of 1 to 200 characters. Raises ConflictError if it exists."""
-        check_text("tenant", name, self.tenants())
+        check_new_name("tenant", name, self.tenants())
         with self._conflicts(f"a tenant {name!r} already exists"), self._writing() as connection:
             connection.execute(insert(tenants).values(name=name, created=now()))
 

@@ -82,10 +82,15 @@ def no_classifier() -> NotFoundError:
     return NotFoundError("no such classifier here: list your classifiers")
 
 
-def check_text(what: str, value: str, others: Iterable[str] = ()) -> None:
-    """Raise DataError for a name or label that cannot be stored, ConflictError if it looks like another."""
+def check_text(what: str, value: str) -> None:
+    """Raise DataError for a name or label that cannot be stored."""
     if not 1 <= len(value) <= _LABEL or not storable(value):
         raise DataError(f"{what}: 1 to {_LABEL} characters without control characters; this has {len(value)}")
+
+
+def check_new_name(what: str, value: str, others: Iterable[str]) -> None:
+    """Raise DataError for a name that cannot be stored or seen, ConflictError if it looks like another."""
+    check_text(what, value)
     try:
         as_kept(value)
     except ValueError as error:
