@@ -80,7 +80,8 @@ def test_no_artefact_tells(home: Path, tmp_path: Path):
         **{"simple_epochs": 1, "private_epochs": 1},
         **TINY,
     )
-    labels = {**loaded.labels, "identity": loaded.labels["class"]}
+    classes = loaded.labels["class"]
+    labels = {**loaded.labels, "identity": data.Label(classes.codes.roll(1), classes.names)}
     both = data.LabelledImages(loaded.name, loaded.images, labels)
     private_feature.train(both, feature, targets=["class"], sensitive="identity").save(
         tmp_path / "feature.safetensors"
