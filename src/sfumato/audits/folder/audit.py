@@ -328,7 +328,7 @@ def _guess(seen: Sequence[Seen]) -> tuple[str, Release | None]:
         spec = f"pixelize:cell=1/{max(2, round(side / middle.look.strength))}"
     share = middle.look.strength / side
 
-    def release(picture: torch.Tensor) -> list[torch.Tensor]:
+    def release(picture: torch.Tensor) -> Sequence[torch.Tensor]:
         """As the files look: with cells of no whole number, if theirs are none."""
         own = min(picture.shape[1:])
         strength = share * own
@@ -343,10 +343,10 @@ def _guess(seen: Sequence[Seen]) -> tuple[str, Release | None]:
 
 def _shrink(picture: torch.Tensor, cell: float) -> torch.Tensor:
     """Make a mosaic as programs do: shrink by means, enlarge by the nearest."""
-    shape = picture.shape[1:]
-    small = [max(1, round(length / cell)) for length in shape]
-    planes = [Image.fromarray(plane.numpy()).resize(small[::-1], Image.Resampling.BOX) for plane in picture]
-    large = [np.asarray(plane.resize(tuple(shape[::-1]), Image.Resampling.NEAREST)) for plane in planes]
+    height, width = picture.shape[1:]
+    small = max(1, round(width / cell)), max(1, round(height / cell))
+    planes = [Image.fromarray(plane.numpy()).resize(small, Image.Resampling.BOX) for plane in picture]
+    large = [np.asarray(plane.resize((width, height), Image.Resampling.NEAREST)) for plane in planes]
     return torch.from_numpy(np.stack(large))
 
 

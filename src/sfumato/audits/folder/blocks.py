@@ -215,11 +215,11 @@ def _heif(data: bytes) -> Iterator[Block]:
             yield "exif", coded[4 + int.from_bytes(coded[:4]) :]
         elif item.kind in (b"mime", b"uri "):
             yield "xmp" if b"xmpmeta" in coded else f"item {item.kind.decode()}", coded
-        for name, body, _ in item.properties:
-            if name == b"colr" and body[:4] != b"nclx":
-                yield "profile", body[4:]
+        for name, content, _ in item.properties:
+            if name == b"colr" and content[:4] != b"nclx":
+                yield "profile", content[4:]
             elif name not in _PROPERTIES:
-                yield f"property {name.decode('ascii', 'replace')}", body
+                yield f"property {name.decode('ascii', 'replace')}", content
     if spent > _SLACK:
         yield "bytes that no item names", bytes(spent)
 

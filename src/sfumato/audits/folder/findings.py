@@ -324,7 +324,7 @@ def _is_shown(original: Tensor, released: Tensor, box: Box) -> bool:
     The middle of the box is compared at 64 x 64 pixels, without slow changes, in 16 patches and under shifts:
     a patch is alike if the two correlate, and the release keeps its contrast.
     """
-    from scipy import ndimage
+    from scipy import ndimage  # type: ignore[import-untyped]
 
     top, bottom, left, right = box
     down, across = (bottom - top) // 8, (right - left) // 8
@@ -337,8 +337,8 @@ def _is_shown(original: Tensor, released: Tensor, box: Box) -> bool:
         grey = functional.pad(picture.float().mean(0)[None, None], (x, x, y, y), mode="replicate")
         part = grey[..., top + down : bottom - down + 2 * y, left + across : right - across + 2 * x]
         side = (_FACE + 2 * more, _FACE + 2 * more)
-        part = functional.interpolate(part, side, mode="bilinear", antialias=True)[0, 0].numpy()
-        views.append(ndimage.gaussian_filter(part, 0.7) - ndimage.gaussian_filter(part, 5))
+        face = functional.interpolate(part, side, mode="bilinear", antialias=True)[0, 0].numpy()
+        views.append(ndimage.gaussian_filter(face, 0.7) - ndimage.gaussian_filter(face, 5))
 
     def patches(view: Any) -> Any:
         rows = view.reshape(_FACE // _PATCH, _PATCH, _FACE // _PATCH, _PATCH)
