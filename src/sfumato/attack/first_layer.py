@@ -101,7 +101,7 @@ def _gradient(
             f"most numbers in the gradient of {name}.weight are of one size: these are signs, as of signSGD "
             "and of the first steps of Adam, or the largest alone, and no pixel comes of dividing them"
         )
-    if first.bias is not None:
+    if len(slopes):
         return name, weight, slopes, True
     image = largest_one(torch.linalg.svd(weight, full_matrices=False).Vh[:1])[0]
     return name, weight, weight @ image / image.square().sum(), False

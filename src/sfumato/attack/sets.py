@@ -223,13 +223,13 @@ def curve(
 
 def few(values: ArrayLike, others: ArrayLike, *, most: int = _FEW) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of releases, as `most` principal components of others' if they are more."""
-    values, others = np.asarray(values), np.asarray(others)
-    scale = even(others)
-    values, others = values / scale, others / scale
-    if others.shape[1] <= most:
-        return values, others
-    components = plda.principal_components(others, most)
-    return values @ components, others @ components
+    scale = even(np.asarray(others))
+    own: np.ndarray = np.asarray(values) / scale
+    learned: np.ndarray = np.asarray(others) / scale
+    if learned.shape[1] <= most:
+        return own, learned
+    components = plda.principal_components(learned, most)
+    return own @ components, learned @ components
 
 
 def even(values: np.ndarray) -> np.ndarray:

@@ -115,7 +115,7 @@ def recover(
             f"too large, or {name} is not followed by a ReLU; use sfumato.attack.gradient_inversion"
         )
     best = best.reshape(-1, *shape)
-    if first.bias is None:
+    if not len(bias):
         best = scale_images(model, shared, best, slopes, scaled=False)
     return Recovered(best.float(), match, matches, drawn)
 

@@ -155,7 +155,7 @@ def _vectors(count: int) -> str:
     return "one vector" if count == 1 else f"{count} vectors"
 
 
-def _learned_from(vectors: Vectors) -> str:
+def _name_teachers(vectors: Vectors) -> str:
     if vectors.people is not None:
         return "other people"
     if vectors.groups is not None:
@@ -180,7 +180,7 @@ def _sentence(
     sentences = [", ".join(parts)] if parts else []
     sentences += [
         f"{name} is read from {percent(each.share.value)} of vectors (guessing: {percent(each.base)})"
-        + ("" if named else f", learned from {_learned_from(vectors)}")
+        + ("" if named else f", learned from {_name_teachers(vectors)}")
         for name, each in inferred.items()
     ]
     if not named:
@@ -241,7 +241,7 @@ def _find_attributes(inferred: Mapping[str, Inferred], vectors: Vectors) -> Find
         title="Attributes",
         verdict="leaks" if read else "not shown",
         sentence=f"A logistic regression reads {', '.join(read) or 'none of them'} better than a guess, "
-        f"learned from {_learned_from(vectors)}.",
+        f"learned from {_name_teachers(vectors)}.",
         table=Table(
             ("attribute", "right", "by the commonest class", "people", "vectors"),
             tuple(

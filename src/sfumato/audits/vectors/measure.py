@@ -1,6 +1,6 @@
 """The measures of vectors: naming, attributes, links without names, and neighbours that are kept."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -158,7 +158,7 @@ def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tupl
         people than most that they may not belong to it.
     """
     middle = np.median(values[halves.learned], axis=0)
-    looks = [
+    looks: list[Callable[[np.ndarray], np.ndarray]] = [
         lambda x: x,
         lambda x: np.log(np.abs(x - middle) + 1e-12),
         *(partial(_decimals, place=place, signed=signed) for place in range(_PLACES) for signed in (0, 1)),
