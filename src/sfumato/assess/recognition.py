@@ -11,54 +11,6 @@ from torch import Tensor
 from sfumato.base.proportions import over_people
 from sfumato.errors import DataError
 
-
-def verification_accuracy(scores: Tensor, same: Tensor, folds: Tensor) -> Tensor:
-    """Compute the measure of LFW: each fold by the best threshold of all others. -> (F,).
-
-    Source: Huang et al. 2007, View 2. Their figure is the mean over ten folds with its standard error.
-
-    Args:
-        scores: (P,) similarity of each pair.
-        same: (P,) bool, whether a pair shows one person.
-        folds: (P,) int64; two or more.
-    """
-    if len(folds.unique()) < 2:
-        raise DataError("verification needs two folds or more: one to test on, others to choose a threshold")
-    accuracies = []
-    for fold in folds.unique():
-        rest, tested = folds != fold, folds == fold
-        ordered, order = scores[rest].sort()
-        truth = same[rest][order].long()
-        # Correct if all from position i on are called the same: pairs above that are, pairs below that are
-        # not.
-        right = truth.sum() - truth.cumsum(0) + truth + (1 - truth).cumsum(0) - (1 - truth)
-        # A threshold accepts all equal scores: only the first of them is a candidate.
-        new = torch.cat([torch.tensor([True]), ordered[1:] > ordered[:-1]])
-        threshold = ordered[right.where(new, -1).argmax()]
-        accuracies.append(((scores[tested] >= threshold) == same[tested]).double().mean())
-    return torch.stack(accuracies)
-
-
-def area_under_curve(scores: Tensor, same: Tensor) -> float:
-    """Return how often a pair of one person is more similar than a pair of two; ties count half."""
-    return _area(*_sides(scores, same))
-
-
-def true_accept_rate(scores: Tensor, same: Tensor, *, false_accept_rate: float) -> float:
-    """Return the share of one-person pairs accepted at the lowest threshold within a false-accept rate.
-
-    Scores above the threshold are accepted; among pairs of two people at most that rate is. With few such
-    pairs the figure rests on one or two: at 1e-3, 3,000 pairs of two people give three.
-
-    Args:
-        scores, same: see verification_accuracy.
-        false_accept_rate: from 0 to below 1.
-    """
-    if not 0 <= false_accept_rate < 1:
-        raise DataError(f"false_accept_rate={false_accept_rate:g}: from 0 to below 1")
-    return _accept(*_sides(scores, same), false_accept_rate)
-
-
 FALSE_ACCEPT_RATES = {"1e-2": 1e-2, "1e-3": 1e-3}
 
 
@@ -76,7 +28,12 @@ class Verification:
 
 
 def verification(scores: Tensor, same: Tensor) -> Verification:
-    """Judge all pairs by one threshold. Arguments: see verification_accuracy."""
+    """Judge all pairs by one threshold; those of equal scores count half in the area.
+
+    Args:
+        scores: (P,) similarity of each pair.
+        same: (P,) bool, whether a pair shows one person.
+    """
     sides = _sides(scores, same)
     return Verification(
         _area(*sides), {name: _accept(*sides, rate) for name, rate in FALSE_ACCEPT_RATES.items()}
