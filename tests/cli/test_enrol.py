@@ -350,23 +350,6 @@ def test_the_images_of_each_class_may_leave_as_one_code(
     assert "after 1 release nobody" in command("ledger", "naming", "--person", "anna", "--ledger", ledger).out
 
 
-def test_a_class_that_stands_out_is_refused_and_nothing_of_it_is_sent_or_charged(
-    command: Command, store: Store, key: str, photos: Path
-):
-    path = encoder(photos.parent / "hats.safetensors", bits=12)
-    for copy in ("carla", "dora"):  # of the same picture; Anna and Ben have codes of their own
-        photograph(photos / copy / "0.png", 9)
-    ledger = photos.parent / "own.db"
-    more = ("--with", f"code:artefact={path}", "--at-most-named", "0.5", "--ledger", ledger)
-    with running(store, [models.load(path)]) as url:
-        said = command("enrol", url, "people", photos, *more)
-    assert said.code == 1
-    assert "ben: 1 file: 0 enrolled now, 0 before, 1 failed\n" in said.out
-    assert said.out.endswith("in all: 5 files: 2 enrolled now, 0 before, 3 failed\n")
-    assert "ben: one release names this class 100.0% of the time among the others that stay, and" in said.err
-    assert "1 releases of 1 images" in command("ledger", "show", "--ledger", ledger).out
-
-
 def test_a_key_may_lie_in_a_file_and_a_ledger_anywhere(
     command: Command,
     url: str,

@@ -1,6 +1,7 @@
 """`sfumato enrol`: enrol a folder of images as classes of a service, protected before they leave."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -45,15 +46,6 @@ def enrol(
         bool,
         typer.Option("--average", help="For codes: send one average per class, made on this device."),
     ] = False,
-    at_most_named: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="For codes of at most 12 bits: refuse a class that one of its codes names more often than "
-            "this among the classes of the folder, such as 0.2.",
-        ),
-    ] = None,
     model: Annotated[
         str | None, typer.Option(help="The model of a new classifier, if several models fit.")
     ] = None,
@@ -65,17 +57,17 @@ def enrol(
 
     Images enrolled before are neither charged nor enrolled again, so a stopped command resumes. Two files of
     the same pixels are one image, and count once. The names of the sub-folders are sent as they are. Files
-    that fail are named with the reason, and the exit code is 1. A class that stands out can be refused
-    (--at-most-named): the bound on naming is an average, and says nothing about one class.
+    that fail are named with the reason, and the exit code is 1. The bound
+    on naming is an average, and says nothing about one class: see `sfumato assess log-rank`.
 
     Example: sfumato enrol http://127.0.0.1:8000 people photos --with blur:radius=4
     """
     from sfumato.base.files import printable
     from sfumato.errors import DataError
 
-    classes, links = _classes(folder)
-    if links:
-        typer.echo(f"left out: {links:,} links out of {folder}", err=True)
+    classes, left_out = _classes(folder)
+    for reason, files in sorted(left_out.items()):
+        typer.echo(f"left out: {files:,} {reason}", err=True)
     if not classes:
         raise DataError(f"{folder}: has no sub-folder with images: make one for each class")
     count = _Counts()
@@ -83,15 +75,13 @@ def enrol(
     with connect(url, key_file, spec, ledger, insecure=insecure) as cloud, keeping_work():
         if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
             cloud.create(classifier, model)
-        # Only all classes together show which of them stand out.
-        for part in _parts(classes) if at_most_named is None else [classes]:
+        for part in _parts(classes):
             became = cloud.enrol_many(
                 part,
                 classifier=classifier,
                 failed=report_miss,
                 people=people,
                 average=average,
-                at_most_named=at_most_named,
             )
             for label, enrolled in became.items():
                 count = count.plus(enrolled)
@@ -189,27 +179,37 @@ def _parts(classes: dict[str, list[Path]]) -> Iterator[dict[str, list[Path]]]:
         yield part
 
 
-def _classes(folder: Path) -> tuple[dict[str, list[Path]], int]:
-    """Find the images of each sub-folder, both sorted, without hidden ones; and count the links left out.
+def _classes(folder: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
+    """Find the images of each sub-folder, both sorted; and count what is left out, by reason.
 
     Raises:
         DataError: it is not a folder, or two classes have names that look alike.
     """
     from sfumato.base.files import check_alike, leads_out
     from sfumato.errors import DataError
-    from sfumato.images import SUFFIXES
+    from sfumato.images import is_image
 
     if not folder.is_dir():
         bare = str(folder).removeprefix("folder:")
         cure = f"write {bare}" if Path(bare).is_dir() else "name one with a sub-folder for each class"
         raise DataError(f"{folder}: is not a folder: {cure}")
-    found, links = {}, 0
+    found, left_out = dict[str, list[Path]](), Counter[str]()
     for below in sorted(folder.iterdir()):
-        if below.is_dir() and not below.name.startswith("."):
-            files = sorted(path for path in below.iterdir() if not path.name.startswith("."))
-            images = [path for path in files if path.suffix.lower() in SUFFIXES]
-            if kept := [path for path in images if not leads_out(path, folder)]:
-                found[below.name] = kept
-            links += len(images) - len(kept)
+        if below.name.startswith(".") or not below.is_dir():
+            left_out["files that lie in no class, or hidden"] += 1
+            continue
+        for path in sorted(below.iterdir()):
+            if path.name.startswith("."):
+                left_out["hidden"] += 1
+            elif leads_out(path, folder):
+                left_out[f"links out of {folder}"] += 1
+            elif path.is_dir():
+                left_out["folders within a class"] += 1
+            elif is_image(path):
+                found.setdefault(below.name, []).append(path)
+            else:
+                left_out["files that are no images by their first bytes"] += 1
+        if below.name not in found:
+            left_out["sub-folders without an image"] += 1
     check_alike(str(folder), "classes are called", found)
-    return found, links
+    return found, left_out

@@ -240,7 +240,6 @@ class _Service(ABC, Generic[_Transport]):
         failed: Failed | None = None,
         people: bool = False,
         average: bool = False,
-        at_most_named: float | None = None,
     ) -> Steps[dict[str, Enrolled]]:
         """Like enrol, for many classes: 32 images of any of them in a request.
 
@@ -250,18 +249,13 @@ class _Service(ABC, Generic[_Transport]):
         Args:
             images: of each label.
             classifier, failed, people, average: see enrol.
-            at_most_named: from 0 to 1: refuse a class that an adversary with all these images could name more
-                often than this from one of its codes, among the classes of this call; the most exposed class
-                first, until none is left. For codes of at most 12 bits. None refuses none.
 
         Returns:
             the result for each label, in Unicode's NFC.
 
-        Raises: as enrol; and ConfigError if `at_most_named` has too few classes, or another protection.
+        Raises: as enrol.
         """
-        return self._conversation.enrol_many(
-            images, classifier, failed, people=people, average=average, at_most_named=at_most_named
-        )
+        return self._conversation.enrol_many(images, classifier, failed, people=people, average=average)
 
     @_Method
     def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> Steps[list[Guess]]:

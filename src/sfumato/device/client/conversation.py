@@ -19,7 +19,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from sfumato import wire
-from sfumato.base.files import check_alike, printable
+from sfumato.base.files import check_alike
 from sfumato.base.schemas import validate_json
 from sfumato.device.client.addresses import check_url, normalise_label
 from sfumato.device.client.demands import (
@@ -42,10 +42,9 @@ from sfumato.device.client.outgoing import (
     Stopped,
     check_averages,
     example_id,
-    find_standing_out,
 )
 from sfumato.device.client.sources import Source, as_list, batches, fit
-from sfumato.errors import BudgetExceededError, ConfigError, DataError, ImageError, did_you_mean
+from sfumato.errors import ConfigError, DataError, ImageError, did_you_mean
 from sfumato.protect.code import Code, signs
 from sfumato.protect.release import Trained
 from sfumato.protect.spec import portable
@@ -219,7 +218,6 @@ class Conversation:
         *,
         people: bool,
         average: bool,
-        at_most_named: float | None = None,
     ) -> Steps[dict[str, Enrolled]]:
         """Make images examples of many classes."""
         given = [(normalise_label(label), sources) for label, sources in images.items()]
@@ -234,26 +232,6 @@ class Conversation:
             enrolled[image.label] = enrolled[image.label].with_failed()
             if failed is not None:
                 failed(image.source, error)
-
-        if at_most_named is not None:
-            of_label: dict[str, list[Image]] = {label: [] for label, _ in given}
-            for (label, _), part in zip(given, each, strict=True):  # a label in two normal forms is one class
-                of_label[label] += part
-            left = find_standing_out(
-                subject.protection, of_label, subject.shape, at_most=at_most_named, average=average
-            )
-            for label, chance in left.items():
-                error = BudgetExceededError(
-                    f"{printable(label)}: one release names this class {chance:.1%} of the time among the "
-                    f"others that stay, and at most {at_most_named:.1%} is allowed: leave the class out, or "
-                    "use a code of fewer bits, or one with flip=",
-                    cause="its class stands out",
-                )
-                if failed is None:
-                    raise error
-                for image in of_label[label]:
-                    miss(image, error)
-            each = [examples for label, examples in of_label.items() if label not in left]
 
         parts: Iterable[list[Image]] = map(list, each)
         if not average:

@@ -1,10 +1,8 @@
 """Requests to a service: read images, charge them in the ledger, and encode their releases."""
 
 import hmac
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -22,12 +20,11 @@ from sfumato.errors import BudgetExceededError, ConfigError, ImageError
 from sfumato.images import Pixels
 from sfumato.protect import Protection
 from sfumato.protect.code import Code
-from sfumato.protect.naming import chances_by_class
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 Stopped = ImageError | BudgetExceededError  # the errors that stop an image
 Failed = Callable[[Source, Stopped], None]
@@ -185,63 +182,6 @@ class Outgoing:
                 printed=printed,
                 most_clear=MOST_SHOWN,
             )
-
-
-def find_standing_out(
-    protection: Protecting,
-    images: Mapping[str, Sequence[Image]],
-    shape: tuple[int, int, int],
-    *,
-    at_most: float,
-    average: bool,
-) -> dict[str, float]:
-    """Find the classes that may not be enrolled, since one release names them more often than `at_most`.
-
-    The measure is the best adversary, who has all images of the classes that stay; see chances_by_class. The
-    most exposed class is removed, until none is left. Nothing is charged, and nothing leaves.
-
-    Args:
-        protection: a code of at most 12 bits.
-        images: of each class; unreadable ones are skipped here.
-        shape: C, H and W, as the model takes them.
-        at_most: from 0 to 1.
-        average: whether a class sends one code, the average of its images.
-
-    Returns:
-        How often each removed class is named.
-
-    Raises:
-        ConfigError: not a code, or fewer classes than 1 / at_most.
-    """
-    if not isinstance(protection, Code):
-        raise ConfigError(f"{protection.spec}: only codes of few bits show who stands out")
-    import torch
-
-    numbers: list[Tensor] = []
-    classes = []
-    for label, sources in images.items():
-        read = []
-        for image in sources:
-            with suppress(ImageError):  # reported when it would be sent
-                read.append(image_of(image.source, shape)[0])
-        if read:
-            made = protection.encode(np.stack(read))
-            numbers.append(made.mean(0, keepdim=True) if average else made)
-            classes.append(label)
-    left: dict[str, float] = {}
-    while staying := [row for row, label in enumerate(classes) if label not in left]:
-        if at_most * len(staying) < 1:
-            raise ConfigError(
-                f"a guess among {len(staying)} classes already names each in {1 / len(staying):.1%}: for at "
-                f"most {at_most:.1%} enrol at least {math.ceil(1 / at_most)} classes that do not stand out"
-            )
-        rows = torch.cat([torch.full((len(numbers[row]),), row) for row in staying])
-        each = chances_by_class(protection, torch.cat([numbers[row] for row in staying]), rows)
-        worst = int(each.argmax())
-        if each[worst] <= at_most * (1 + 1e-9):
-            break
-        left[classes[staying[worst]]] = float(each[worst])
-    return left
 
 
 def check_averages(protection: Protecting) -> None:
