@@ -299,7 +299,7 @@ def test_a_heic_states_the_size_that_is_shown_of_what_is_coded(
     start = len(heic(*lists, locations([(1, 0, 0)]))) + 8
     data = heic(*lists, locations([(1, start, 4)])) + box(b"mdat", b"\3\2\1\x80")
     if sizes is None:
-        assert heif.first_picture(data, "HEIC").size == (64, 64)
+        assert heif.picture_of(data, "HEIC").size == (64, 64)
     else:
         refused(data, f"a HEIC of two sizes, {sizes}: save it anew")
 
