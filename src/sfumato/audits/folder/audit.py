@@ -45,6 +45,7 @@ from sfumato.audits.folder.pictures import (
     reason_of,
 )
 from sfumato.audits.risks import Risk
+from sfumato.base.files import read_regular
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.dp.mechanisms import seeded_noise
@@ -271,16 +272,16 @@ def _join(outcome: Outcome, known: Outcome) -> None:
 
 
 def _read_sidecars(sidecars: Sequence[Listed], outcome: Outcome) -> Counter[str]:
-    """Count the kinds of words beside pictures."""
+    """Count the metadata in sidecars."""
     kinds = Counter[str]()
     for file in sidecars:
         try:
-            words = sidecar_words(file.path.name, images.reading.bytes_of(file.path))
-        except ImageError as error:
-            outcome.leave_out(reason_of(error), file.name)
+            words = sidecar_words(file.path.name, read_regular(file.path, images.reading.MAX_BYTES))
+        except OSError:
+            outcome.leave_out("file that cannot be opened", file.name)
             continue
         if words is None:
-            outcome.leave_out("file of words beside pictures", file.name)
+            outcome.leave_out("sidecar of an unknown kind", file.name)
         kinds.update(words or ())
     return kinds
 
@@ -329,7 +330,7 @@ def _guess(seen: Sequence[Seen]) -> tuple[str, Release | None]:
     share = middle.look.strength / side
 
     def release(picture: torch.Tensor) -> Sequence[torch.Tensor]:
-        """As the files look: with cells of no whole number, if theirs are none."""
+        """Protect as the files look, with fractional cells if theirs are."""
         own = min(picture.shape[1:])
         strength = share * own
         if kind == "mosaic" and (is_part or own != side or middle.look.strength % 1):

@@ -33,7 +33,7 @@ _ROWS = 20
 _FLAT = 4.0  # grey levels from the middle one: a colour
 _COARSE = 16  # cells, or widths of a blur, along a side: fewer do not tell one picture from another
 _EVERY, _MOST_FRAMES = 5, 1500  # frames of a video: between two looks, and in all
-_JUDGED = 4  # of the frames that are looked at, one in so many is judged for its protection
+_JUDGED = 4  # every fourth of these frames is judged for its protection
 
 Progress = Callable[[str, int, int], None]
 """Is called with a step in words, the number of its parts that are done, and that of all."""
@@ -97,7 +97,7 @@ def see(
 
 
 def _shows(picture: Tensor, box: Box) -> bool:
-    """Whether the middle of a box is no single colour, as a black box is that a detector takes for a face."""
+    """Whether the middle of a box has several colours. A detector takes some black boxes for faces."""
     top, bottom, left, right = box
     down, across = (bottom - top) // 4, (right - left) // 4
     middle = picture[:, top + down : bottom - down, left + across : right - across].flatten(1).float()
@@ -232,7 +232,7 @@ def metadata(seen: Sequence[Seen], beside: Mapping[str, int], words: str) -> Fin
         title="Metadata",
         verdict="leaks" if counted else "not shown",
         sentence=(
-            f"In {len(files):,} files and beside them: {'; '.join(named)}."
+            f"In {len(files):,} files and their sidecars: {'; '.join(named)}."
             if counted
             else f"The {len(files):,} files hold what shows their pictures, and nothing else."
         )

@@ -16,7 +16,7 @@ from sfumato.protect.region import Box, disjoint
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 _CELLS, _EXACT = range(3, 62), 6  # of a mosaic on a part, in pixels; smaller ones are whole
 _GRID, _EDGE = 4.0, 1.5  # times the differences off a grid, and grey levels on it, at least
-_FEW, _MANY, _QUIET = 4, 12, 1.0  # lines: few stand out by twice as much, unless a picture has little else
+_FEW, _MANY, _QUIET = 4, 12, 1.0  # lines: few need a higher ratio, unless a picture has little else
 _NOISE, _SOFT, _BLUR = 12.0, 0.8, 1.5  # grey levels; pixels
 _LEAST = 12  # pixels, a side of a part of one colour
 _FILLED, _SQUARE = 0.85, 0.93  # the share of its box, inside and at the border
@@ -151,9 +151,9 @@ def _regress(edges: NDArray[np.int64], gap: float) -> tuple[float, float]:
 
 
 def _rate_grid(profile: Grey, step: float, start: float) -> float:
-    """The share of all differences that lies on a grid, within a pixel; 0 unless its weak ones stand out.
+    """The share of all differences that lies on a grid, within a pixel; 0 if its weak ones are too low.
 
-    Of a coarser grid, each second line of this one, it is about half.
+    A grid with every second line has about half.
     """
     lines = np.arange(start % step, len(profile), step)
     places = np.add.outer(np.rint(lines).astype(int), (-1, 0, 1)).clip(0, len(profile) - 1)
@@ -163,7 +163,7 @@ def _rate_grid(profile: Grey, step: float, start: float) -> float:
     off = np.delete(profile, places)
     if weak < _EDGE or not off.size:
         return 0.0
-    # JPEG rings beside edges. A few lines may be the edges of a box; many are no chance.
+    # JPEG rings near edges. A few lines may be the edges of a box.
     doubt = 1 + _FEW / len(lines) if off.mean() > _QUIET else 1.0
     ratio = weak / (np.percentile(off, 60) + 0.25) / (doubt if len(lines) < _MANY else 0.7)
     return float(profile[places].sum() / profile.sum()) if ratio > _GRID else 0.0

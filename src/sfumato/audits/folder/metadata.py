@@ -1,4 +1,4 @@
-"""What files say beside their pixels: blocks that no picture needs, sidecars, and the files' names."""
+"""The metadata of files: blocks that no picture needs, sidecars, and the files' names."""
 
 import json
 import re
@@ -62,7 +62,7 @@ _LUMINANCE = 3688  # the sum of the published luminance table of JPEG, of qualit
 
 @dataclass
 class Metadata:
-    """What one file says beside its pixels.
+    """The metadata of one file.
 
     Attributes:
         kinds: in words, with the bytes of blocks that were not read, and 0 of others.
@@ -152,7 +152,7 @@ def _read_named(name: str, body: bytes) -> Iterator[str]:
 
 
 def _read_profile(body: bytes) -> Iterator[str]:
-    """Name a profile of colours that is none of the usual ones: displays bear owners' names."""
+    """Name an unusual profile of colours: those of displays bear owners' names."""
     (count,) = struct.unpack_from(">I", body, 128)
     places = range(132, 132 + 12 * min(count, 99), 12)
     tags = {body[at : at + 4]: struct.unpack_from(">II", body, at + 4) for at in places}
@@ -182,7 +182,7 @@ def _find_thumbnail(block: bytes, picture: Tensor) -> Tensor | None:
     return None
 
 
-# Files beside pictures, by the end of their names.
+# Sidecars of pictures, by the end of their names.
 _SIDECARS = {
     ".xmp": "a sidecar with XMP",
     ".aae": "a sidecar with the edits of a phone",
@@ -194,7 +194,7 @@ _SIDECARS = {
 
 
 def sidecar_words(name: str, content: bytes) -> list[str] | None:
-    """Name what a file beside pictures tells; None if its kind is not known."""
+    """Name the metadata in a sidecar; None if its kind is not known."""
     words = next((words for end, words in _SIDECARS.items() if name.lower().endswith(end)), None)
     if words is None:
         return None
@@ -233,7 +233,7 @@ _INNER = frozenset(b"mvhd trak mvex iods tkhd mdia edts tref udta meta load free
 
 
 def video_metadata(path: Path) -> list[str]:
-    """Name what a video says beside its frames.
+    """Name the metadata of a video.
 
     Raises:
         av.FFmpegError: it cannot be opened.
@@ -297,7 +297,7 @@ def name_clues(names: Iterable[str], people: Iterable[str]) -> Counter[str]:
         base = name.rsplit("/", 1)[-1]
         found["a date in the name"] += bool(_DATE.search(base))
         found["the camera's number in the name"] += bool(re.match(r"(?i)(img|dsc|dscn|pxl|p)_?\d{4}", base))
-        words = re.split(r"[\W_]+", name.casefold())  # of which a short name or a number has to be one
+        words = re.split(r"[\W_]+", name.casefold())  # a short name or a number has to be a whole word
         found["the name of a known person in the name"] += any(
             (person in words and not (person.isdigit() and len(person) < 3))
             or (len(person) > 2 and not person.isdigit() and person in _letters(name))
