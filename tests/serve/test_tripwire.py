@@ -9,16 +9,16 @@ import torch
 from cloud import refusing
 from pictures import photographs, worst
 
-from sfumato import artefacts, images, wire
+from sfumato import artefacts, wire
 from sfumato.dp.mechanisms import Noise, seeded_noise
-from sfumato.errors import DataError, SpecError
+from sfumato.errors import SpecError
 from sfumato.protect import Protection, Release, parse
 from sfumato.protect.mask import Mask, make_masker
 from sfumato.protect.recognition import first_image
 from sfumato.protect.spec import portable
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
 from sfumato.serve.served import Demand, Served
-from sfumato.serve.tripwire import NotProtectedError, check, demand_of, read_png
+from sfumato.serve.tripwire import NotProtectedError, check, demand_of
 
 NOISY = [
     *("dp-pix:cell=4,epsilon=3", "dp-pix:cell=2,epsilon=1", "dp-pix:cell=4,epsilon=3,variant=published"),
@@ -186,8 +186,6 @@ def test_a_protection_is_added_without_a_change_of_the_guard():
     check(sent, demand(halves))
     with pytest.raises(NotProtectedError, match="not a release of halves: image 3 shows what has no half; "):
         check(replace(sent, array=worst()[[0, 1, 5]]), demand(halves))
-    shown = read_png(images.encode(sent.values[0]), served("none"), demand(halves))
-    assert torch.equal(shown.values, sent.values[:1])
     with pytest.raises(NotProtectedError, match="it is masked"):
         check(masked([25], "halves"), demand(halves))
 
@@ -355,43 +353,3 @@ def test_bits_numbers_and_images_are_not_taken_for_each_other():
         demand_of(served("feature:artefact=f"), code_header(4, "feature:artefact=f,noise=1"))
     with pytest.raises(NotProtectedError, match=r"takes releases of code:.*: use one of these"):
         demand_of(served(CODE), code_header(4, "feature:artefact=c.safetensors,noise=1"))
-    with pytest.raises(DataError, match="is not a plain image: send it in the release format"):
-        read_png(images.encode(worst()[0]), served(CODE), served(CODE).demands[0])
-
-
-@pytest.mark.parametrize(
-    "spec", ["pixelize:cell=4", "pixelize:cell=5", "gaussian:sigma=40", "dp-pix:cell=7,epsilon=1"]
-)
-def test_a_png_gives_back_the_release_that_it_shows(spec: str):
-    sent = released(spec, worst()[-1:])
-    found = read_png(images.encode(sent.images()[0]), served(spec), demand(spec))
-    assert torch.equal(found.values, sent.values)
-    assert (found.spec, found.size, found.cell) == (sent.spec, sent.size, sent.cell)
-
-
-def test_a_png_that_is_not_constant_in_its_cells_is_refused():
-    shown = released("pixelize:cell=5", worst()[-1:]).images()[0]
-    shown[2, 23, 23] ^= 1  # of a cell at the border
-    with pytest.raises(NotProtectedError, match="not constant in cells of 5x5 pixels is not a release"):
-        read_png(images.encode(shown), served("pixelize:cell=5"), demand("pixelize:cell=5"))
-
-
-def test_other_files_and_other_sizes_are_no_png_of_the_model():
-    model, wanted = served("none"), demand("none")
-    with pytest.raises(DataError, match="the body is not a PNG"):
-        read_png(images.encode(worst()[0], "JPEG"), model, wanted)
-    with pytest.raises(DataError, match="no header at its beginning"):
-        read_png(b"\x89PNG\r\n\x1a\n", model, wanted)
-    with pytest.raises(NotProtectedError, match="a PNG of 40x40 pixels, and the model's images are 24x24"):
-        read_png(images.encode(worst(side=40)[0]), model, wanted)
-    with pytest.raises(DataError, match="is not a plain image: send it in the release format"):
-        read_png(images.encode(worst()[0]), model, demand(Mask("m.safetensors", keep=0.25)))
-
-
-def test_the_size_of_a_png_is_what_its_decoder_obeys():
-    """A second header, behind the one of the model's size, had a service decode 64 million pixels."""
-    sent, large = images.encode(worst()[0]), images.encode(worst(side=40)[0])
-    header = slice(8, 33)
-    for first, second in ((sent, large), (large, sent)):
-        with pytest.raises(DataError, match="a PNG with 2 headers"):
-            read_png(first[:33] + second[header] + first[33:], served("none"), demand("none"))

@@ -8,10 +8,7 @@ Nothing here refuses a release that fits its spec, except for noise: there an im
 most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
 """
 
-import numpy as np
-
 from sfumato.errors import DataError
-from sfumato.images import read_array, size_in_file
 from sfumato.protect import Protection
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import cell_in_pixels
@@ -23,8 +20,6 @@ FALSE_ALARM = 1e-6  # of one image, by all tests of its noise together
 
 # By Demand.kind.
 _HEADERS: dict[str, type] = {"pixels": ImageHeader, "numbers": FeatureHeader, "bits": BitsHeader}
-
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class NotProtectedError(DataError):
@@ -79,39 +74,6 @@ def _check_count(header: FeatureHeader | BitsHeader, served: Served, demand: Dem
         )
     if name == CODE:
         code_of(header.spec).check_makes(bits=bits, numbers=numbers)
-
-
-def read_png(data: bytes, served: Served, demand: Demand) -> Release:
-    """Read a release from a PNG, for people with curl: cells are squares of equal pixels.
-
-    Raises:
-        NotProtectedError: the image has another size, or is not constant in its cells.
-        DataError: not a PNG, a damaged one, or the protection does not release plain images.
-    """
-    protection = demand.protection
-    if protection is None or _masks(protection):
-        raise DataError(f"a release of {demand.spec} is not a plain image: send it in the release format")
-    if data[:8] != _PNG:
-        raise DataError("the body is not a PNG: send a PNG, or the release format")
-    channels, height, width = served.shape
-    size = size_in_file(data)  # read before decoding; the decoder is held to it
-    if size != (height, width):
-        raise NotProtectedError(
-            f"a PNG of {size[0]}x{size[1]} pixels, and the model's images are {height}x{width}: resize "
-            "before protecting"
-        )
-    image = read_array(data, channels=channels)[None]
-    if image.shape[2:] != (height, width):
-        raise NotProtectedError("a PNG that its metadata turn: write it upright")
-    cell = cell_in_pixels(protection, height, width)
-    release = Release(np.ascontiguousarray(image[:, :, ::cell, ::cell]), demand.spec, (height, width), cell)
-    if cell > 1 and not np.array_equal(release.pictures(), image):
-        raise NotProtectedError(
-            f"an image that is not constant in cells of {cell}x{cell} pixels is not a release "
-            f"of {demand.spec}: "
-            "protect it before it leaves the device"
-        )
-    return release
 
 
 def check(release: AnyRelease, demand: Demand) -> None:

@@ -25,11 +25,9 @@ with needs_extra("the server", "serve"):
     from pydantic import BaseModel, ValidationError
     from starlette.types import Message
 
-PNG = "image/png"
-
 _MOST_JSON = 10_000  # bytes
 _NEEDED = {
-    False: f"a body of type {wire.MEDIA_TYPE}, or {PNG} with ?spec=, is needed",
+    False: f"a body of type {wire.MEDIA_TYPE} is needed",
     True: f"a body of type {labelled.MEDIA_TYPE} is needed",
 }
 _SMALL = 25_000  # values of originals, such as one of 84x84x3: reading them is faster than starting a thread
@@ -62,7 +60,6 @@ async def receive(
     *,
     tenant: str,
     classifier: str,
-    spec: str | None = None,
     with_labels: bool = False,
 ) -> Received:
     """Receive the body of a request, a release that the model of a classifier takes.
@@ -72,7 +69,6 @@ async def receive(
         request: has the body.
         share: holds the bytes, until the request is answered.
         tenant, classifier: the classifier.
-        spec: for a PNG, its protection.
         with_labels: whether the body has a label and an id for each image, see sfumato.wire.labelled.
 
     Raises:
@@ -86,7 +82,7 @@ async def receive(
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise Problem(415, "a compressed body: send it as it is")
     kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-    if kind not in ((labelled.MEDIA_TYPE,) if with_labels else (wire.MEDIA_TYPE, PNG)):
+    if kind != (labelled.MEDIA_TYPE if with_labels else wire.MEDIA_TYPE):
         raise Problem(415, _NEEDED[with_labels])
     name = await service.model_name(tenant, classifier)
     model, config = service.models.get(name), service.config
@@ -96,12 +92,11 @@ async def receive(
     labels = None
     if with_labels:
         labels, data = labelled.split(data)
-    images = 1 if kind == PNG else min(wire.header(data).count, config.most_images)
-    values = images * math.prod(model.shape)
+    values = min(wire.header(data).count, config.most_images) * math.prod(model.shape)
     share.take(_HELD * values)
-    if kind != PNG and values <= _SMALL:
-        return _read(data, kind, spec, labels, model, config)
-    return await in_thread(_read, data, kind, spec, labels, model, config)
+    if values <= _SMALL:
+        return _read(data, labels, model, config)
+    return await in_thread(_read, data, labels, model, config)
 
 
 def json_body(message: type[BaseModel]) -> dict[str, Any]:
@@ -196,21 +191,12 @@ class _Begun:
 
 def _read(
     data: bytes,
-    kind: str,
-    spec: str | None,
     labels: list[labelled.Labelled] | None,
     model: Served,
     config: ServiceConfig,
 ) -> Received:
-    release: wire.AnyRelease
-    if kind == PNG:
-        if spec is None:
-            raise Problem(422, "a PNG does not say how it was protected: add ?spec=")
-        demand = tripwire.demand_named(model, spec)
-        release = tripwire.read_png(data, model, demand)
-    else:
-        demand = tripwire.demand_of(model, wire.header(data))
-        release = wire.decode(data, most_images=config.most_images, most_pixels=config.most_pixels)
+    demand = tripwire.demand_of(model, wire.header(data))
+    release = wire.decode(data, most_images=config.most_images, most_pixels=config.most_pixels)
     if labels is not None and len(labels) != len(release.array):
         raise DataError(f"{len(labels)} labels for {len(release.array)} images: send one for each")
     tripwire.check(release, demand)

@@ -5,12 +5,11 @@ from typing import Annotated, Any
 
 from sfumato import wire
 from sfumato.errors import needs_extra
-from sfumato.serve.http.bodies import PNG
 from sfumato.wire import labelled
 from sfumato.wire.messages import LABEL, as_kept, no_step, normal
 
 with needs_extra("the server", "serve"):
-    from fastapi import Path, Query
+    from fastapi import Path
     from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 
@@ -45,11 +44,7 @@ Kept = Annotated[
 ]
 DIGITS = BeforeValidator(_digits)
 Moment = Annotated[AwareDatetime | None, BeforeValidator(_moment)]
-Spec = Annotated[
-    str | None,
-    Query(max_length=1000, description="For a PNG only: how it was protected, as dp-pix:cell=4,epsilon=3."),
-]
 
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
-RELEASE_BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES, PNG: _BYTES}}}
+RELEASE_BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES}}}
 LABELLED_BODY = {"requestBody": {"required": True, "content": {labelled.MEDIA_TYPE: _BYTES}}}

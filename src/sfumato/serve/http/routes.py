@@ -18,7 +18,7 @@ from sfumato.serve.http import problems
 from sfumato.serve.http.access import WRITES, Admin, Reader, Writer
 from sfumato.serve.http.bodies import Received, json_body, receive, receive_json
 from sfumato.serve.http.confidence import limit_confidence
-from sfumato.serve.http.parameters import DIGITS, LABELLED_BODY, RELEASE_BODY, Id, Kept, Label, Moment, Spec
+from sfumato.serve.http.parameters import DIGITS, LABELLED_BODY, RELEASE_BODY, Id, Kept, Label, Moment
 from sfumato.serve.http.problems import Problem
 from sfumato.serve.served import Demand, Served
 from sfumato.serve.service import Serving, in_thread
@@ -63,18 +63,17 @@ async def classify(
     top: Annotated[
         int, DIGITS, Query(ge=1, le=MOST_GUESSES, description="How many classes to name for each image.")
     ] = 5,
-    spec: Spec = None,
 ) -> Response:
     """Name what images show, by the nearest enrolled classes. The role `read` is enough.
 
-    The body is a release, or a PNG with `spec`. The answer has one entry for each image, the likeliest class
+    The body is a release. The answer has one entry for each image, the likeliest class
     first; its class is null where the image is of no enrolled class. No image is kept.
 
     Errors: 404 if you have no such classifier; 409 if it has no class, or if its model is not served; 413 if
     the body is too large; 415 if it is of another type; 422 if it was not protected as the model demands.
     """
     with service.room.share() as share:
-        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
+        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier)
         embeddings = await service.embed(body.model, body.inputs)
     answers = await service.galleries.answer(
         *(key.tenant, classifier, embeddings),
@@ -218,7 +217,6 @@ async def enrol(
     classifier: Id,
     label: Label,
     request: Request,
-    spec: Spec = None,
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -230,7 +228,7 @@ async def enrol(
 ) -> EnrolledExamples:
     """Enrol images as examples of one class, which is created if it is new. Needs the role `write`.
 
-    The body is a release, or a PNG with `spec`. The service keeps embeddings, and no image. Each image counts
+    The body is a release. The service keeps embeddings, and no image. Each image counts
     as an example of its own, also if it is equal to another. Without `Idempotency-Key` each request is a new
     one, even if it is the same as before; images that are sent again with the key of an earlier request are
     not enrolled twice.
@@ -248,7 +246,7 @@ async def enrol(
         return service.store.enrol(key.tenant, classifier, label, examples, by=key)
 
     with service.room.share() as share:
-        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
+        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier)
         return await in_thread(keep, body, await service.embed(body.model, body.inputs))
 
 
