@@ -40,6 +40,7 @@ Label = Annotated[
 Kept = Annotated[
     str,
     Path(pattern=LABEL, description="The label of a class, as the list of classes has it."),
+    AfterValidator(no_step),
     AfterValidator(normal),
 ]
 DIGITS = BeforeValidator(_digits)
