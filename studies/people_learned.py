@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from metric_differences import Ranked, mean_difference
 from people import COUNT as COUNT_OF_PEOPLE
 from people import EXPERIMENTS, RECORDS, RUNS, SEED, SHARED, agreements, distorted, photographs
 from reconstructed.learned import look
@@ -167,7 +168,7 @@ def rank(found: Tensor, seen: Seen) -> agreement.RankCorrelations:
 def ahead(found: Sequence[float] | Tensor, other: Sequence[float], test: Seen) -> dict[str, Any]:
     """By how much one order is nearer to that of people than another."""
     draws = torch.Generator().manual_seed(SEED)
-    return asdict(agreement.mean_difference([agreement.Ranked(found, other, test.shares)], generator=draws))
+    return asdict(mean_difference([Ranked(found, other, test.shares)], generator=draws))
 
 
 def run(train: Seen, test: Seen, baseline: list[float], choices: dict[str, str], seed: int) -> dict[str, Any]:

@@ -6,13 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from metric_differences import Ranked, mean_difference, metric_matrix
 from rows import Rows
 
 from reconstructed.judged import PROXY, SIGNS
 from reconstructed.learned import CHOSEN, SEEDS, SETTINGS, present, record_of, shares_of
 from reconstructed.sources import SEED
 from sfumato.assess import agreement
-from sfumato.assess.agreement import Correlation, Ranked
+from sfumato.assess.agreement import Correlation
 from sfumato.errors import DataError
 
 SEMSIM = "semsim"
@@ -83,7 +84,7 @@ def ahead(measure: str, other: str, sets: Sequence[tuple[Columns, list[float]]])
     seeds = len(sets[0][0][measure])
     return mean_of(
         [
-            agreement.mean_difference(
+            mean_difference(
                 [Ranked(found[measure][seed], found[other][0], shares) for found, shares in sets],
                 generator=draws(),
             )
@@ -144,7 +145,7 @@ def _matrix(name: str, attacks: Sequence[str], records: Rows) -> dict[str, Any]:
     """Measures with each other, over all victims (Fig. 3)."""
     found = pooled([columns(name, attack, records) for attack in attacks])
     kept = [*HAND_MADE, SEMSIM, _of(CHOSEN)]
-    matrix = agreement.metric_matrix({each: found[each][0] for each in kept if each in found})
+    matrix = metric_matrix({each: found[each][0] for each in kept if each in found})
     return {"names": list(matrix.names), "kendall": matrix.kendall.tolist()}
 
 

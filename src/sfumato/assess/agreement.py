@@ -1,4 +1,4 @@
-"""Agreement of metrics with people, of metrics with each other, and of people with each other.
+"""Agreement of metrics with people, and of people with each other.
 
 Source: SemSim (docs/papers.md, "SemSim"), Sec. 4.2 and 5, Table 1 and Fig. 3. One number stands for a model
 under attack: the mean of a metric over its reconstructions, or the share of these that people recognise.
@@ -10,7 +10,7 @@ correlation with annotators should be compared with their self-agreement: `split
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -21,7 +21,7 @@ from sfumato.errors import DataError
 
 NO_MAJORITY: Final = None
 
-_RESAMPLES = 10_000
+RESAMPLES = 10_000
 _SPLITS = 100
 _RESAMPLES_OF_A_SPLIT = 1000
 _LEAST_MODELS = 3  # two are always ranked equally or in reverse
@@ -67,19 +67,6 @@ class RankCorrelations:
         return f"Spearman {self.spearman}, Kendall {self.kendall}; {self.models} models"
 
 
-@dataclass(frozen=True)
-class MetricMatrix:
-    """Kendall's tau-b of every metric with every other, over the same models (Fig. 3).
-
-    Attributes:
-        names: of the M metrics.
-        kendall: (M, M) float64.
-    """
-
-    names: tuple[str, ...]
-    kendall: Tensor
-
-
 def rank_correlations(
     scores: Sequence[float] | Tensor, people: Sequence[float] | Tensor, *, generator: torch.Generator
 ) -> RankCorrelations:
@@ -93,83 +80,20 @@ def rank_correlations(
     Raises:
         DataError: unequal lengths, fewer than 3 models, a score that is not a number, or all scores equal.
     """
-    ours, theirs = _orders("scores", scores), _orders("people", people)
+    ours, theirs = order_pairs("scores", scores), order_pairs("people", people)
     if len(ours) != len(theirs):
         raise DataError(f"{len(ours)} scores and {len(theirs)} of people: give one of each for every model")
     count = len(ours)
-    times = _draw(count, _RESAMPLES, generator)
-    values = _correlations(ours, theirs, torch.ones(1, count, dtype=torch.float64))  # (2, 1)
-    resampled = _correlations(ours, theirs, times)  # (2, resamples)
+    times = draw_resamples(count, RESAMPLES, generator)
+    values = correlate(ours, theirs, torch.ones(1, count, dtype=torch.float64))  # (2, 1)
+    resampled = correlate(ours, theirs, times)  # (2, resamples)
     ranked = resampled[:, resampled.isfinite().all(0)]
-    ends = _ends(ranked)  # (2 ends, 2)
+    ends = find_ends(ranked)  # (2 ends, 2)
     spearman, kendall = (
         Correlation(value.item(), low.item(), high.item())
         for value, low, high in zip(values[:, 0], *ends, strict=True)
     )
-    return RankCorrelations(spearman, kendall, count, 1 - ranked.shape[1] / _RESAMPLES)
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """The models of one data set, with two metrics that rise with recognition, and people's judgement.
-
-    Attributes:
-        scores, others: (n,) of the metrics.
-        people: (n,) the share of its reconstructions that people recognise.
-    """
-
-    scores: Sequence[float] | Tensor
-    others: Sequence[float] | Tensor
-    people: Sequence[float] | Tensor
-
-
-def mean_difference(sets: Sequence[Ranked], *, generator: torch.Generator) -> Correlation:
-    """Compare two metrics: the mean difference of their Kendall's tau-b, over one or more data sets.
-
-    The models of each data set are resampled separately (a stratified bootstrap), the same for both metrics,
-    so that models hard for both cancel. The interval is over models: the data sets are fixed. Two separate
-    intervals that overlap do not show that metrics are equal.
-
-    Args:
-        sets: one or more data sets.
-        generator: draws the models of the 10,000 resamples of each.
-
-    Raises:
-        DataError: no data set, or as in rank_correlations.
-    """
-    if not sets:
-        raise DataError("no data set to average over: give the models of one or more")
-    values, resampled = zip(
-        *(_differences(each.scores, each.others, each.people, generator) for each in sets), strict=True
-    )
-    return _with_interval(sum(values) / len(values), torch.stack(resampled).mean(0))
-
-
-def _with_interval(value: float, resampled: Tensor) -> Correlation:
-    low, high = _ends(resampled[resampled.isfinite()])
-    return Correlation(value, low.item(), high.item())
-
-
-def _differences(
-    scores: Sequence[float] | Tensor,
-    others: Sequence[float] | Tensor,
-    people: Sequence[float] | Tensor,
-    generator: torch.Generator,
-) -> tuple[float, Tensor]:
-    """Return the difference of two taus with people, and that of (R,) resamples, NaN without a ranking."""
-    orders = [_orders(*each) for each in (("scores", scores), ("others", others), ("people", people))]
-    if len({len(order) for order in orders}) > 1:
-        raise DataError(
-            f"{', '.join(str(len(order)) for order in orders)} scores, others and people: give one of "
-            "each for every model"
-        )
-    ours, theirs, judged = orders
-    whole = torch.ones(1, len(ours), dtype=torch.float64)
-
-    def taus(times: Tensor) -> Tensor:
-        return _correlations(ours, judged, times)[1] - _correlations(theirs, judged, times)[1]
-
-    return taus(whole).item(), taus(_draw(len(ours), _RESAMPLES, generator))
+    return RankCorrelations(spearman, kendall, count, 1 - ranked.shape[1] / RESAMPLES)
 
 
 def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> RankCorrelations:
@@ -210,15 +134,15 @@ def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> Ran
         order = torch.randperm(columns, generator=generator)
         halves = [judgements[:, half].mean(1) for half in (order[: columns // 2], order[columns // 2 :])]
         ours, theirs = ((each[:, None] > each).double() - (each[:, None] < each).double() for each in halves)
-        values.append(_lengthen(_correlations(ours, theirs, whole)[:, 0]))  # (2,)
-        times = _draw(models, _RESAMPLES_OF_A_SPLIT, generator)
-        resampled.append(_lengthen(_correlations(ours, theirs, times)))  # (2, R)
+        values.append(_lengthen(correlate(ours, theirs, whole)[:, 0]))  # (2,)
+        times = draw_resamples(models, _RESAMPLES_OF_A_SPLIT, generator)
+        resampled.append(_lengthen(correlate(ours, theirs, times)))  # (2, R)
     rho, tau = torch.stack(values).nanmean(0).tolist()
     if math.isnan(rho):
         raise DataError(f"every half of the judgements is the same for all {models} models: none is ranked")
     drawn = torch.cat(resampled, dim=1)
     ranked = drawn[:, drawn.isfinite().all(0)]
-    (low, lower), (high, higher) = _ends(ranked).tolist()
+    (low, lower), (high, higher) = find_ends(ranked).tolist()
     left_out = 1 - ranked.shape[1] / drawn.shape[1]
     return RankCorrelations(Correlation(rho, low, high), Correlation(tau, lower, higher), models, left_out)
 
@@ -228,24 +152,6 @@ def _lengthen(correlations: Tensor) -> Tensor:
     halves = torch.stack([correlations[0], torch.sin(correlations[1] * math.pi / 2)])
     rho, normal = (2 * halves / (1 + halves)).clamp(-1, 1)
     return torch.stack([rho, torch.asin(normal) * 2 / math.pi])
-
-
-def metric_matrix(scores: Mapping[str, Sequence[float] | Tensor]) -> MetricMatrix:
-    """Compare the rankings of n models by several metrics; the sign is kept.
-
-    Args:
-        scores: maps a metric to its (n,) scores of the models.
-
-    Raises:
-        DataError: as in rank_correlations.
-    """
-    orders = {name: _orders(name, values) for name, values in scores.items()}
-    lengths = {name: len(order) for name, order in orders.items()}
-    if len(set(lengths.values())) > 1:
-        raise DataError(f"metrics of different models: {lengths}: give one score of each for every model")
-    every = torch.stack(list(orders.values())).flatten(1)  # (M, n * n)
-    norms = every.norm(dim=1)
-    return MetricMatrix(tuple(orders), (every @ every.T) / (norms[:, None] * norms))
 
 
 def krippendorff_alpha(answers: Sequence[Sequence[Hashable | None]]) -> float | None:
@@ -291,7 +197,7 @@ def _unequal_pairs(counts: Counter[Hashable]) -> int:
     return counts.total() ** 2 - sum(count**2 for count in counts.values())
 
 
-def _orders(name: str, values: Sequence[float] | Tensor) -> Tensor:
+def order_pairs(name: str, values: Sequence[float] | Tensor) -> Tensor:
     """Compare scores: (n, n) float64, 1 if the row's model is above the column's, -1 if below, else 0."""
     scores = torch.as_tensor(values, dtype=torch.float64)
     if scores.ndim != 1 or len(scores) < _LEAST_MODELS:
@@ -308,26 +214,26 @@ def _orders(name: str, values: Sequence[float] | Tensor) -> Tensor:
     return orders
 
 
-def _draw(models: int, resamples: int, generator: torch.Generator) -> Tensor:
+def draw_resamples(models: int, resamples: int, generator: torch.Generator) -> Tensor:
     """Draw resamples: (R, n) float64 counts of each model in each."""
     drawn = torch.randint(models, (resamples, models), generator=generator)
     times = torch.zeros(resamples, models, dtype=torch.float64)
     return times.scatter_add_(1, drawn, torch.ones_like(times))
 
 
-def _ends(resampled: Tensor) -> Tensor:
+def find_ends(resampled: Tensor) -> Tensor:
     """Return the 95% interval over the last axis. (..., R) -> (2, ...)."""
     return resampled.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64), dim=-1)
 
 
-def _correlations(ours: Tensor, theirs: Tensor, times: Tensor) -> Tensor:
+def correlate(ours: Tensor, theirs: Tensor, times: Tensor) -> Tensor:
     """Compute Spearman's rho and Kendall's tau-b of resamples. -> (2, R), NaN if one side is all tied.
 
-    A mean rank is (1 + n + those below - those above) / 2: the row sums of `_orders` are the doubled ranks,
+    A mean rank is (1 + n + those below - those above) / 2: the row sums of `order_pairs` are the doubled ranks,
     centred.
 
     Args:
-        ours, theirs: (n, n), see _orders.
+        ours, theirs: (n, n), see order_pairs.
         times: (R, n) counts of each model in each resample.
     """
 
