@@ -4,6 +4,7 @@ import math
 from functools import cache
 from pathlib import Path
 
+import admitted_judges as judges
 import numpy as np
 import torch
 from admitted_judges import LEAST_JUDGES, Ability
@@ -13,7 +14,7 @@ from torch.nn import functional
 
 from reconstructed.sources import NARROW, SEED, SHARED, SOURCES, SQUEEZENET, named, parts
 from sfumato import protect
-from sfumato.annotate import campaign, judges, proxies
+from sfumato.annotate import campaign, proxies
 from sfumato.annotate.proxies import PairProxy, Proxy
 from sfumato.data import LabelledImages
 from sfumato.learn import classifier

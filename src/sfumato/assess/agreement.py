@@ -229,7 +229,7 @@ def find_ends(resampled: Tensor) -> Tensor:
 def correlate(ours: Tensor, theirs: Tensor, times: Tensor) -> Tensor:
     """Compute Spearman's rho and Kendall's tau-b of resamples. -> (2, R), NaN if one side is all tied.
 
-    A mean rank is (1 + n + those below - those above) / 2: row sums of `order_pairs` are doubled ranks, centred.
+    A mean rank is (1 + n + those below - those above) / 2: row sums of `order_pairs` are doubled ranks.
 
     Args:
         ours, theirs: (n, n), see order_pairs.
