@@ -63,6 +63,7 @@ SPARSE = {"GNU_sparse_major": "1", "GNU_sparse_minor": "0", "GNU_sparse_realsize
         attributes(tarfile.XGLTYPE, comment="of a commit") + A + END,
         attributes(tarfile.XHDTYPE, mtime="1.5") + A + END,
     ],
+    ids=["plain", "gzip", "joined gzip", "bzip2", "xz", "global header", "pax header"],
 )
 def test_a_tar_file_is_read_plain_or_packed(content: bytes):
     read = [(info.name, content and content()) for info, content in read_members(io.BytesIO(content))]
