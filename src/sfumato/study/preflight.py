@@ -605,10 +605,10 @@ def step_seconds(processes: int = 1, device: "torch.device | None" = None) -> fl
                 outputs = network(images)
             outputs.float().square().sum().backward()
 
-        return _seconds_an_image(use, 1, device, turns=16)
+        return _seconds_an_image(use, 1, place, turns=16)
 
-    device = device or torch.device("cpu")
-    networks = [Conv4(1).to(device, memory_format=torch.channels_last) for _ in range(processes)]  # type: ignore[call-overload]
+    place = device or torch.device("cpu")
+    networks = [Conv4(1).to(place, memory_format=torch.channels_last) for _ in range(processes)]  # type: ignore[call-overload]
     with ThreadPoolExecutor(processes) as pool, memory.keep_freed():
         return statistics.mean(pool.map(train, networks))
 
