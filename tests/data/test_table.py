@@ -96,7 +96,7 @@ def test_without_a_split_column_whole_values_of_one_label_are_given_to_splits(
         ("file,class\n../0.png,a\n", r"table\.csv, line 2: ../0.png lies outside of the folder of the table"),
         (
             "file,class\n0.png,a\n1.png,a \n",
-            "two values of the label 'class' are 'a' and 'a ', which differ",
+            "two values of the label 'class' are 'a' and 'a ', which look alike",
         ),
         ("file\n0.png\n", "no label column: add one, such as 'class'"),
         ("file,split\n0.png,train\n", "no label column: add one"),
