@@ -260,7 +260,7 @@ class _Settings(uvicorn.Config):
 
 
 class _Http(H11Protocol):
-    """uvicorn's HTTP/1.1, which says what it waits for. State: that, and early bytes of requests."""
+    """uvicorn's HTTP/1.1, which sets the `_Waits` of its connection. State: that, and early bytes of requests."""
 
     def __init__(
         self,

@@ -154,8 +154,8 @@ def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tupl
     Args: (N, D) numbers as they are in the file. Only those who teach are looked at.
 
     Returns:
-        (N, K), what the most telling numbers tell; and their places in a vector, if they tell so much more of
-        people than most that they may not belong to it.
+        (N, K), values of the most telling numbers; and their places in a vector, if they tell far more of
+        people than most, and may not belong to it.
     """
     middle = np.median(values[halves.learned], axis=0)
     looks: list[Callable[[np.ndarray], np.ndarray]] = [

@@ -70,7 +70,7 @@ def with_labels(
 
     Args:
         path: of the table.
-        columns: name -> the value of each row; `split`, whose values may be empty, is no label.
+        columns: name -> the value of each row; `split` may be empty, and is not a label.
         line: row -> its place in words.
         split_by: see `table`.
         read: labels, and splits or None -> the images.
