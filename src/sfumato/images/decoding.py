@@ -9,8 +9,7 @@ The size of the picture is read here too, and occurs once in the decoder's input
 is refused, and so is one whose decoder sees another size than the sifter, before it allocates
 pixels. In all threads together, decoders hold a limited number of pixels at a time (UNDER_WAY).
 
-The sifters are kept together, a screen each: a TIFF has JPEGs inside, an EXIF block is a TIFF, and one limit
-holds for all.
+The sifters are together: a TIFF has JPEGs inside, an EXIF block is a TIFF, and one limit holds for all.
 """
 
 import io

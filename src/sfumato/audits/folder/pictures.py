@@ -95,8 +95,7 @@ def list_files(source: str | os.PathLike[str], people: Path | None = None, *, ev
         every: lists videos, sidecars and hidden files, too, and makes the digest.
 
     Raises:
-        DataError: no such folder, no image in it (or with `every` no file at all), or a table without these
-            columns.
+        DataError: no such folder, no image in it (with `every`: no file), or a table without these columns.
     """
     source = Path(source)
     if source.is_file():

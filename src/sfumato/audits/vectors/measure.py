@@ -239,8 +239,7 @@ class Twins:
 def find_twins(values: np.ndarray, people: np.ndarray | None, seed: int) -> Twins:
     """Look for the nearest other of each vector, and compare with vectors that share their covariance alone.
 
-    The numbers of each principal component are shuffled for that comparison, so that nothing but their
-    distribution is left.
+    The numbers of each principal component are shuffled for that comparison: only their distribution stays.
     """
     centred = values - values.mean(0)
     draw = np.random.default_rng(seed)

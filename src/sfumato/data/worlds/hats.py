@@ -127,8 +127,7 @@ def put_on(
     Args:
         photographs: (B, 3, H, W) uint8.
         worn: B hats of ONE family.
-        scene: (B, len(SCENE)) numbers in [0, 1): position, size, tilt and light of each, as in the drawn
-            world.
+        scene: (B, len(SCENE)) numbers in [0, 1): position, size, tilt and light of each.
         edge, width: see `hats`.
 
     Returns:
