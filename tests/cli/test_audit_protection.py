@@ -50,7 +50,8 @@ def test_a_protection_without_a_guarantee_leaks_and_says_no_more_than_that(comma
     assert said.code == 1
     assert "blur:radius=1 (leaks)" in said.out
     assert said.out.startswith(
-        "No guarantee is stated for blur:radius=1, and neighbouring images are told apart: if you need a proof"
+        "No guarantee is stated for blur:radius=1, and neighbouring images are told apart: if you need a "
+        "proof"
     )
     assert answers(said, "told apart")[0].startswith("nothing is stated; told apart at eps >= 6")
 

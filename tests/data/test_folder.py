@@ -192,8 +192,8 @@ def test_what_is_left_out_is_counted_by_reason_also_from_the_cache(
             "further pictures of files, such as pages or frames": 2,
             "values of 'class' of which no image can be read: bela": 1,
         }
-    assert "bela" not in data.left_out_in_words(names=False)
-    assert "1 of 3 files, which cannot be read; and 1 (" in data.left_out_in_words(names=False)
+    assert "bela" not in data.describe_left_out(names=False)
+    assert "1 of 3 files, which cannot be read; and 1 (" in data.describe_left_out(names=False)
 
 
 @pytest.mark.parametrize(

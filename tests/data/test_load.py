@@ -117,10 +117,10 @@ def test_files_that_cannot_be_read_stop_or_are_left_out_counted_and_named(photos
     data = load(f"folder:{photos}", size=8, strict=False)
     assert len(data) == 3
     assert len(data.skipped) == 5
-    assert data.left_out_in_words().startswith("left out: 5 of 8 files, which cannot be read: ")
-    assert "anna/c.jpg: " in data.left_out_in_words()
-    assert data.left_out_in_words().endswith("; and 2 more; and 1 (no images by their first bytes)")
-    assert load("glyphs", classes=6, drawers=2, strict=False).left_out_in_words() == ""
+    assert data.describe_left_out().startswith("left out: 5 of 8 files, which cannot be read: ")
+    assert "anna/c.jpg: " in data.describe_left_out()
+    assert data.describe_left_out().endswith("; and 2 more; and 1 (no images by their first bytes)")
+    assert load("glyphs", classes=6, drawers=2, strict=False).describe_left_out() == ""
 
 
 def test_a_path_without_its_kind_is_answered_with_what_to_write(photos: Path):

@@ -273,7 +273,7 @@ def test_the_card_says_what_the_file_is(mask, feature, cloud, bits, numbers):
         "artefact": of_mask,
         "keep": 0.25,
         "pixels": PIXELS,
-        "noise": "none: a mask has none",
+        "noise": "none: a mask adds none",
     }
     assert feature.card == {
         **common,

@@ -215,8 +215,7 @@ def face_similarity(recogniser: MobileFaceNet, detector: MTCNN | None = None) ->
         recogniser: with weights.
         detector: crops both images of a pair to the face found on the ORIGINAL, since one that misses the
             face of the other is not a protection; a pair without a face in the middle of the original has no
-            value. Without a detector images must be aligned faces, as by networks.align, and are resized to
-            112x96.
+            value. Without a detector images are faces of networks.align, resized to 112x96.
     """
 
     def of(originals: Tensor, others: Tensor) -> Tensor:

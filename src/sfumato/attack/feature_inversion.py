@@ -111,11 +111,9 @@ def train(
 
     Args:
         features: (N, D), of the images, as received: with the noise of the release.
-        images: (N, C, H, W) uint8, photographs of the adversary; their sides must fit check_sides of the
-            network.
+        images: (N, C, H, W) uint8, photographs of the adversary; for sides see check_sides.
         config: see InversionConfig.
-        people: (N,) who is on each image: some people are held out to decide when to stop; None if each
-            shows somebody else.
+        people: (N,) who is on each image: some are held out to decide when to stop; None: all differ.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
         device: trains the network, which stays there; None for the CPU, which makes all draws.

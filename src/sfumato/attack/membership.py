@@ -3,8 +3,7 @@
 Source: Carlini et al. 2022 (arXiv:2112.03570), Sec. IV and VI: the online Gaussian likelihood ratio (LiRA),
 with shadow galleries instead of shadow models; for few shots, arXiv:2402.06674, which finds them the
 worst case. A shadow gallery enrols other shots of the same people, drawn like those of the attacked one: the
-adversary has all photographs and the encoder, and does not know which were enrolled. With fewer photographs
-they find less.
+adversary has all photographs and the encoder, not which were enrolled. With fewer photographs they find less.
 
 The adversary has one view. "stored" is the prototypes. "full" is an answer with its distance and its
 probability; "rounded" only the probability, rounded to a step; "label" only the name of the class. Each

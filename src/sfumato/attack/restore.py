@@ -97,8 +97,7 @@ def train_restorer(
         clean: (N, C, H, W) uint8, photographs of the adversary.
         protected: maps a batch and a step to the batch as received, with fresh noise at each step.
         config: see RestorationConfig.
-        people: (N,) who is on each photograph: some people are held out to decide when to stop; None if each
-            shows somebody else.
+        people: (N,) who is on each photograph: some are held out to decide when to stop; None: all differ.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
         device: trains the network, which stays there; None for the CPU, which makes all draws.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Verdict = Literal["leaks", "bounded", "not shown", "above", "below on average", "not measured"]
 """Something leaks; a proof bounds it; or neither was shown, and it may still leak.
 
-Of a risk with a threshold: an adversary is above it; all are below it, on average over people; nobody tried.
+With a threshold: an adversary is above it; all are below it, on average over people; nobody tried.
 """
 
 

@@ -31,8 +31,7 @@ def open_model(
     Args:
         name: one of three. A file of `sfumato train classifier`; a network of `networks.CLASSIFIERS`,
             which needs `classes`; or `FILE.py:FUNCTION` or `MODULE:FUNCTION`, a function of yours without
-            arguments that returns an nn.Module: importing it RUNS that file, so do not name a file that you
-            have not read.
+            arguments that returns an nn.Module: importing it RUNS that file, so read it first.
         shape: (C, H, W) of its images.
         weights: .safetensors or .npz by the names of its state dict; None: those of the update, or, without
             any, those of the function or of seed 0.

@@ -69,9 +69,9 @@ def find_disguise(text: str) -> str | None:
 
 
 def look(text: str) -> str:
-    """Return what a text looks like: texts that look alike, and no others, have one look.
+    """Return a text that looks like this one, the same for all texts that look alike, and for no others.
 
-    It looks like the text itself. Texts that are drawn as nothing have the look "".
+    Texts that are drawn as nothing give "".
     """
     wide = unicodedata.normalize("NFKC", text)
     drawn = "".join(c if c.isspace() else _draw(c) for c in unicodedata.normalize("NFD", wide))

@@ -51,8 +51,7 @@ class Limits:
     """The number of connections of a service, and how long one may keep it waiting.
 
     Attributes:
-        connections: at most; None for 1,000, or 500 over TLS, or fewer if the system gives fewer file
-            descriptors.
+        connections: at most; None for 1,000, or 500 over TLS, or fewer with few file descriptors.
         header_seconds: from a connection to the end of its TLS handshake and first header; from an answer to
             the first byte of the next header, and from there to its end.
         body_seconds: from the end of a header to the end of the body.
@@ -260,7 +259,7 @@ class _Settings(uvicorn.Config):
 
 
 class _Http(H11Protocol):
-    """uvicorn's HTTP/1.1, which says what it waits for. State: that, and early bytes of requests."""
+    """uvicorn's HTTP/1.1, which sets the `_Waits` of its connection. State: early bytes of requests."""
 
     def __init__(
         self,
@@ -407,8 +406,7 @@ def serve(
         certificate, private_key: PEM files, for TLS.
 
     Raises:
-        ConfigError: a certificate without its key, or one that cannot be used; or more connections than
-            file descriptors.
+        ConfigError: an unusable certificate or key, or more connections than file descriptors.
     """
     if (certificate is None) != (private_key is None):
         raise ConfigError("a certificate and its private key come together: name both, or neither")

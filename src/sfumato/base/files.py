@@ -280,7 +280,7 @@ def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
     """Raises DataError for two texts that look alike, see sfumato.base.alike; equal ones too.
 
     Args:
-        name: of what holds them.
+        name: of their file or folder.
         what: their role, such as "columns are called".
         texts: as they are written.
     """

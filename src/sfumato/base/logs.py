@@ -55,7 +55,7 @@ def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> No
 class JsonLines(logging.Formatter):
     """Writes a record as a line of JSON: time (UTC), level, logger, message, and the fields of `event`.
 
-    An exception is logged by its kind alone: its words and its traceback may quote what somebody sent.
+    An exception is logged by its kind alone: its words and its traceback may quote a request.
     """
 
     def format(self, record: logging.LogRecord) -> str:

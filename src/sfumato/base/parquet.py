@@ -1,7 +1,4 @@
-"""Parquet files, read within bounds: what rows become counts, not the bytes that a file takes.
-
-Equal values take next to nothing in a file, and their full length in memory: 250 kB can hold 20 million rows.
-"""
+"""Parquet files, read within bounds on memory: 250 kB of equal values can hold 20 million rows."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,7 +8,7 @@ from typing import Any
 
 from sfumato.errors import DataError, needs_extra
 
-# What a part of a column may become: this many bytes, or this many times what it takes in the file.
+# Most bytes in memory of a part of a column, and most for each of its bytes in the file.
 MOST_EXPANDED, MOST_TIMES = 256_000_000, 32
 
 BATCH = 65_536  # rows, and of encoded images fewer

@@ -1,7 +1,7 @@
-"""What others wrote, checked against a schema of pydantic at a cost that its bytes bound.
+"""Checks texts of others against a schema of pydantic, at a cost that their bytes bound.
 
 pydantic lists every error of every item: 12 MB of `[{},{},...]` become gigabytes of errors. Here the values
-of a text are counted before anything is made of them, and the first item that does not fit ends the check.
+are counted first, and the first item that does not fit ends the check.
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ _LISTS = frozenset({"list", "tuple", "set", "frozenset"})
 
 
 def validate_json(kind: Any, text: str | bytes, *, most_values: int = MOST_VALUES) -> Any:
-    """Return what a JSON text says, as a type that pydantic knows.
+    """Return the value of a JSON text, as a type that pydantic knows.
 
     Raises:
         pydantic.ValidationError: it is not JSON, does not fit (few errors, the first found first), or has

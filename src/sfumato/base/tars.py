@@ -1,8 +1,7 @@
-"""Tar files of strangers, read member by member, with bounds on what their bytes become.
+"""Tar files of strangers, read member by member, with bounds.
 
 tarfile reads headers of any length, keeps every member, and unpacks without end. Here extended headers,
-members, unpacked bytes and memory are bounded, and neither a damaged header nor what lies
-behind the first end of a file is left out in silence.
+members, unpacked bytes and memory are bounded. A damaged header is an error; a first end is not the end.
 """
 
 import bz2

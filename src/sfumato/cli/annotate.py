@@ -1,4 +1,4 @@
-"""`sfumato annotate`: ask people, or recognisers, what they recognise in reconstructions."""
+"""`sfumato annotate`: ask people or recognisers about reconstructions."""
 
 from pathlib import Path
 from typing import Annotated

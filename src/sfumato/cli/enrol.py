@@ -180,7 +180,7 @@ def _parts(classes: dict[str, list[Path]]) -> Iterator[dict[str, list[Path]]]:
 
 
 def _classes(folder: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
-    """Find the images of each sub-folder, both sorted; and count what is left out, by reason.
+    """Find the images of each sub-folder, both sorted, and count other files by reason.
 
     Raises:
         DataError: it is not a folder, or two classes have names that look alike.

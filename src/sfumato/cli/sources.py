@@ -26,12 +26,12 @@ SplitBy = Annotated[
 
 
 def read(source: str, *, size: int | None = None, strict: bool = False, **settings: Any) -> "LabelledImages":
-    """Read a source; says what was left out of it.
+    """Read a source, and say which files were left out.
 
     Args:
         source: see data.load; or a study file, such as board.yaml or `board`, for its data.
         size: of the images; None for the source's own.
-        strict: stop at such a file.
+        strict: stop at a file that cannot be read.
         settings: more arguments of data.load.
     """
     from sfumato.data import load
@@ -44,7 +44,7 @@ def read(source: str, *, size: int | None = None, strict: bool = False, **settin
         settings = {**grid.load(source).data, **settings}
         source = settings.pop("source")
     loaded = load(source, strict=strict, **settings)
-    note(loaded.left_out_in_words())
+    note(loaded.describe_left_out())
     return loaded
 
 

@@ -73,8 +73,7 @@ def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages
 
     Args:
         source: a world, or a kind of source and its path; `sfumato data list` prints all of them.
-        strict: stop at the first file that cannot be read; otherwise such files are left out, and named in
-            `skipped`.
+        strict: stop at the first file that cannot be read; otherwise such files are in `skipped`.
         settings: keyword arguments of the function of that name in this package, such as size=64.
 
     Raises:

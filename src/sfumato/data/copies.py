@@ -44,8 +44,7 @@ def find_shared(
     Args:
         data: with splits, or without any yet.
         target: the label of the task; None to look at the values of every label.
-        secret: the label of the person on an image; its values belong in one split each, unless it is
-            the target.
+        secret: the label of the person; each value belongs in one split, unless it is the target.
     """
     found = []
     names = [name for name in (target, secret) if name is not None] or list(data.labels)

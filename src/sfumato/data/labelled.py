@@ -98,8 +98,8 @@ class LabelledImages:
             raise DataError(f"{self.name}: no split {name!r}: {did_you_mean(name, self.splits)}")
         return self.rows(self.splits[name])
 
-    def left_out_in_words(self, *, names: bool = True) -> str:
-        """One sentence on all that was left out, with some names unless it is to travel; "" for nothing."""
+    def describe_left_out(self, *, names: bool = True) -> str:
+        """One sentence on all that was left out, with some names if `names`; "" for nothing."""
         reasons = self.left_out if names else {key.partition(":")[0]: n for key, n in self.left_out.items()}
         parts = [", ".join(f"{number:,} ({printable(reason)})" for reason, number in reasons.items())]
         if self.skipped:

@@ -118,7 +118,7 @@ def _mask(artefact: str) -> Side:
         shape=masker.shape,
         network=masker.network,
         bytes=-(-height * width // 8) + channels * count,  # as in Release.packed
-        card={"keep": masker.keep, "pixels": count, "noise": "none: a mask has none"},
+        card={"keep": masker.keep, "pixels": count, "noise": "none: a mask adds none"},
         graph=lambda: graphs.mask_graph(masker),
         compare=lambda written, check: _compare_masks(masker, count, written, check),
         most=MOST_SCORES,

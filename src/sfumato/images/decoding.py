@@ -9,8 +9,7 @@ The size of the picture is read here too, and occurs once in the decoder's input
 is refused, and so is one whose decoder sees another size than the sifter, before it allocates
 pixels. In all threads together, decoders hold a limited number of pixels at a time (UNDER_WAY).
 
-The sifters are kept together, a screen each: a TIFF has JPEGs inside, an EXIF block is a TIFF, and one limit
-holds for all.
+The sifters are together: a TIFF has JPEGs inside, an EXIF block is a TIFF, and one limit holds for all.
 """
 
 import io
@@ -351,7 +350,7 @@ def _sift_jpeg(data: bytes) -> Sifted:
 
 
 def jpeg_segments(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
-    """The marker of each segment of the JPEG at a position, to its end, and where it begins and ends."""
+    """The marker, start and end of each segment of the JPEG at a position."""
     position += 2
     for _ in range(MAX_PARTS):
         match = _JPEG_MARKER.search(data, position)
@@ -397,7 +396,7 @@ def sift_png(data: bytes, further: frozenset[bytes] = frozenset()) -> Sifted:
 
 
 def png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """The name of each chunk of a PNG, to its end, and where it begins and ends."""
+    """The name, start and end of each chunk of a PNG, up to IEND."""
     position = 8
     for _ in range(MAX_PARTS):
         if position + 8 > len(data):
@@ -459,7 +458,7 @@ def sift_webp(data: bytes, *, animated: bool = False) -> Sifted:
 
 
 def riff_chunks(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """The name of each chunk, and where its body begins and ends."""
+    """The name of each chunk, and the start and end of its body."""
     for _ in range(MAX_PARTS):
         if position + 8 > end:
             return

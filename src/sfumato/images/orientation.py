@@ -1,7 +1,6 @@
 """The orientation of a picture: 1 to 8 as in EXIF, whichever block of its file states it.
 
-EXIF counts before XMP, as in Pillow and in viewers. In HEIC and AVIF boxes of their own turn a picture, and
-these blocks do not.
+EXIF counts before XMP, as in Pillow and in viewers. In HEIC and AVIF only boxes of their own turn it.
 """
 
 import re

@@ -1,7 +1,6 @@
 """Reading and writing image files.
 
-Only the pixels of a file are kept (sfumato.images.decoding). Files are written from pixels alone, so they
-hold no metadata.
+Only pixels are read (sfumato.images.decoding) and written, so files hold no metadata.
 """
 
 import errno

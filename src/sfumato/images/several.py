@@ -58,8 +58,7 @@ def is_image(source: str | os.PathLike[str] | bytes) -> bool:
     """Whether a file is to be read as an image: by its first bytes, whatever its name is, or by its suffix.
 
     Args:
-        source: a path, or the first 512 bytes of a file, or more. A path that cannot be opened is judged by
-            its suffix.
+        source: a path, or the first 512 bytes or more. An unreadable path is judged by its suffix.
     """
     if isinstance(source, bytes):
         head = source[:_HEAD]

@@ -130,8 +130,7 @@ class _Trials(NamedTuple):
     def rates(self, counts: Sequence[int], shot: int, thresholds: np.ndarray) -> list[Rate]:
         """The rates among each of these numbers of classes, with the threshold of each, (K,).
 
-        The variance is that of the jackknife over classes, each left out as an enrolled one and as another:
-        Efron & Stein 1981.
+        The variance is that of the jackknife (Efron & Stein 1981) over classes, enrolled and others.
         """
         classes, most = self.classes, max(counts)
         number = int(classes.max()) + 1

@@ -1,7 +1,6 @@
 """Many canaries in ONE private meta-training: each a task of the pool, in or out by a fair coin.
 
-For the bounds of `dp.audit.one_run`. Every task of the pool is a trial: whatever a training leaks of one
-task, it leaks of each.
+For the bounds of `dp.audit.one_run`. Every task of the pool is a trial: a leak of one task is a leak of each.
 
 A canary's images all have one bright pixel, its own. In a network of one linear layer canaries then move
 parameters of their own and none hides another. In other networks directions are closer, and the

@@ -5,8 +5,7 @@ Source: ours; docs/papers.md, "Codes". It joins the episodes of prototypical net
 
 An episode is N classes of K support and Q query images. A class is the mean of its support codes, a query's
 logits are minus its squared distances to these means, times a learned scale. The sign of a bit has the
-gradient of its number (straight-through: Bengio, Léonard & Courville 2013). The noise of releases
-is drawn in training, too.
+gradient of its number (straight-through: Bengio, Léonard & Courville 2013). Training draws release noise.
 """
 
 import math
@@ -77,8 +76,7 @@ class CodeConfig:
         against: the weight of the reversed gradient of adversaries, who name the sensitive labels
             from the code; 0 for no adversaries.
         flip: each bit is flipped with this probability in training.
-        norm, noise: numbers are clipped to this L2 norm, and have Gaussian noise of this variance, in
-            training.
+        norm, noise: numbers are clipped to this L2 norm, with Gaussian noise of this variance in training.
         flips, shifts: see learn.augmentation.augment.
     """
 

@@ -193,10 +193,8 @@ def fit(
         patient_from: the epoch from which they count.
         checkpoint: a file written after each epoch. Training resumes from an existing one; the caller removes
             it when it is no longer needed.
-        progress: called after each step with the numbers done and planned; if epochs differ, after each
-            epoch with those of epochs.
-        losses: called after each step with its loss, on the model's device: reading its number waits for
-            the step.
+        progress: called after each step (or unequal epoch) with the numbers done and planned.
+        losses: called after each step with its loss, on the model's device: reading it waits for the step.
 
     Raises:
         ArtefactError: the checkpoint belongs to another run.

@@ -1,8 +1,7 @@
 """The answers of a service from prototypes, and their measurement in a study: the same code for both.
 
 Codes of a few bits are often equally far from several classes. A hash of the query and the labels draws the
-order of these: each comes first for equally many queries, and a repeated query has the same answer, in any
-batch and on any server.
+order of these: each comes first equally often, and a repeated query has the same answer on any server.
 
 Made of arrays, without PyTorch: a service that compares codes has none.
 """
@@ -216,8 +215,7 @@ def answers_of_episodes(
 
     Args:
         embeddings: (n, D) float32.
-        places: (E, N, K + Q) indices of them; the first `shot` of each class are its support, the rest
-            queries.
+        places: (E, N, K + Q) indices of them; the first `shot` of a class are support.
         shot: K.
         weights: (n,) the weight of each in a prototype; None for 1.
         codes: makes prototypes of means; None for the means.

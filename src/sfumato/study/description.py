@@ -74,7 +74,7 @@ def _join_folds(content: str, folds: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _list_left_out(data: LabelledImages) -> list[str]:
     """What the reader left out of the data, in words; names are for the study's user."""
-    words = data.left_out_in_words(names=False)
+    words = data.describe_left_out(names=False)
     return [f"Of the data is {words}."] if words else []
 
 

@@ -82,7 +82,7 @@ def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | 
     fitted = reduce(grid.fit_to_data, parts, config) if fit else config
     grey = f"the images are {GREY_IMAGES}" if loaded.are_grey else ""
     both = map(str, find_shared(parts[0], target=config.task.target, secret=config.task.sensitive))
-    notes = (loaded.left_out_in_words(), grey, words, *both, *grid.fitting(config, fitted))
+    notes = (loaded.describe_left_out(), grey, words, *both, *grid.fitting(config, fitted))
     return Prepared(fitted, parts, tuple(filter(None, notes)))
 
 

@@ -21,14 +21,12 @@ class InversionConfig:
         statistics: weight of the distance between the batch norm statistics of the guess and those that the
             adversary knows, see ThreatModel.
         labels: "known", "inferred" (see label_inference), or "optimised" with the images.
-        optimiser: "lbfgs" with a strong Wolfe line search, "adam", or "signed-adam", on the sign of the
-            derivative.
+        optimiser: "lbfgs" with a strong Wolfe line search, "adam", or "signed-adam", on signs.
         learning_rate: of the optimiser.
         steps: of the optimiser; for L-BFGS, iterations.
         decay_at: shares of the steps after which Adam's rate is divided by 10.
         box: whether a guess is clamped to [0, 1] after each step of Adam.
-        restarts: guesses from different starts; the one with the least distance of gradients, without priors,
-            counts.
+        restarts: guesses from different starts; the least distance of gradients, without priors, counts.
     """
 
     objective: str = "cosine"

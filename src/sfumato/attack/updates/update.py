@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from sfumato.errors import ConfigError, DataError
 
-# Prefixes of Opacus, DataParallel and DistributedDataParallel, torch.compile, FSDP and activation
-# checkpoints.
+# Prefixes of Opacus, (Distributed)DataParallel, torch.compile, FSDP and activation checkpoints.
 _WRAPPERS = frozenset(
     {"_module", "module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 )
@@ -74,8 +73,7 @@ class Update:
 
     Attributes:
         change: maps a parameter's name to its value before minus its value after; for one step of rate 1, its
-            gradient. Names `arr_0`, `arr_1`, ... stand for the tensors of a state dict in its order, as in
-            Flower.
+            gradient. Names `arr_0`, `arr_1`, ... are the tensors of a state dict in its order, as in Flower.
         training: the client's training.
         noise: the known added noise; None: none.
         before: the parameters at the start of training, by the same names; None: those of the given model.

@@ -1,7 +1,7 @@
 """The blocks of an image file that its picture does not need, by an allow-list for each format.
 
-A block that shows the picture is on a list here; each other one is yielded, whatever it holds, and so are
-bytes behind the end. Sizes and turns of a picture are no news to those who see it.
+Every block that is not on a list here is yielded, and so are bytes behind the end. Sizes and turns of a
+picture are visible anyway.
 """
 
 import re

@@ -211,8 +211,8 @@ def metadata(seen: Sequence[Seen], beside: Mapping[str, int], words: str) -> Fin
 
     Args:
         seen: pictures, with the metadata of their files.
-        beside: kinds of metadata in names and sidecars, with their numbers.
-        words: a further sentence, or none.
+        beside: number of each kind of metadata in names and sidecars.
+        words: a further sentence, or "".
     """
     files = [(each.file, each.metadata) for each in seen if each.metadata is not None]
     counted = Counter(kind for _, made in files for kind in made.kinds) + Counter(beside)
@@ -281,7 +281,7 @@ def twins(seen: Sequence[Seen], known: Mapping[str, Fingerprint]) -> Finding:
 
 @dataclass(frozen=True)
 class Compared:
-    """One file beside its original.
+    """A file compared with its original.
 
     Attributes:
         ssim: of the two.

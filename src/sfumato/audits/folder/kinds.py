@@ -1,7 +1,6 @@
 """The kind of protection that a picture looks like, and its strength, from its pixels alone.
 
-Thresholds were chosen on every second image of LFW and Caltech-101; studies/folders.py states the rates on
-the others.
+Thresholds were chosen on half of LFW and Caltech-101; studies/folders.py states the rates on the others.
 """
 
 from dataclasses import dataclass, field

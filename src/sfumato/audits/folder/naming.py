@@ -52,9 +52,8 @@ class NamingConfig:
 
     Attributes:
         size: the side of the squares that they compare, in pixels.
-        steps, adaptive_steps, restoration_steps: of training a Conv-4, of training it further on protected
-            photographs, and of training a network to undo the protection, at most; see AdversaryConfig and
-            RestorationConfig.
+        steps, adaptive_steps, restoration_steps: at most, of training a Conv-4, training it further on
+            protected photographs, and undoing the protection; see AdversaryConfig and RestorationConfig.
         weights, detector: files of MobileFaceNet and MTCNN, for a public face network besides; None for none.
         second: "dlib" compares faces by dlib's network as well; see AdversaryConfig.
         releases: the numbers of releases of one person to name them by.

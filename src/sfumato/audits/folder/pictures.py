@@ -71,7 +71,7 @@ class Listing:
     Attributes:
         pictures: recognised by their first bytes, with releases.
         videos: of formats that are read.
-        sidecars: files beside pictures with words on them.
+        sidecars: files with words on pictures.
         outcome: counts the others.
         by_folder: whether sub-folders name the people.
         digest: SHA-256 of the lines that `sha256sum` writes of all files, in the order of their names.
@@ -95,8 +95,7 @@ def list_files(source: str | os.PathLike[str], people: Path | None = None, *, ev
         every: lists videos, sidecars and hidden files, too, and makes the digest.
 
     Raises:
-        DataError: no such folder, no image in it (or with `every` no file at all), or a table without these
-            columns.
+        DataError: no such folder, no image in it (with `every`: no file), or a table without these columns.
     """
     source = Path(source)
     if source.is_file():
@@ -137,7 +136,7 @@ def list_files(source: str | os.PathLike[str], people: Path | None = None, *, ev
 
 
 def _walk(source: Path, outcome: Outcome) -> Iterator[Path]:
-    """Yield all that is no folder, in the order of names; folders that cannot be opened are counted."""
+    """Yield all but folders, in the order of names; count folders that cannot be opened."""
 
     def refuse(error: OSError) -> None:
         outcome.leave_out("folder that cannot be opened", Path(error.filename).relative_to(source).as_posix())

@@ -154,8 +154,8 @@ def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tupl
     Args: (N, D) numbers as they are in the file. Only those who teach are looked at.
 
     Returns:
-        (N, K), what the most telling numbers tell; and their places in a vector, if they tell so much more of
-        people than most that they may not belong to it.
+        (N, K), values of the most telling numbers; and their places in a vector, if they tell far more of
+        people than most, and may not belong to it.
     """
     middle = np.median(values[halves.learned], axis=0)
     looks: list[Callable[[np.ndarray], np.ndarray]] = [
@@ -239,8 +239,7 @@ class Twins:
 def find_twins(values: np.ndarray, people: np.ndarray | None, seed: int) -> Twins:
     """Look for the nearest other of each vector, and compare with vectors that share their covariance alone.
 
-    The numbers of each principal component are shuffled for that comparison, so that nothing but their
-    distribution is left.
+    The numbers of each principal component are shuffled for that comparison: only their distribution stays.
     """
     centred = values - values.mean(0)
     draw = np.random.default_rng(seed)

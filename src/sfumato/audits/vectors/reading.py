@@ -239,7 +239,7 @@ def _parquet(path: Path) -> _Read:
                 lengths[start : start + len(cells)] = cells.value_lengths().fill_null(-1).to_numpy()
                 start += len(cells)
                 kind = _flat(cells[:1]).dtype if start == len(cells) else kind
-            if kind.kind in "fiu":  # others are no vectors
+            if kind.kind in "fiu":  # others are not vectors
                 _check_lengths(path, each.name, lengths)
                 read.matrices[each.name] = _Stored(path, each.name, (total, int(lengths[0])), kind)
     return read
@@ -334,7 +334,7 @@ def _matrix(
 ) -> tuple[Callable[[np.ndarray], tuple[np.ndarray, tuple[str, ...]]], int, str]:
     """A function that takes rows of the vectors, the number of all, and their origin in words.
 
-    With the rows it gives the columns that make them, if they are no array. Without `vectors`, columns belong
+    It also returns the columns of the vectors, unless they are an array. Without `vectors`, columns belong
     to a vector if they are called alike, a word and a number, if many are; else if they hold fractions, as
     most do, and vary as they do.
     """
@@ -495,7 +495,7 @@ def _sample(people: np.ndarray | None, total: int, most: int, draw: np.random.Ge
 
 
 def _draw_people(column: _Array, most: int, draw: np.random.Generator) -> np.ndarray:
-    """Of many rows, those of some people, up to a few times `most`, ascending; all of fewer rows.
+    """All rows; or if there are many, rows of some people, up to a few times `most`, ascending.
 
     They are found part by part: entries of all rows need not fit memory.
     """

@@ -58,7 +58,7 @@ def folder(
     pdf: Pdf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how a folder looks protected, and what remains: faces, metadata, near twins, people to name.
+    """Say how a folder looks protected, and which faces, metadata, near twins and names remain.
 
     It is judged from the files alone, and with known photographs or originals by them. The exit code is 0 if
     all was looked at and nothing leaks, else 1.

@@ -1,4 +1,4 @@
-"""`sfumato audit vectors`: find out whom the embeddings of a model name, and what else they tell."""
+"""`sfumato audit vectors`: find whom the embeddings of a model name, and their other leaks."""
 
 from pathlib import Path
 from typing import Annotated

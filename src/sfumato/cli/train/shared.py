@@ -148,7 +148,7 @@ class Given:
             split_by=self.split_by,
         )
         note(words)
-        self.left_out.extend(filter(None, [source.left_out_in_words(names=False)]))
+        self.left_out.extend(filter(None, [source.describe_left_out(names=False)]))
         for finding in find_shared(source, target=target, secret=sensitive):
             note(str(finding))
             self.shared.append(finding.words)
@@ -171,7 +171,7 @@ class Given:
     def tell(
         self, card: Mapping[str, Any], lines: Sequence[str], *, tested: Any = None, **figures: Any
     ) -> None:
-        """Add licence, test, what splits share and what was left out to the card, and print the results.
+        """Add licence, test, shared and left-out images to the card, and print the results.
 
         Args:
             card: of the model.

@@ -39,7 +39,7 @@ def from_dataset(
 
     Raises:
         DataError: no rows, or more than fit SFUMATO_MEMORY; no labels; a part that a row lacks.
-        ImageError: a row whose image is none.
+        ImageError: a row without a valid image.
     """
     needed = len(dataset) * channels * size**2
     if not 0 < needed <= memory():

@@ -154,7 +154,7 @@ def _check_one_reading(root: Path, files: Sequence[Path], below: dict[str, set[s
 
 
 def _list(directory: Path, left_out: Counter[str]) -> list[Path]:
-    """The images below a folder, at any depth, in order; counts the files that are none."""
+    """The images below a folder, at any depth, in order; counts other files."""
     found = []
     for path in sorted(directory.rglob("*")):
         if any(part.startswith(".") for part in path.relative_to(directory).parts):
@@ -173,8 +173,7 @@ def _list(directory: Path, left_out: Counter[str]) -> list[Path]:
 def files_by_class(directory: Path, left_out: Counter[str]) -> list[tuple[Path, str]]:
     """Each image in the sub-folders of a folder, at any depth, and the name of its sub-folder; in order.
 
-    Counts what else the folder holds: files that are no images, hidden ones, images in no sub-folder, and
-    sub-folders without an image.
+    Counts other and hidden files, images in no sub-folder, and sub-folders without an image.
     """
     found, empty = [], []
     for top in sorted(directory.iterdir()):

@@ -20,7 +20,7 @@ from sfumato.data.readers.table import with_labels
 from sfumato.errors import DataError, ImageError, did_you_mean
 
 _AT_ONCE, _AT_ONCE_BYTES = 64, 64_000_000  # encoded images in memory
-# More rows need a file with so many bytes for each: no image is smaller.
+# A file of more rows needs this many bytes for each: no image is smaller.
 _FEW_ROWS, _LEAST_BYTES = 100_000, 16
 
 
@@ -46,7 +46,7 @@ def parquet(
         split_by: see `table`.
 
     Raises:
-        DataError: no such file, one that is no Parquet file, no column of images; or see `table`.
+        DataError: no such file, not a Parquet file, no column of images; or see `table`.
         ImageError: bytes that are not an image.
         MissingExtraError: pyarrow is not installed.
     """

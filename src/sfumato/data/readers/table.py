@@ -27,15 +27,13 @@ def table(
 
     Args:
         path: the CSV, with a header (forms: sfumato.base.files.parse_table); its `file` column names files
-            below the folder of the CSV, or in folders of SFUMATO_OUTSIDE. A row with an empty `split`
-            belongs to no split.
+            below the folder of the CSV, or in folders of SFUMATO_OUTSIDE. `split` may be empty.
         size, channels, skip_unreadable: see `folder`.
         split_by: without a `split` column, whole classes of this label are given to train, validation
             and test; None takes the first label column.
 
     Raises:
-        DataError: no such file, no `file` column, no label column, a row with an empty or missing value, or
-            with a file elsewhere.
+        DataError: no such file, no column `file` or label, or a row with an empty value or a file elsewhere.
         ImageError: a file that is not an image.
     """
     path = Path(path)
@@ -70,7 +68,7 @@ def with_labels(
 
     Args:
         path: of the table.
-        columns: name -> the value of each row; `split`, whose values may be empty, is no label.
+        columns: name -> the value of each row; `split` may be empty, and is not a label.
         line: row -> its place in words.
         split_by: see `table`.
         read: labels, and splits or None -> the images.

@@ -127,8 +127,7 @@ def put_on(
     Args:
         photographs: (B, 3, H, W) uint8.
         worn: B hats of ONE family.
-        scene: (B, len(SCENE)) numbers in [0, 1): position, size, tilt and light of each, as in the drawn
-            world.
+        scene: (B, len(SCENE)) numbers in [0, 1): position, size, tilt and light of each.
         edge, width: see `hats`.
 
     Returns:
@@ -142,7 +141,7 @@ def put_on(
     lower = ((edge + down) * height).round()  # the first row below the hat
     x = (torch.arange(wide) + 0.5 - wide / 2 - sideways) / unit  # (B, 1, W)
 
-    def drawn(columns: slice, above: Tensor) -> _hats.Worn:
+    def draw(columns: slice, above: Tensor) -> _hats.Worn:
         """Hats in some columns, and in rows at a given height, in pixels, above the rim."""
         across, up = torch.broadcast_tensors(x[:, :, columns], above / unit)
         return _hats.wear(worn, across, up, 1 / unit, tilt=s["tilt"], fade=s["fade"], phase=s["yaw"] * 4)
@@ -150,11 +149,11 @@ def put_on(
     # The height of the rim for which the lowest pixel in the middle of the image is above `lower`: brims and
     # peaks reach below it, headbands do not reach down to it.
     rows = torch.arange(-height, height)[None, :, None] + 0.5
-    middle = drawn(slice(wide // 2 - 1, wide // 2 + 1), rows)
+    middle = draw(slice(wide // 2 - 1, wide // 2 + 1), rows)
     touched = ((middle.body > 0) | (middle.trim > 0)).any(2)  # (B, 2H), from below to above the rim
     lowest = rows[0, touched.long().argmax(1)][:, :, None]  # (B, 1, 1)
     row = torch.arange(height)[None, :, None]
-    hat = drawn(slice(None), lower - row - 1 + lowest)
+    hat = draw(slice(None), lower - row - 1 + lowest)
 
     slope = s["light_x"] * (torch.arange(wide) * (2 / wide) - 1) + s["light_y"] * (row * (2 / height) - 1)
     tint = torch.stack([s[colour] for colour in ("red", "green", "blue")], 1) * s["gain"][:, None]

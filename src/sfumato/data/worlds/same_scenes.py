@@ -22,7 +22,7 @@ Sets = Callable[[torch.Generator], Tensor]
 
 
 def check(part: LabelledImages) -> None:
-    """Raise DataError for images of which the same scenes cannot be drawn with other people."""
+    """Raise DataError if other people cannot be drawn in the scenes of these images."""
     if part.name != "faces":
         raise DataError(
             f"{part.name}: the same scenes are drawn with other people for data: faces. For other images set "

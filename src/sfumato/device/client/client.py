@@ -224,8 +224,7 @@ class _Service(ABC, Generic[_Transport]):
         Raises:
             ConfigError: the model takes another protection, or one that nobody chose or accepted, or demands
                 another than before; no model fits, or several do; not a label; or `average` without a code.
-            BudgetExceededError: an image would pass a budget of the ledger; none of its 32 was sent. Not with
-                `failed`.
+            BudgetExceededError: without `failed`, an image would pass a budget; none of its 32 was sent.
             ImageError: an image cannot be read, or is nearly its own release. Not with `failed`.
             LedgerError: the ledger cannot be used.
         """
@@ -243,8 +242,7 @@ class _Service(ABC, Generic[_Transport]):
     ) -> Steps[dict[str, Enrolled]]:
         """Like enrol, for many classes: 32 images of any of them in a request.
 
-        A request enrols all of its images, or none. This is many times as fast for classes of an image or
-        two.
+        A request enrols all of its images, or none: many times as fast for classes of an image or two.
 
         Args:
             images: of each label.

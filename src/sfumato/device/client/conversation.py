@@ -1,7 +1,6 @@
 """A client's conversation with a service: requests and replies, without a connection.
 
-Each request is a generator of steps (sfumato.device.client.exchange), which a client drives over its
-connection.
+A request is a generator of steps (sfumato.device.client.exchange), driven by a client.
 """
 
 import json

@@ -42,8 +42,7 @@ class Demanded:
         url: of the service.
         classifier: its name.
         spec: the protection.
-        shape: (C, H, W), images are cropped and resized to it first: the same cells reveal more of a larger
-            image.
+        shape: (C, H, W), to which images are resized first: equal cells reveal more of a larger image.
         guarantee: the guarantee of a release, in words.
         naming: the guarantee about naming the person on an image, in words.
     """

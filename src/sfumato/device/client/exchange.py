@@ -135,8 +135,7 @@ Steps = Generator[Request | Pause, Reply | Lost | None, _Answer]
 def exchange(request: Request, url: str, *, retries: int) -> Steps[bytes]:
     """Send a request to a service, with retries if they may help. Returns the body of its reply.
 
-    Waits grow from a quarter of a second and are random, so that clients do not return all at once: "full
-    jitter", Brooker 2015.
+    Waits grow from 0.25 s and are random, so that clients return apart ("full jitter", Brooker 2015).
 
     Raises:
         ServiceError: it refused, failed, or could not be reached.

@@ -116,8 +116,7 @@ def protect_folder(
 
     Raises:
         ConfigError, ArtefactError: for a mask, the format has no transparency, or the file is not an
-            artefact; or no such engine; or a URL that other processes cannot see, or with a password that is
-            not quoted.
+            artefact; or no such engine; a URL that others cannot see, or an unquoted password.
         MissingExtraError: Ray, or a package that fsspec needs for the URL, is not installed.
         DataError: no such source, an unusable target, or a damaged journal of an earlier run; or a node of
             the cluster does not have the target of this machine.

@@ -128,9 +128,8 @@ class Footage:
         """Yield all frames, of one size.
 
         Raises:
-            ImageError: a frame needs a conversion that is not supported here; it is of
-                another size, or damaged; or times run backwards; or the file ends before the time that its
-                container states.
+            ImageError: a frame is damaged, of another size, or needs an unsupported conversion; times run
+                backwards; or the file ends before the time that its container states.
         """
         reader = _Reader(self._square)
         size: tuple[int, ...] = ()

@@ -70,8 +70,7 @@ class FolderConfig:
             files have one time, and are written in the order of these names, in tar files, too.
         people: each folder of the source, with all below it, has the images of one person, for the budgets of
             people; otherwise the person is unknown.
-        size: every image becomes a centre square of this side, in pixels, before it is protected; None keeps
-            its own size.
+        size: every image becomes a centre square of this side, before protection; None keeps its size.
         channels: 3 or 1 makes every image colour or grey; None keeps its own channels, or for a trained
             protection takes those of its training images.
     """

@@ -192,8 +192,7 @@ class Accounts:
         Args:
             images: the images.
             budget: defines the unit.
-            beside: images that are summed separately: an average over one of these and one of `images`
-                counts there only.
+            beside: images summed separately: an average over one of these and `images` counts there only.
         """
         return math.fsum(
             count * _cost_or_infinity(budget, guarantees, information)

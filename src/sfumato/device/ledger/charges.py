@@ -52,8 +52,7 @@ class Charge:
         folder: where the image lies, for the budgets of folders; see scopes.folder_name for a URL.
         name: of its file, for messages on this device; may be "".
         person: who is in it, for the budgets of people; None if unknown.
-        fingerprint: of the picture as it was read, to recognise near copies; None if it has none, or if the
-            ledger knows the image.
+        fingerprint: of the picture as read, to recognise near copies; None if it has none or is known.
         information: the most that the release can tell, in bits.
         averaged: whether the release is the average of all images that are charged with this spec. Each
             image then pays for it, and a folder or a person pays once for all.

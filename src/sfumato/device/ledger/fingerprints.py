@@ -27,8 +27,7 @@ _RADIUS, _WINDOW, _ORDER = 6, 3.0, 6  # cells around a blob; sigma of the window
 _PROBES = 200
 _FAINT = 0.5  # grey levels: weaker extremes are not blobs
 _LEAST_CONTRAST = 1.0  # grey levels, of a thumbnail: flatter ones have no fingerprint
-# A frame: lines of which this share is within so many grey levels of one; frames within each other; the lines
-# that are looked at.
+# A frame: lines with this share within so many grey levels of one; nested frames; lines looked at.
 _OF_A_LINE, _PLAIN, _FRAMES, _LINES = 0.9, 12.0, 4, 256
 
 

@@ -64,8 +64,7 @@ def default_path() -> Path:
 class Ledger:
     """The ledger of a device. State: a connection to its file, for one thread.
 
-    Several processes may open the same ledger: each transaction is complete or absent, even if a process is
-    killed or the power fails.
+    Several processes may open the same ledger: each transaction is whole or absent, even if power fails.
 
     Attributes:
         path: of the file.

@@ -262,8 +262,7 @@ class Remote:
                 except Exception:
                     if self._info(name) is None:
                         raise
-                    # Some file systems do not rename over a file. If killed in between, the next run writes
-                    # it again.
+                    # Some file systems do not rename over a file. If killed here, the next run repeats it.
                     files.rm_file(path)
                     files.mv(temporary, path)
             except BaseException:

@@ -1,7 +1,6 @@
 """Scopes of budgets, as bytes: every single image, a folder, a URL, a person, or every person.
 
-An image counts in its folder, in all folders above, in the folders of its copies, and for the people who are
-in it.
+An image counts in its folder, all folders above, the folders of its copies, and for the people in it.
 """
 
 import ipaddress

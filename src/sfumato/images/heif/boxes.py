@@ -29,7 +29,7 @@ class Item:
 
 
 def boxes_of(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """The name of each box between two positions, and where its body begins and ends."""
+    """The name of each box between two positions, and the start and end of its body."""
     for _ in range(MAX_PARTS):
         if start == end:
             return

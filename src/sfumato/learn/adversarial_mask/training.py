@@ -263,8 +263,7 @@ class Training:
     def obfuscator_step(self, images: Tensor) -> Tensor:
         """Updates only the masker to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
 
-        Neither the parameters of Φ move nor its running statistics, which are of shown images. Returns
-        the loss.
+        Returns the loss. Neither parameters of Φ move nor its running statistics, which are of shown images.
 
         Args:
             images: (B, C, H, W) uint8.

@@ -114,8 +114,7 @@ class MetaConfig:
         steps: meta-steps.
         tasks: of a meta-step; in a private run the expected number, since each takes part by chance.
         meta_rate: learning rate of Adam, falling to 0 along a cosine; with the noise of a tree, of descent
-            with momentum 0.9, which is constant, since only then noise is subtracted. It is then some 100
-            times as large.
+            with momentum 0.9, constant, since only then noise is subtracted, and some 100 times as large.
         average: the model is the mean of the parameters after all steps; each step counts for this
             share of the next one; 0 for the parameters after the last step. It costs no budget.
         shifts: the most pixels that every training image is moved by along each axis, before it is protected.
@@ -123,8 +122,7 @@ class MetaConfig:
             begins with its parameters. Its training data are public, and cost no budget here. None for
             random ones.
         layers: how many of the last layers with weights are trained, with the norms between them; the others
-            keep their initial weights. None for all. Noise grows with the root of the number of trained
-            parameters.
+            keep their initial weights. None for all. Noise grows with the root of the trained parameters.
         private: the promise; None for a run without any promise, on endless fresh tasks.
         inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
             tasks of a pool; nothing is promised. None without them.

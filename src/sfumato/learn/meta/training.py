@@ -66,8 +66,7 @@ def train(
             shows the steps that one has charged: after a crash, others are drawn anew, and nobody saw them.
         note: called at the end if contributions were not finite and counted as zero, with a sentence that
             says neither which nor how many. No noise covers it: log it next to the data.
-        device: learns the tasks; None for the processor, which makes all draws, and adds the noise of
-            a private run.
+        device: learns the tasks; None for the processor, which makes all draws and private noise.
 
     Raises:
         DataError: too few classes or images.

@@ -32,8 +32,7 @@ class DetectorConfig:
         smallest_face: side in pixels, at least 12: the time grows with the square of its inverse.
         shrink: from one scale of the pyramid to the next.
         thresholds: least score for each of the three networks.
-        least_side: images with a smaller shorter side are enlarged to it, for the O-Net to see more
-            than blocks.
+        least_side: images with a smaller shorter side are enlarged to it, or the O-Net sees blocks.
     """
 
     smallest_face: float = 20.0
