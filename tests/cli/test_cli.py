@@ -477,7 +477,10 @@ def test_a_study_of_a_folder_fits_its_episodes_and_records_what_it_left_out(comm
     assert said.code == 0, said.err
     assert "left out: 1 of 37 files, which cannot be read: photos/class-3/blurred.png: " in said.err
     assert "test episodes: 2-way 3-shot with 1 query, the largest that the classes allow" in said.err
-    assert "cannot be read: 1 of 37." in (tmp_path / "runs" / "example" / "report.html").read_text()
+    assert (
+        "Left out of the data: 1 of 37 files, which cannot be read."
+        in (tmp_path / "runs" / "example" / "report.html").read_text()
+    )
     strict = command("study", "run", example, "--strict", *settings)
     assert strict.code == 1
     assert "blurred.png: not an image" in strict.err

@@ -66,8 +66,8 @@ def enrol(
     from sfumato.errors import DataError
 
     classes, left_out = _classes(folder)
-    for reason, files in sorted(left_out.items()):
-        typer.echo(f"left out: {files:,} {reason}", err=True)
+    for reason, files in sorted((+left_out).items()):
+        typer.echo(f"left out: {files:,} ({reason})", err=True)
     if not classes:
         raise DataError(f"{folder}: has no sub-folder with images: make one for each class")
     count = _Counts()
@@ -187,6 +187,7 @@ def _classes(folder: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     """
     from sfumato.base.files import check_alike, leads_out
     from sfumato.errors import DataError
+    from sfumato.device.jobs.worker import NO_IMAGES
     from sfumato.images import is_image
 
     if not folder.is_dir():
@@ -196,20 +197,17 @@ def _classes(folder: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
     found, left_out = dict[str, list[Path]](), Counter[str]()
     for below in sorted(folder.iterdir()):
         if below.name.startswith(".") or not below.is_dir():
-            left_out["files that lie in no class, or hidden"] += 1
+            left_out["hidden" if below.name.startswith(".") else "in no sub-folder"] += 1
             continue
         for path in sorted(below.iterdir()):
             if path.name.startswith("."):
                 left_out["hidden"] += 1
+            elif path.is_dir() or not is_image(path):
+                left_out["folders in a sub-folder" if path.is_dir() else NO_IMAGES] += 1
             elif leads_out(path, folder):
-                left_out[f"links out of {folder}"] += 1
-            elif path.is_dir():
-                left_out["folders within a class"] += 1
-            elif is_image(path):
-                found.setdefault(below.name, []).append(path)
+                left_out["links out of the folder"] += 1
             else:
-                left_out["files that are no images by their first bytes"] += 1
-        if below.name not in found:
-            left_out["sub-folders without an image"] += 1
+                found.setdefault(below.name, []).append(path)
+        left_out["sub-folders without an image"] += below.name not in found
     check_alike(str(folder), "classes are called", found)
     return found, left_out

@@ -75,7 +75,7 @@ def _join_folds(content: str, folds: list[dict[str, Any]]) -> dict[str, Any]:
 def _list_left_out(data: LabelledImages) -> list[str]:
     """What the reader left out of the data, in words; names are for the study's user."""
     words = data.describe_left_out(names=False)
-    return [f"Of the data is {words}."] if words else []
+    return [words.replace("left out", "Left out of the data", 1) + "."] if words else []
 
 
 def _settings_used(lab: Lab) -> list[str]:
