@@ -186,8 +186,8 @@ def _classes(folder: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
         DataError: it is not a folder, or two classes have names that look alike.
     """
     from sfumato.base.files import check_alike, leads_out
-    from sfumato.errors import DataError
     from sfumato.device.jobs.worker import NO_IMAGES
+    from sfumato.errors import DataError
     from sfumato.images import is_image
 
     if not folder.is_dir():
