@@ -366,8 +366,9 @@ def _matrix(
         matrix = np.stack(_numbers(path, {name: content.columns[name][kept] for name in names}), 1)
         part = np.ones(len(names), bool)
         if not alike and vectors is None:
-            fractions, spread = (matrix % 1 != 0).any(0), np.nanstd(matrix, 0)
-            part = spread <= _SPREAD * np.nanmedian(spread)
+            finite = np.nan_to_num(matrix, posinf=0, neginf=0)  # others are refused, once columns are chosen
+            fractions, spread = (finite % 1 != 0).any(0), finite.std(0)
+            part = spread <= _SPREAD * np.median(spread)
             part &= fractions | (2 * fractions.sum() <= len(names))
         matrix, own = matrix[:, part], tuple(name for name, each in zip(names, part, strict=True) if each)
         counting = np.flatnonzero((np.diff(matrix, axis=0) == np.diff(kept)[:, None]).all(0))
