@@ -139,9 +139,20 @@ def test_a_query_that_the_ledger_refuses_is_named_and_the_others_are_asked(
     assert counted == f"in all: {len(images)} files: 1 failed"
 
 
-def test_an_address_without_its_scheme_is_said_before_the_key_is_asked_for(command: Command, photos: Path):
-    said = command("classify", "cloud.example:8000", "people", photos / "ben" / "1.png")
-    check_mistake(said, "write scheme and host, such as https://cloud.example:8000")
+@pytest.mark.parametrize(
+    ("typed", "like"),
+    [
+        ("cloud.example:8000", "https://cloud.example:8000"),
+        ("127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("localhost/at", "http://localhost/at"),
+        ("localhost.example", "https://localhost.example"),
+    ],
+)
+def test_an_address_without_its_scheme_is_said_before_the_key_is_asked_for(
+    command: Command, photos: Path, typed: str, like: str
+):
+    said = command("classify", typed, "people", photos / "ben" / "1.png")
+    check_mistake(said, f"write scheme and host, such as {like}")
 
 
 def test_where_several_models_fit_one_is_named(

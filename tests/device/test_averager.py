@@ -179,7 +179,7 @@ def test_a_refusal_names_the_image_that_is_resembled_and_the_whole_cure(ledger: 
         )
     with pytest.raises(BudgetExceededError) as raised:
         release(ledger, mirrored(portraits[0]))
-    assert "looks like a copy of anna.png, which was released before. Different photographs? " in str(
+    assert "looks like a copy of anna.png, which was released before (different photographs? " in str(
         raised.value
     )
     assert f"`sfumato ledger near-copies ignore --ledger {ledger.path}`" in str(raised.value)

@@ -78,7 +78,7 @@ def test_an_error_of_the_service_is_raised_where_it_was_asked(settings: dict[str
         ),
         (certificate_error(18), "name the certificate of this authority in the variable SSL_CERT_FILE"),
         (certificate_error(62), "its certificate is for another host: use the address that it is for"),
-        (ssl.SSLError(1, "unsupported protocol"), "it must offer TLS 1.2 or later at this port"),
+        (ssl.SSLError(1, "unsupported protocol"), "TLS 1.2 or later at this port: check it, or .* use http"),
     ],
     ids=["expired", "self-signed", "another host", "TLS 1.0"],
 )

@@ -17,7 +17,8 @@ def check_url(url: str, *, insecure: bool) -> str:
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-        like = "https://cloud.example" if "://" in url or not url[:1].isalnum() else f"https://{url}"
+        named = "cloud.example" if "://" in url or not url[:1].isalnum() else url
+        like = f"http{'' if _is_loopback(re.split('[:/?#]', named)[0]) else 's'}://{named}"
         raise ConfigError(f"this is not the address of a service: write scheme and host, such as {like}")
     if parts.username is not None:
         raise ConfigError(f"the address of {host} has a user name or a password: remove it, and give the key")
@@ -48,9 +49,7 @@ def quote_label(label: str) -> str:
     try:
         return quote(normal(label), safe="")
     except UnicodeEncodeError:
-        raise ConfigError(
-            f"{label!r} is not a label: it contains half of a surrogate pair: rename the class"
-        ) from None
+        raise ConfigError(f"{label!r} is not a label: half a surrogate pair: rename the class") from None
 
 
 def _is_loopback(host: str) -> bool:

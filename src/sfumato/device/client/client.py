@@ -458,7 +458,7 @@ def _answer_lost(error: httpx.HTTPError) -> Lost:
     return Lost(reason, cure, lasting=True)
 
 
-_NO_TLS = "it must offer TLS 1.2 or later at this port: check the port, or ask for TLS there"
+_NO_TLS = "it must offer TLS 1.2 or later at this port: check it, or ask for TLS (on this machine, use http)"
 _UNTRUSTED = (
     "this machine does not trust the authority that signed its certificate: if it is your own service, name "
     "the certificate of this authority in the variable SSL_CERT_FILE"

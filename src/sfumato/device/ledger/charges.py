@@ -151,7 +151,7 @@ class Charges:
         self._check_releases(charge.image)
         if mode == "refuse" and (likeness := self._likeness(image)):
             raise BudgetExceededError(
-                f"{charge.spec}: {likeness} Two versions of one photograph? Release one of them, or let "
+                f"{charge.spec}: {likeness}. Two versions of one photograph? Release one of them, or let "
                 f"them share a budget with `sfumato ledger near-copies charge{self._option}`",
                 cause="a near copy of an image that was released before",
             )
@@ -223,7 +223,7 @@ class Charges:
                     cause += f", and {budget.unheld} made before"
                 likeness = self._likeness(image) if scope == EVERY_IMAGE and mode == "charge" else ""
                 before = "with the earlier releases of this image, " if brought or joined else ""
-                message = f"{charge.spec}: {likeness}{' ' * bool(likeness)}{before}{refusal}"
+                message = f"{charge.spec}: {likeness}{': ' * bool(likeness)}{before}{refusal}"
                 raise BudgetExceededError(message, cause=cause)
             return spent + cost
 
@@ -269,8 +269,8 @@ class Charges:
         if name is None:
             return ""
         return (
-            f"looks like a copy of {name or 'another image'}, which was released before. Different "
-            f"photographs? `sfumato ledger near-copies ignore{self._option}`."
+            f"looks like a copy of {name or 'another image'}, which was released before (different "
+            f"photographs? `sfumato ledger near-copies ignore{self._option}`)"
         )
 
     def _check_releases(self, image: bytes) -> None:
