@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sfumato import wire
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import parse
@@ -16,7 +17,8 @@ from sfumato.serve.store import Store
 from sfumato.wire import labelled
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
-schemathesis.serializer.alias(labelled.MEDIA_TYPE, "application/octet-stream")
+for kind in (labelled.MEDIA_TYPE, wire.MEDIA_TYPE):
+    schemathesis.serializer.alias(kind, "application/octet-stream")
 
 SPEC = "pixelize:cell=2"
 

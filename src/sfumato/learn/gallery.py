@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sfumato.learn.code_prototypes import CodePrototypes
-from sfumato.learn.refusal import Refusal
+from sfumato.learn.refusal import Threshold
 
 _ROUNDING = 1e-5  # of the squares in a logit: a bound on the loss by cancelling
 _EQUAL = 1e-5  # a bound on the difference, in float32, of equal distances
@@ -95,7 +95,7 @@ class Gallery:
         hashes = np.concatenate([hashes, hashes_of(labels[len(hashes) :])])
         return cls(labels, vectors, np.einsum("kd,kd->k", vectors, vectors), shots, hashes)
 
-    def name(self, queries: np.ndarray, *, top: int, refusal: Refusal | None) -> Named:
+    def name(self, queries: np.ndarray, *, top: int, refusal: Threshold | None) -> Named:
         """The nearest classes of (Q, D) queries; there is at least one class.
 
         A share is of the softmax of minus the squared Euclidean distances, over all classes: Snell et al.
@@ -209,7 +209,7 @@ def answers_of_episodes(
     shot: int,
     weights: np.ndarray | None = None,
     codes: CodePrototypes | None = None,
-    refusal: Refusal | None = None,
+    refusal: Threshold | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The answers of a service to the queries of each episode, with its support as enrolled examples.
 

@@ -47,7 +47,19 @@ class Rate:
 
 
 @dataclass(frozen=True, config=OF_CARD)
-class Refusal:
+class Threshold:
+    """Decides as a Refusal does; tables of prototypes state no rates of it."""
+
+    threshold: Annotated[float, Field(ge=0)]
+
+    def accepts(self, squared_distances: np.ndarray, shots: np.ndarray | float) -> np.ndarray:
+        """Which classes accept a query, by its distances from their prototypes of some examples."""
+        accepted: np.ndarray = squared_distances <= self.threshold * (1 + 1 / np.asarray(shots, np.float64))
+        return accepted
+
+
+@dataclass(frozen=True, config=OF_CARD)
+class Refusal(Threshold):
     """Decides that a query belongs to no enrolled class: it is too far from each of them.
 
     Source: ours. With errors of variance v about the middle of its class, a query is v·(1 + 1/K) from the
@@ -66,7 +78,6 @@ class Refusal:
             examples, as far as there were images. Among more classes it refuses fewer.
     """
 
-    threshold: Annotated[float, Field(ge=0)]
     measured: Count
     rates: Annotated[tuple[Rate, ...], Field(min_length=1, max_length=100)]
 
@@ -94,11 +105,6 @@ class Refusal:
         """The entries of a card."""
         fields = asdict(self)
         return {**fields, "rates": list(fields["rates"])}
-
-    def accepts(self, squared_distances: np.ndarray, shots: np.ndarray | float) -> np.ndarray:
-        """Which classes accept a query, by its distances from their prototypes of some examples."""
-        accepted: np.ndarray = squared_distances <= self.threshold * (1 + 1 / np.asarray(shots, np.float64))
-        return accepted
 
 
 def threshold_of(own: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from sfumato.device.client.sources import Source, as_list, fit
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.gallery import Gallery
-from sfumato.learn.refusal import Refusal
+from sfumato.learn.refusal import Threshold
 from sfumato.protect.code import Code
 from sfumato.wire import tables
 from sfumato.wire.tables import AnswerTable, PrototypeTable, Table
@@ -93,7 +93,7 @@ def _in_answers(table: AnswerTable) -> _Find:
 def _by_prototypes(table: PrototypeTable, top: int) -> _Find:
     labels, threshold = table.header.labels, table.header.threshold
     gallery = Gallery.of(labels, table.vectors, np.ones(len(labels)), table.shots, None)
-    refusal = None if threshold is None else Refusal(threshold, 0, ())
+    refusal = None if threshold is None else Threshold(threshold)
 
     def find(numbers: np.ndarray) -> tuple[list[Guess], bool]:
         named = gallery.name(numbers, top=top, refusal=refusal)
