@@ -207,15 +207,15 @@ def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
 
 
 def _summarise(judged: _Judged) -> str:
-    """Every verdict with the risks and numbers of releases that have it."""
+    """Every verdict with the risks and numbers of releases that have it, and their figures."""
     sentences = []
     for verdict, words in _SUMMARY.items():
         parts = []
         for kind in _KINDS:
-            mine = [str(n) for (of, n), each in judged.items() if (of, each.verdict) == (kind, verdict)]
+            mine = [(n, each) for (of, n), each in judged.items() if (of, each.verdict) == (kind, verdict)]
             if mine:
-                counts = " and ".join(filter(None, (", ".join(mine[:-1]), mine[-1])))
-                parts.append(f"{kind} from {counts} release{'s' * (mine != ['1'])}")
+                said = (": ".join(filter(None, (f"from {_count(n)}", each.figure))) for n, each in mine)
+                parts.append(f"{kind} {', '.join(said)}")
         sentences += [f"{words}: {'; '.join(parts)}."] if parts else []
     return " ".join(sentences)
 
