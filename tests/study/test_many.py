@@ -153,7 +153,7 @@ def test_too_few_pictures_show_nothing_of_more_releases_and_that_is_said():
     advice = advice_of(BLUR, curve(BLUR, {1: RARELY, 10: RARELY}))
     assert advice.setting is None
     assert any(
-        "From 100 it could not be measured: 3 of 40 people have enough pictures. Add pictures of the same "
+        "From 100 it could not be measured: 3 of 80 people have enough pictures. Add pictures of the same "
         "people, or ask for --releases 10." in line
         for line in advice.reasons
     )

@@ -200,7 +200,7 @@ def test_pictures_and_people_that_splits_share_are_said_and_are_in_the_study_wit
     images = f"3 of {len(moved['test'])} images of test are the same pictures as in train"
     assert any(note.startswith(f"{images} (such as image") for note in prepared.notes)
     lab = Lab(prepared.config, prepared.data[0], tmp_path, Progress())
-    words = description(lab, [])["data"]["shared"]
+    words = description([lab], [])["data"]["shared"]
     assert any(each.startswith(f"{images}: what is measured on test is too high") for each in words)
     assert any("people ('identity') are in more than one split" in each for each in words)
     assert not any("such as" in each for each in words)
@@ -531,9 +531,8 @@ def test_a_meta_learner_that_was_stopped_goes_on_from_its_checkpoint(learned, tm
 def test_a_promise_that_cannot_be_kept_is_refused_before_anything_is_trained(
     private, changes, message, tmp_path
 ):
-    config = meta_learned({**PRIVATE, **private}, meta={**GLYPHS["meta"], **changes})
     with pytest.raises((ConfigError, BudgetExceededError), match=message):
-        run.run(config, tmp_path)
+        run.run(meta_learned({**PRIVATE, **private}, meta={**GLYPHS["meta"], **changes}), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

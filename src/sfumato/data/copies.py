@@ -47,7 +47,7 @@ def find_shared(
         secret: the label of the person; each value belongs in one split, unless it is the target.
     """
     found = []
-    names = [name for name in (target, secret) if name is not None] or list(data.labels)
+    names = [name for name in data.labels if name in (target, secret)] or list(data.labels)
     splits = {name: data.splits[name] for name in _SPLITS if name in data.splits}
     if data.images.device.type != "meta":  # a world that was not drawn
         found += [*_pictures(data, splits), *_two_values(data, names)]

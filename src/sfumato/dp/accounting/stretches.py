@@ -82,4 +82,4 @@ def check_delta(delta: float) -> None:
 def check_budget(epsilon: float) -> None:
     """Raise ConfigError for a budget that is not an ε above 0."""
     if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise ConfigError(f"the budget is an epsilon above 0, got {epsilon}: 1 to 10 is usual")
+        raise ConfigError(f"the budget is an epsilon above 0, got {epsilon:g}: 1 to 10 is usual")
