@@ -75,11 +75,12 @@ def test_every_chapter_begins_with_the_sentence_that_it_shows_and_its_figure(tex
 def test_the_overview_has_the_sentence_and_the_command_of_every_chapter(made, text):
     overview = made[pages.DOCS / "results.md"]
     chapters = re.split(r"^## ", text, flags=re.M)[1:]
-    assert len(re.findall(r"^- \[", overview, flags=re.M)) == len(chapters)
+    assert len(re.findall(r"^- ", overview, flags=re.M)) == len(chapters)
     for each in chapters:
         heading, _, first = each.split("\n", 2)
         said, command = re.match(r"\*\*(.+?)\*\*\s(`.+?`)", first).groups()
-        assert f"#{wording.anchor(heading)}). {said} {command}" in overview
+        linked = f"#{wording.anchor(heading)}). {said} {command}"  # pages that a clone has
+        assert linked in overview or f"- {heading}. {said} {command}" in overview
 
 
 def test_no_table_is_long_but_those_that_fold(text):
