@@ -4,6 +4,7 @@ A record has the kind of its cell, and a type: see `parse`. A run packs into a f
 its records, an object a line: see `pack` and `read_run`.
 """
 
+import glob
 import hashlib
 import itertools
 import json
@@ -27,7 +28,8 @@ from sfumato.study.parts.kinds.common import Model
 
 CONTENT = "content_sha256"  # the key of the digest
 CURE = "delete it and run the study again, which makes this record anew"
-_MOST = 1_000_000  # bytes of a file of rows; the rest is in NAME.2.jsonl
+_MOST = 1_000_000  # bytes of a file of rows; the rest is in further ones
+_PARTS = "parts"  # the key of their names
 _DIGITS = string.digits + string.ascii_letters
 _TYPES_OF_COUNTS = {"#int": int, "#float": float}
 _SHORTEST = 8  # numbers that are packed
@@ -170,7 +172,8 @@ def read_json(path: Path, cure: str) -> dict[str, Any]:
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes objects, one a line, each with its digest and with its lists of counts packed.
 
-    A file has at most a megabyte; more rows go to NAME.2.jsonl and so on, which `read_rows` reads as well.
+    A file has at most a megabyte; more rows go to further files, which the first line of `path` names. That
+    file is replaced last, so that readers see all rows of before or all of now.
     """
     files, size = [""], 0
     for row in rows:
@@ -183,13 +186,15 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
             files.append("")
             size = len(line.encode())
         files[-1] += line
-    for number, text in enumerate(files, 1):
-        with whole(_part(path, number)) as temporary:
+    named = ((hashlib.sha256(text.encode()).hexdigest()[:8], text) for text in files[1:])
+    parts = {f"{path.stem}.{digest}{path.suffix}": text for digest, text in named}
+    head = json.dumps({_PARTS: list(parts)}) + "\n" if parts else ""
+    for name, text in {**parts, path.name: head + files[0]}.items():
+        with whole(path.with_name(name)) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    for number in itertools.count(len(files) + 1):
-        if not _part(path, number).exists():
-            return
-        _part(path, number).unlink()
+    for old in path.parent.glob(f"{glob.escape(path.stem)}.????????{path.suffix}"):
+        if old.name not in parts:
+            old.unlink()
 
 
 def read_rows(path: Path, cure: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -198,12 +203,14 @@ def read_rows(path: Path, cure: str) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         DataError: as for read_json.
     """
-    number = 1
-    while number == 1 or _part(path, number).exists():
-        file = _part(path, number)
+    files = [path]
+    for file in files:
         for place, line in enumerate(_read_text(file, cure).splitlines(), 1):
-            yield f"{file}:{place}", _object(line, f"{file}:{place}", cure)
-        number += 1
+            content = _object(line, f"{file}:{place}", cure)
+            if place == 1 and file == path and content.keys() == {_PARTS}:
+                files += [path.with_name(Path(str(name)).name) for name in content[_PARTS]]
+            else:
+                yield f"{file}:{place}", content
 
 
 def read_run(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -304,10 +311,6 @@ def unpack_counts(value: Any) -> Any:
             runs = re.findall(r"(\w)(?:\((\d+)\))?", str(value[key]))
             return [each for digit, n in runs for each in [of(_DIGITS.index(digit))] * int(n or 1)]
     return {key: unpack_counts(part) for key, part in value.items()}
-
-
-def _part(path: Path, number: int) -> Path:
-    return path if number == 1 else path.with_name(f"{path.stem}.{number}{path.suffix}")
 
 
 def _read_text(path: Path, cure: str) -> str:
