@@ -586,6 +586,15 @@ def test_a_body_that_cannot_be_used_is_refused_with_what_to_do(
     check_problem(site.ask("POST", f"{enrolled}/classify", content=sent, headers=headers), status, detail)
 
 
+def test_a_clean_image_under_the_name_of_a_protection_is_refused_and_nothing_is_kept(
+    site: Site, enrolled: str
+):
+    clean = wire.encode(Release(drawing(0), SPEC, (16, 16), 1))
+    reply = site.ask("POST", f"{enrolled}/classes/cup/examples", content=clean, headers=RELEASE)
+    check_problem(reply, 422, f"this is not a release of {SPEC}: it has a value for each ")
+    assert len(site.ask("GET", f"{enrolled}/classes").json()) == 2
+
+
 def test_dp_pix_without_noise_is_refused(site: Site):
     place = site.begin(model="noisy")
     smooth = torch.arange(8, dtype=torch.uint8).expand(1, 1, 8, 8) * 5 + 100
