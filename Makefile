@@ -30,7 +30,7 @@ pytest: $(VENV)/tests.read
 # a study with a report, a trained code, a folder released with its ledger, a service, an enrolment, a class.
 QUICK := dp wire protect images/test_images.py images/test_images_metadata.py test_episodes.py test_artefacts.py test_errors.py \
 	study/test_grid.py \
-	docs/installed.py::test_the_commands_that_a_demo_ends_with_release_a_folder_and_serve_a_prediction
+	docs/installed.py::test_the_commands_that_a_demo_ends_with_enrol_a_folder_and_look_up_a_prediction
 quick: $(VENV)/tests.read
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder $(addprefix tests/,$(QUICK)) \
 		--ignore-glob='*/dp/test_audit*' --ignore=tests/dp/test_one_run.py  # simulations of many runs
