@@ -698,7 +698,9 @@ def test_damaged_metadata_is_read_over_in_silence_on_many_threads(capfd: pytest.
     mpo = b"\xff\xe2" + struct.pack(">H", 12) + b"MPF\0II*\0\0\0"
     jpeg, photo = encoded(as_pillow(PHOTO), "JPEG", exif=exif), encoded(as_pillow(PHOTO), "JPEG")
     frames = {"save_all": True, "append_images": [as_pillow(255 - PHOTO)]}
-    apng = encoded(as_pillow(PHOTO), "PNG", **frames).replace(b"acTL\0\0\0\2", b"acTL\0\0\0\0")
+    apng = encoded(as_pillow(PHOTO), "PNG", **frames)
+    apng = apng.replace(png_chunk(b"acTL", bytes((0, 0, 0, 2)) + bytes(4)), png_chunk(b"acTL", bytes(8)))
+    assert png_chunk(b"acTL", bytes(8)) in apng
     tags = TiffImagePlugin.ImageFileDirectory_v2()
     tags[270] = "a description"
     tiff = encoded(as_pillow(PHOTO), "TIFF", tiffinfo=tags)
@@ -718,13 +720,23 @@ PARTS = "more than 65536 parts: save it anew"
 
 # A name -> the file, and what its refusal says; None where the picture is read all the same.
 SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
-    "JPEG of many scans": (lambda: scans(8000, 8000, 200), "more than 32 scans: save it anew"),
+    "JPEG of many scans": (lambda: scans(8000, 8000, 200), "more than 32 scans and blocks of EXIF"),
     "JPEG of many segments": (lambda: with_bytes("JPEG", 2, b"\xff\xfe\0\2" * 10**7), PARTS),
-    "JPEG of fill bytes": (lambda: with_bytes("JPEG", 2, b"\xff" * 5 * 10**7), None),
-    "JPEG of junk": (lambda: with_bytes("JPEG", 2, b"\xff" + bytes(5 * 10**7)), None),
+    "JPEG of fill bytes": (lambda: with_bytes("JPEG", 2, b"\xff" * 5 * 10**7), PARTS),
+    "JPEG of junk": (lambda: with_bytes("JPEG", 2, b"\xff" + bytes(5 * 10**7)), PARTS),
+    "JPEG of many blocks of EXIF": (
+        lambda: with_bytes("JPEG", 2, EXIF * 900),
+        "more than 32 scans and blocks",
+    ),
     "PNG of many chunks": (lambda: with_bytes("PNG", 33, png_chunk(b"IDAT", b"") * 4 * 10**6), PARTS),
-    "PNG of zipped text": (lambda: with_bytes("PNG", 33, png_chunk(b"zTXt", b"k\0\0" + ZEROS) * 90), None),
-    "PNG of a zipped profile": (lambda: with_bytes("PNG", 33, png_chunk(b"iCCP", b"k\0\0" + ZEROS)), None),
+    "PNG of zipped text": (
+        lambda: with_bytes("PNG", 33, png_chunk(b"zTXt", b"k\0\0" + ZEROS) * 90),
+        "too large",
+    ),
+    "PNG of a zipped profile": (
+        lambda: with_bytes("PNG", 33, png_chunk(b"iCCP", b"k\0\0" + ZEROS)),
+        "too large",
+    ),
     "PNG of more rows than are said": (lambda: png_file(8, 8, bytes(10**8)), None),
     "PNG of many rows": (lambda: png_file(1, 70_000, b""), "a side of more than the 65535 allowed"),
     "GIF of a huge screen": (lambda: small("GIF")[:6] + b"\xff" * 4 + small("GIF")[10:], "pixels"),
@@ -732,14 +744,14 @@ SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
     "GIF of nothing": (lambda: with_gif_block(bytes(5 * 10**7)), PARTS),
     "WebP of a huge canvas": (
         lambda: with_bytes("WEBP", 12, b"VP8X\x0a\0\0\0" + bytes(4) + b"\xff\xff\0" * 2),
-        "65536x65536 pixels, more than",
+        "more pixels than allowed",
     ),
     "WebP of many chunks": (
         lambda: b"RIFF\xff\xff\xff\2" + small("WEBP")[8:] + b"junk\0\0\0\0" * 6 * 10**6,
-        PARTS,
+        "a damaged image",
     ),
     "TIFF of many tags": (lambda: many_tags(small("TIFF")), None),
-    "TIFF of many strips": (lambda: tiff_file(1, 60_000, bytes(10), {273: (8,) * 70_000}), PARTS),
+    "TIFF of many strips": (lambda: tiff_file(1, 60_000, bytes(10), {273: (8,) * 70_000}), None),
     "TIFF of overlapping strips": (
         lambda: tiff_file(1, 9000, bytes(10**6), {259: (5,), 273: (8,) * 9000, 279: (10**6,) * 9000}),
         "strips that overlap",
@@ -750,11 +762,11 @@ SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
     ),
     "TIFF of a JPEG of many scans": (
         lambda: tiff_file(800, 800, scans(800, 800, 99), {259: (7,)}),
-        "more than 32 scans",
+        "a damaged image",
     ),
     "TIFF of a codec with its own memory": (
         lambda: tiff_file(8, 8, bytes(64), {259: (34925,)}),
-        "compression 34925: save it with LZW or Deflate",
+        "compression lzma: save it with LZW or Deflate",
     ),
     "BMP of run lengths": (
         lambda: bmp_file(8000, 8000, compression=1),
@@ -774,15 +786,6 @@ def test_no_file_takes_long(name: str):
         with pytest.raises(ImageError, match=refusal):
             images.read(data)
     assert time.process_time() - started < 2
-
-
-@pytest.mark.parametrize(
-    "frame", [0xC3, 0xC9, 0xCA], ids=["lossless", "arithmetic", "arithmetic progressive"]
-)
-def test_a_jpeg_that_no_browser_shows_is_refused(frame: int):
-    data = small("JPEG").replace(b"\xff\xc0", bytes([0xFF, frame]))
-    with pytest.raises(ImageError, match="not Huffman-coded: save it as PNG or ordinary JPEG"):
-        images.read(data)
 
 
 def test_a_jpeg_of_the_usual_number_of_scans_is_read():
@@ -1005,6 +1008,10 @@ def bmp_file(width: int, height: int, *, compression: int) -> bytes:
     return struct.pack("<2sIHHI", b"BM", 0, 0, 0, 54 + 1024) + info + bytes(1024)
 
 
+# A segment of JPEG.
+EXIF = b"\xff\xe1\xff\xffExif\0\0" + bytes(65_527)
+
+
 def small(format_name: str) -> bytes:
     return encoded(as_pillow(PHOTO), format_name)
 
@@ -1024,7 +1031,7 @@ def many_tags(data: bytes) -> bytes:
     (start,) = struct.unpack_from("<I", data, 4)
     (count,) = struct.unpack_from("<H", data, start)
     entries = data[start + 2 : start + 2 + 12 * count]
-    entries += b"".join(struct.pack("<HHII", tag, 4, 1, 0) for tag in range(40_000, 65_000))
+    entries += b"".join(struct.pack("<HHII", tag, 4, 1, 0) for tag in range(40_000, 65_000) if tag != 0xBC01)
     directory = struct.pack("<H", len(entries) // 12) + entries + bytes(4)
     return data[:4] + struct.pack("<I", len(data)) + data[8:] + directory
 

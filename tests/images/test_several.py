@@ -65,17 +65,13 @@ def test_a_file_of_one_picture_has_one(kind: str):
     assert images.count_pictures(buffer.getvalue() + b"bytes behind it") == 1
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SEVERAL if kind != "AVIF"])
+@pytest.mark.parametrize("kind", SEVERAL)
 def test_each_picture_is_read_as_a_viewer_shows_it(kind: str):
     read = list(images.read_pictures(file_of(kind)))
     assert len(read) == 3
     for pixels, picture in zip(read, pictures(), strict=True):
         difference = np.abs(pixels.astype(int) - np.moveaxis(np.asarray(picture), -1, 0))
         assert difference.max() == 0 if kind in LOSSLESS else difference.mean() < 9
-
-
-def test_the_frames_of_a_sequence_are_counted_and_its_first_is_read():
-    assert len(list(images.read_pictures(file_of("AVIF")))) == 1
 
 
 def test_a_further_picture_that_is_damaged_yields_its_error():
@@ -94,7 +90,7 @@ FRAME = b"\x2c" + struct.pack("<4HB", 0, 0, 8000, 8000, 0) + b"\x02"
 BOMBS = {
     "tiny blocks of a GIF": GIF + FRAME + b"\x01\0" * 10_000_000,
     "frames of a GIF": GIF + (FRAME + b"\x02\x4c\x01\0") * 500_000,
-    "tiny JPEGs": b"\xff\xd8\xff\xd9" * 5_000_000,
+    "tiny JPEGs": b"\xff\xd8\xff\xfe\0\2\xff\xd9" * 5_000_000,
     "directories that overlap": b"II*\0"
     + struct.pack("<IHHHIII", 8, 1, 330, 4, 65_000, 100, 0).ljust(96, b"\0")[:92]
     + b"".join(struct.pack("<I", 300_000 + 2 * i) for i in range(65_000)).ljust(299_900, b"\0")
