@@ -85,6 +85,40 @@ def test_a_further_picture_that_is_damaged_yields_its_error():
     assert isinstance(third, np.ndarray)
 
 
+def test_a_jpeg_behind_other_data_counts_and_a_video_or_the_thumbnail_in_exif_does_not():
+    exif = Image.Exif()
+    thumbnail = io.BytesIO()
+    pictures()[2].save(thumbnail, "JPEG")
+    exif[0x927C] = thumbnail.getvalue()
+    photo = io.BytesIO()
+    pictures()[0].save(photo, "JPEG", exif=exif)
+    video = b"\0\0\0\x18ftypmp42" + bytes(5000)
+    assert images.count_pictures(photo.getvalue() + video) == 1
+    both = photo.getvalue() + video + thumbnail.getvalue()
+    assert images.count_pictures(both) == len(list(images.read_pictures(both))) == 2
+
+
+def test_a_picture_below_a_page_of_a_tiff_is_read():
+    data = file_of("TIFF")
+    (first,) = struct.unpack_from("<I", data, 4)
+    (second,) = struct.unpack_from("<I", data, first + 2 + 12 * struct.unpack_from("<H", data, first)[0])
+    below = struct.pack("<HHHII", 1, 330, 4, 1, second) + bytes(4)
+    tags = data[first + 2 : first + 2 + 12 * struct.unpack_from("<H", data, first)[0]]
+    page = struct.pack("<H", len(tags) // 12 + 1) + tags + below[2:-4] + bytes(4)
+    whole = data[:4] + struct.pack("<I", len(data)) + data[8:] + page
+    read = list(images.read_pictures(whole))
+    assert images.count_pictures(whole) == 3
+    assert np.array_equal(read[1], np.moveaxis(np.asarray(pictures()[1]), -1, 0))
+
+
+def test_the_thumbnail_of_a_heic_is_a_picture_of_its_own():
+    pillow_heif = pytest.importorskip("pillow_heif")
+    buffer = io.BytesIO()
+    pillow_heif.from_pillow(Image.new("RGB", (256, 128), "red")).save(buffer, thumbnails=[64])
+    sizes = [pixels.shape for pixels in images.read_pictures(buffer.getvalue())]
+    assert sizes == [(3, 128, 256), (3, 32, 64)]
+
+
 GIF = b"GIF89a" + struct.pack("<HHBBB", 8000, 8000, 0x80, 0, 0) + bytes(6)
 FRAME = b"\x2c" + struct.pack("<4HB", 0, 0, 8000, 8000, 0) + b"\x02"
 BOMBS = {

@@ -109,22 +109,19 @@ def name_and_bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes]:
 def pixels_of(picture: Any, channels: int | None, size: int | None = None) -> Pixels:
     """Decodes an opened picture as `read` does, in its turn."""
     with UNDER_WAY.room(picture.size[0] * picture.size[1]):
-        decoded = decode(picture, channels)
-        return planes_of(decoded if size is None else _fit(decoded, size))
+        return planes_of(decode(picture, channels), size)
 
 
 def resize(image: Pixels, size: int) -> Pixels:
     """The centre square of a (C, H, W) uint8 image with a side of `size` pixels, as `read` gives it."""
     bands = [Image.fromarray(plane) for plane in image]
-    return planes_of(_fit(bands[0] if len(bands) == 1 else Image.merge(_MODES[len(bands)], bands), size))
+    return planes_of(bands[0] if len(bands) == 1 else Image.merge(_MODES[len(bands)], bands), size)
 
 
-def _fit(picture: Image.Image, size: int) -> Image.Image:
-    return ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
-
-
-def planes_of(picture: Image.Image) -> Pixels:
-    """The (C, H, W) pixels of a picture."""
+def planes_of(picture: Image.Image, size: int | None = None) -> Pixels:
+    """The (C, H, W) pixels of a picture, or of its centre square with a side of `size` pixels."""
+    if size is not None:
+        picture = ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
     width, height = picture.size
     bands = picture.getbands()
     planes = np.empty((len(bands), height, width), np.uint8)
