@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -466,14 +466,13 @@ def _run(
         stack.callback(plan.close)
         stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
-        held = tasks.hold(partial(Ledger, ledger, keep_releases=job.target is not None))
+        held = tasks.put(partial(Ledger, ledger, keep_releases=job.target is not None))
         running: dict[Future[list[Row]], int] = {}
         for items in listing.chunks(listing.todo(job, plan, journal, outcome, finish)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
             while len(running) >= max(1, ahead * tasks.workers):
                 _collect(running, finish)
-            with engines.explain_lost_workers():
-                future = tasks.submit(worker.release_items, job, items, held)
+            future = tasks.submit(worker.release_items, job, items, held)
             running[future] = sum(item.size for item in items)
         while running:
             _collect(running, finish)
@@ -481,9 +480,5 @@ def _run(
 
 
 def _collect(running: dict[Future[list[Row]], int], finish: Callable[[list[Row], int], None]) -> None:
-    wait(running, return_when=FIRST_COMPLETED)
-    for future in [future for future in running if future.done()]:
-        size = running.pop(future)
-        with engines.explain_lost_workers():
-            rows = future.result()
-        finish(rows, size)
+    for future, rows in dict(engines.gather(running)).items():
+        finish(rows, running.pop(future))
