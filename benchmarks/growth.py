@@ -330,7 +330,7 @@ def ledger(releases: int, folder: Path) -> Work:
 
 
 class _Simulated:
-    """A folder of so many files that are not there, listed as sfumato.device.ledger.local lists one."""
+    """A folder of so many files that are not there, listed as sfumato.device.storage lists one."""
 
     def __init__(self, files: int) -> None:
         self._files = files
@@ -342,7 +342,7 @@ class _Simulated:
         return ((base, self._look) for _, base in bases)
 
     def _look(self) -> Any:
-        from sfumato.device.ledger.local import Entry
+        from sfumato.device.storage import Entry
 
         return Entry("file", 3000, "1")
 

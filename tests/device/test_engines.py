@@ -26,7 +26,7 @@ from sfumato.device.jobs.folder import FolderConfig, Outcome, dry_run, protect_f
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.scopes import describe, is_folder
-from sfumato.device.ledger.storage import Folder
+from sfumato.device.storage import Storage
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect import parse
 
@@ -225,7 +225,7 @@ def test_a_target_that_a_node_has_for_itself_is_told(tmp_path, monkeypatch):
     here = engines.engine
     monkeypatch.setattr(engines, "engine", lambda config, **settings: here(HERE, **settings))
     # As this process sees it: the node wrote to a disk of its own.
-    monkeypatch.setattr(Folder, "size", lambda *_: None)
+    monkeypatch.setattr(Storage, "size", lambda *_: None)
     with pytest.raises(
         DataError, match=r"a.png: written by a node of the cluster, and not here: name URLs, or"
     ):

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from PIL import Image
 
 from sfumato import images
@@ -35,7 +36,7 @@ from sfumato.device.jobs.folder import FolderConfig, Outcome, protect_folder
 from sfumato.device.jobs.worker import NOBODY, PAGES
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.local import Folder
+from sfumato.device.storage import Storage
 from sfumato.errors import ConfigError, DataError, LedgerError, SfumatoError
 from sfumato.protect import parse
 
@@ -450,9 +451,9 @@ def test_with_new_names_neither_time_nor_order_tells_the_folder_of_an_original(
         place.picture(name).write_bytes(pictures[name])
     place.tar("shard.tar", pictures, mtime=9)
     written: list[str] = []
-    put = Folder.put
+    put = Storage.put
     monkeypatch.setattr(
-        Folder, "put", lambda self, name, *a, **k: (written.append(name), put(self, name, *a, **k))[1]
+        Storage, "put", lambda self, name, *a, **k: (written.append(name), put(self, name, *a, **k))[1]
     )
     place.run("pixelize:cell=4", rename=True)
     place.picture("a/later.png", 99)
@@ -1229,17 +1230,17 @@ def test_a_shard_over_budget_holds_what_fits(place: Place):
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Of how many writes it takes before it is full; None of them where the list is empty."""
     left: list[int] = []
-    write = Path.write_bytes
+    write = LocalFileSystem.pipe_file
 
-    def write_or_fail(path: Path, data: bytes) -> int:
-        if left and path.match(PART):
+    def write_or_fail(files: Any, path: str, data: bytes, **_: Any) -> None:
+        if left:
             left[0] -= 1
             if left[0] < 0:
-                write(path, data[: len(data) // 2])
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return write(path, data)
+                write(files, path, data[: len(data) // 2])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        write(files, path, data)
 
-    monkeypatch.setattr(Path, "write_bytes", write_or_fail)
+    monkeypatch.setattr(LocalFileSystem, "pipe_file", write_or_fail)
     return left  # type: ignore[return-value]
 
 

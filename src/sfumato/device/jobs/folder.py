@@ -39,7 +39,7 @@ from sfumato.device.jobs.worker import (
 )
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.fingerprints import look
-from sfumato.device.ledger.storage import Folder, Remote, Storage, storage_of
+from sfumato.device.storage import Storage, storage_of
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.images import Images, Pixels, as_array
@@ -237,7 +237,7 @@ def first_image(
     Tar files are skipped.
     """
     config = config or FolderConfig()
-    origin = source if isinstance(source, Folder | Remote) else storage_of(source)
+    origin = source if isinstance(source, Storage) else storage_of(source)
     below, only = listing.split_source(origin)
     for name, _, _ in listing.walk(below, only, Outcome()) if origin.exists() else ():
         if not is_shard(name):
@@ -350,9 +350,9 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path) -> No
             f"{target}: lies in {source}, whose images would be mixed with their releases: name a folder "
             "outside of it"
         )
-    if isinstance(target, Folder):
-        check_writable(target.path, folder=True)
-    if Folder(ledger).within(target):
+    if target.local:
+        check_writable(Path(target.url), folder=True)
+    if storage_of(ledger).within(target):
         raise DataError(f"{ledger}: lies in {target}, which leaves the device: the ledger must not")
 
 
@@ -361,7 +361,7 @@ def _check_shared(engine: EngineConfig, *storages: Storage) -> None:
     if engine.name == "local" and engine.workers == 1:
         return
     for storage in storages:
-        if isinstance(storage, Remote) and storage.of_one_process:
+        if storage.of_one_process:
             raise ConfigError(
                 f"{storage}: is in the memory of this process: use the engine local with workers=1"
             )
@@ -411,8 +411,8 @@ def _journal_errors(ledger: Path) -> Iterator[None]:
 @contextmanager
 def _lock(target: Storage, journal: Path) -> Iterator[None]:
     """Keep a second run out of a target. The system drops the lock when this process ends in any way."""
-    if isinstance(target, Folder):
-        path = target.path
+    if target.local:
+        path = Path(target.url)
     else:
         # Not the journal itself: closing any handle to it would drop SQLite's own locks.
         path = journal.with_suffix(".lock")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sfumato.device.ledger.storage import Storage
 from sfumato.device.ledger.witness import runs_of
+from sfumato.device.storage import Storage
 from sfumato.errors import DataError
 
 BOXES = "boxes"

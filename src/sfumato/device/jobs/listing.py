@@ -9,7 +9,7 @@ from dataclasses import replace
 from sfumato.device.jobs.journal import Journal, Row
 from sfumato.device.jobs.manifest import MANIFEST, Outcome
 from sfumato.device.jobs.worker import NO_IMAGES, SAME_NAME, Item, Job, is_image, is_shard
-from sfumato.device.ledger.storage import Storage
+from sfumato.device.storage import Storage
 
 # A task for a worker: few enough files that a kill costs little work, enough that the two commits of the
 # ledger and the journal cost little.

@@ -13,7 +13,7 @@ import PIL
 import sfumato
 from sfumato.device.jobs.journal import BOXES, Journal, Row
 from sfumato.device.jobs.worker import FolderConfig
-from sfumato.device.ledger.storage import Storage
+from sfumato.device.storage import Storage
 from sfumato.protect.naming import naming_words
 from sfumato.protect.region import COUNTED, Region
 from sfumato.protect.release import Protection, artefact_of

@@ -25,7 +25,7 @@ from sfumato.device.jobs.journal import Row
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.fingerprints import look
 from sfumato.device.ledger.near_copies import Fingerprint
-from sfumato.device.ledger.storage import Storage
+from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.images import SUFFIXES, Pixels
 from sfumato.protect.release import KINDS, Release, artefact_of, kind_of
