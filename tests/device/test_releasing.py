@@ -280,7 +280,7 @@ def test_what_lies_around_a_region_is_looked_at_whatever_noise_lies_within(
     with pytest.raises(
         ImageError, match=r"100\.00% of the pixels of a \d+x\d+ image would leave as they are:"
     ):
-        releasing.charge_and_release(background, photos, ledger, **alike)
+        releasing.charge_and_release(background, photos, ledger)
     assert stored(ledger) == before
 
 
