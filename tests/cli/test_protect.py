@@ -23,7 +23,6 @@ from PIL import Image
 from sfumato import artefacts, images, wire
 from sfumato.device.jobs.worker import PAGES
 from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.networks.code import make_code_network
@@ -402,10 +401,10 @@ def test_cells_and_new_names_are_passed_on(protect: Command, tmp_path: Path):
 
 def test_over_budget_is_a_failure_with_exit_code_1(command: Command, protect: Command, tmp_path: Path):
     photos(tmp_path / "photos")
-    command("ledger", "budget", "epsilon=6", "--folder", "photos")
+    command("ledger", "budget", "epsilon=2")
     said = protect("photos", "out")
     assert said.code == 1
-    assert "failed: 1 (over the budget of a folder: epsilon=6 for any 1 pixel), such as 2.png\n" in said.out
+    assert "failed: 3 (over the budget of an image: epsilon=2 for any 1 pixel), such as 0.png\n" in said.out
 
 
 def test_a_folder_may_be_a_url_and_so_may_the_new_one(protect: Command, tmp_path: Path):
@@ -527,15 +526,6 @@ def test_one_image_and_the_same_one_in_a_folder_have_the_same_release(protect: C
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "out" / "0.png").read_bytes()
 
 
-def test_one_image_is_charged_to_its_folder(command: Command, protect: Command, tmp_path: Path):
-    photos(tmp_path / "photos")
-    command("ledger", "budget", "epsilon=4", "--folder", tmp_path / "photos")
-    assert protect("photos/0.png", "0.png").code == 0
-    line = mistake(protect("photos/1.png", "1.png"))
-    assert f"costs eps = 3, and 1 of 4 is left for {tmp_path / 'photos'}" in line
-    assert not (tmp_path / "1.png").exists()
-
-
 def test_an_image_goes_from_pipe_to_pipe(protect: Command, home: Path, tmp_path: Path):
     done = subprocess.run(
         [SCRIPT, "protect", "-", "-", "--with", SPEC],
@@ -653,7 +643,6 @@ def test_the_ledger_is_shown_with_its_specs_and_budgets(command: Command, protec
     protect("photos", "two", spec="blur:radius=2")
     protect("photos/0.png", "three.png", spec="gaussian:sigma=40")
     command("ledger", "budget", "epsilon=10,delta=1e-6,pixels=4")
-    command("ledger", "budget", "epsilon=10", "--folder", "photos")
     said = command("ledger", "show")
     assert said.code == 0
     assert said.out.splitlines()[1:] == [
@@ -663,8 +652,6 @@ def test_the_ledger_is_shown_with_its_specs_and_budgets(command: Command, protec
         "gaussian:sigma=40: 1",
         "budget of every image: epsilon=10,delta=1e-6,pixels=4 for any 4 pixels",
         "budget of every image: at most 5 different releases",
-        f"budget of {tmp_path / 'photos'}: epsilon=10 for any 1 pixel; nothing is left, since nothing is "
-        "proved of a release made there",
         "budget of every person: at most 30 different releases",
         "near copies of an image: share its budget",
     ]
@@ -682,11 +669,7 @@ def test_a_budget_is_set_shown_and_lifted(command: Command, protect: Command, tm
     assert (
         command("ledger", "budget", "epsilon=5").out == "budget of every image: epsilon=5 for any 1 pixel\n"
     )
-    said = command("ledger", "budget", "rho=99,pixels=2", "--folder", "photos")
-    # ε = 3 for 1 pixel is 6 for 2, and ρ = min(6^2 / 2, 6); three images of it.
-    assert said.out == "budget of photos: rho=99,pixels=2 for any 2 pixels; rho = 18 of 99 is spent\n"
     assert command("ledger", "budget", "none").out == "no budget for every image\n"
-    assert command("ledger", "budget", "none", "--folder", "photos").out == "no budget for photos\n"
     assert command("ledger", "budget", "none", "--person", "").out == "no budget for every person\n"
     assert "budget of" not in command("ledger", "show").out
 
@@ -710,7 +693,6 @@ def test_a_malformed_budget_is_answered_in_one_line_and_changes_nothing(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["ledger", "budget", "epsilon=5", "--folder", "FOLDER"],
         ["ledger", "show"],
         ["protect", "FOLDER/in", "FOLDER/out", "--with", SPEC, "--workers", "1"],
         ["protect", "FOLDER/in", "FOLDER/out", "--with", SPEC, "--workers", "1", "--ledger", "FOLDER/l.db"],
@@ -723,8 +705,7 @@ def test_names_that_are_not_utf_8_are_printed_somehow(
     # Standard output is strict here, as it is in every locale but C and POSIX.
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     photos(folder / "in", 1)
-    with Ledger(home / "ledger.db") as ledger:
-        ledger.set_budget(Budget.parse("epsilon=99"), folder=folder)
+    Ledger(home / "ledger.db").close()
     assert command(*(one.replace("FOLDER", str(folder)) for one in arguments)).code == 0
 
 

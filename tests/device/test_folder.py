@@ -83,9 +83,9 @@ class Place:
     def dry_run(self, spec: str = SPEC, **config: Any) -> Outcome:
         return jobs.dry_run(self.source, parse(spec), self.ledger, FolderConfig(**config), engine=HERE)
 
-    def budget(self, words: str | None, folder: Path | None = None) -> float:
+    def budget(self, words: str | None, person: str | None = None) -> float:
         with Ledger(self.ledger) as ledger:
-            return ledger.set_budget(None if words is None else Budget.parse(words), folder=folder)
+            return ledger.set_budget(None if words is None else Budget.parse(words), person=person)
 
     def outputs(self) -> dict[str, bytes]:
         """Path below the target -> content; without the manifest."""
@@ -887,32 +887,26 @@ def test_images_over_their_budget_fail_and_nothing_of_them_is_written(place: Pla
     assert len(place.kept()) == 1
 
 
-def test_of_a_folder_over_its_budget_as_many_pass_as_fit(place: Place):
+def test_of_a_person_over_their_budget_as_many_pass_as_fit(place: Place):
     for i in range(5):
         place.picture(f"anna/{i}.png", i)
     place.picture("bert/6.png", 6)
-    place.budget("epsilon=9.5", place.source / "anna")
-    outcome = place.run()
-    assert counts(outcome) == {"over the budget of a folder: epsilon=9.5 for any 1 pixel": 2}
+    place.budget("epsilon=9.5", "anna")
+    outcome = place.run(people=True)
+    assert counts(outcome) == {"over the budget of a person: epsilon=9.5 for any 1 pixel": 2}
     assert outcome.charged == 4
     assert set(place.outputs()) == {"anna/0.png", "anna/1.png", "anna/2.png", "bert/6.png"}
-    place.budget("epsilon=15", place.source / "anna")
-    assert not place.run().failures
+    place.budget("epsilon=15", "anna")
+    assert not place.run(people=True).failures
     assert len(place.outputs()) == 6
 
 
-def test_a_shard_is_charged_to_the_folder_it_lies_in(place: Place):
+def test_a_shard_is_charged_to_the_person_whose_folder_it_lies_in(place: Place):
     place.tar("anna/shard.tar", {f"deep/{i}.png": encoded("x.png", i) for i in range(3)})
-    place.budget("epsilon=6", place.source / "anna")
-    outcome = place.run()
-    assert counts(outcome) == {"over the budget of a folder: epsilon=6 for any 1 pixel": 1}
+    place.budget("epsilon=6", "anna")
+    outcome = place.run(people=True)
+    assert counts(outcome) == {"over the budget of a person: epsilon=6 for any 1 pixel": 1}
     assert len(members(place.outputs()["anna/shard.tar"])) == 2
-
-
-def test_a_member_is_not_charged_to_a_folder_that_only_has_its_name(place: Place):
-    place.tar("shard.tar", {"anna/1.png": encoded("x.png", 1)})
-    place.budget("epsilon=1", place.source / "anna")
-    assert not place.run().failures
 
 
 def test_a_release_of_which_nothing_is_proved_fits_no_budget(place: Place):
@@ -940,12 +934,12 @@ def busy(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "folder"),
-    [(None, None), *product(["epsilon=2", "epsilon=100", "rho=3,pixels=2"], [None, "anna", "."])],
+    ("budget", "person"),
+    [(None, None), *product(["epsilon=2", "epsilon=100", "rho=3,pixels=2"], [None, "anna", ""])],
 )
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_dry_run_predicts_what_the_run_charges(
-    place: Place, budget: str | None, folder: str | None, earlier: bool
+    place: Place, budget: str | None, person: str | None, earlier: bool
 ):
     busy(place)
     if earlier:
@@ -956,9 +950,9 @@ def test_a_dry_run_predicts_what_the_run_charges(
         first.target = place.root / "more"
         first.run("dp-pix:cell=8,epsilon=1")
     if budget:
-        place.budget(budget, folder and place.source / folder)
-    predicted = place.dry_run()
-    done = place.run()
+        place.budget(budget, person)
+    predicted = place.dry_run(people=True)
+    done = place.run(people=True)
     assert predicted.charged == done.charged
     assert predicted.shapes == done.shapes
     assert counts(predicted) == counts(done)
@@ -1217,10 +1211,10 @@ def test_a_shard_that_cannot_be_read_fails_by_cause_and_the_rest_goes_on(
 
 
 def test_a_shard_over_budget_holds_what_fits(place: Place):
-    place.tar("t.tar", {f"{i}.png": encoded("a.png", i) for i in range(3)})
-    place.budget("epsilon=6", place.source)
-    assert counts(place.run()) == {"over the budget of a folder: epsilon=6 for any 1 pixel": 1}
-    assert list(members(place.outputs()["t.tar"])) == ["0.png", "1.png"]
+    place.tar("anna/t.tar", {f"{i}.png": encoded("a.png", i) for i in range(3)})
+    place.budget("epsilon=6", "anna")
+    assert counts(place.run(people=True)) == {"over the budget of a person: epsilon=6 for any 1 pixel": 1}
+    assert list(members(place.outputs()["anna/t.tar"])) == ["0.png", "1.png"]
 
 
 # A target that cannot be written

@@ -364,7 +364,7 @@ def test_another_process_gets_the_parameters_and_no_weights(artefact: str):
 def test_a_device_releases_what_the_mask_shows_and_each_image_its_own(artefact: str, tmp_path: Path):
     batch = pictures()[[0, 1, 0, 2]]
     with Ledger(tmp_path / "ledger.db") as ledger:
-        released = releasing.release(Mask(artefact), batch, ledger, folders=["/"] * 4)
+        released = releasing.release(Mask(artefact), batch, ledger)
     expected = Mask(artefact).release(batch, NOISE)
     assert torch.equal(released.values, expected.values)
     assert torch.equal(released.shown, expected.shown)
@@ -376,14 +376,14 @@ def test_a_ledger_tells_a_mask_from_another_that_was_trained_at_its_path(artefac
 
     with Ledger(tmp_path / "ledger.db") as ledger:
         for _ in range(2):
-            releasing.release(Mask(artefact), pictures(1), ledger, folders=["/"])
+            releasing.release(Mask(artefact), pictures(1), ledger)
         (first,) = specs()
         digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
         assert first == Mask(artefact).spec.replace(artefact, digest[:16])
         write_artefact(Path(artefact), keep=0.5)
-        releasing.release(Mask(artefact), pictures(1), ledger, folders=["/"])
+        releasing.release(Mask(artefact), pictures(1), ledger)
         assert len(specs()) == 2
-        releasing.release(parse("blur:radius=1"), pictures(1), ledger, folders=["/"])
+        releasing.release(parse("blur:radius=1"), pictures(1), ledger)
         assert "blur:radius=1" in specs()
 
 

@@ -140,7 +140,7 @@ def protect(
     from sfumato.device.jobs.folder import FolderConfig
     from sfumato.device.jobs.worker import PAGES, channels_of, is_shard, usual_format
     from sfumato.device.ledger import default_path
-    from sfumato.device.ledger.scopes import is_url
+    from sfumato.device.storage import is_url
     from sfumato.errors import ConfigError, DataError
     from sfumato.protect.release import KINDS, kind_of
 
@@ -469,9 +469,8 @@ def _one(
     from sfumato.base.files import check_writable, whole
     from sfumato.device.jobs.folder import protect_image
     from sfumato.device.jobs.manifest import counts_by_word
-    from sfumato.device.jobs.survey import survey
     from sfumato.device.ledger import Ledger
-    from sfumato.device.ledger.scopes import is_url, without_password
+    from sfumato.device.storage import is_url, without_password
     from sfumato.errors import DataError
     from sfumato.images.reading import MAX_BYTES, read_array
 
@@ -491,11 +490,9 @@ def _one(
         check_writable(target)
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
     _warn(read_array(image, channels=None, size=config.size), protection)
-    folder = Path() if source == _STREAM else source.resolve().parent
     with Ledger(ledger) as opened:
         begun = opened.begun
-        survey(opened)
-        released = protect_image(image, protection, opened, config, folder=folder)
+        released = protect_image(image, protection, opened, config)
     if target == _STREAM:
         sys.stdout.buffer.write(released.content)
     else:
@@ -526,7 +523,6 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
     """Release a video, and print the outcome."""
     from dataclasses import asdict
 
-    from sfumato.device.jobs.survey import survey
     from sfumato.device.jobs.video import protect_video
     from sfumato.device.ledger import Ledger
     from sfumato.errors import DataError
@@ -535,7 +531,6 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
         raise DataError(f"{target}: already exists, and might be an original: name a new file")
     with Ledger(ledger) as opened:
         begun = opened.begun
-        survey(opened)
         clip = protect_video(source, target, protection, opened)
     shape = (3, *clip.size)
     if as_json:

@@ -21,7 +21,6 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from sfumato.base.files import PART, leads_out, open_regular
-from sfumato.device.ledger.scopes import covers, folder_name, is_url, without_password
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 from sfumato.images import reading
 
@@ -46,6 +45,19 @@ class Entry:
     kind: Literal["file", "folder", "link to a folder", "link out", "other"]
     size: int = 0
     stamp: str = ""
+
+
+def is_url(where: str | os.PathLike[str]) -> bool:
+    """Whether this is a URL, such as s3://bucket/folder; a Path never is."""
+    return isinstance(where, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", where) is not None
+
+
+def without_password(url: str) -> str:
+    """Remove "user:password@" from a URL. A user without a password stays: it may be a container."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    before, _, host = authority.rpartition("@")
+    return f"{scheme.lower()}://{host if ':' in before else authority}{slash}{path}"
 
 
 def storage_of(where: str | os.PathLike[str]) -> "Storage":
@@ -89,8 +101,8 @@ class Storage:
 
     @property
     def identity(self) -> bytes:
-        """Bytes that identify the storage, whichever name it was opened by."""
-        return folder_name(Path(self.url) if self.local else self.url)
+        """Bytes that identify it, whichever name it was opened by: its path without links, or its URL."""
+        return os.fsencode(Path(self.url).resolve() if self.local else str(self).rstrip("/"))
 
     @property
     def name(self) -> str:
@@ -112,7 +124,8 @@ class Storage:
 
     def within(self, other: "Storage") -> bool:
         """Whether it equals another storage, or lies in it."""
-        return covers(other.identity, self.identity)
+        above = other.identity
+        return self.identity == above or self.identity.startswith(above.rstrip(b"/") + b"/")
 
     def at(self, name: str) -> str | Path:
         """Name a file for messages."""
@@ -189,12 +202,6 @@ class Storage:
             opened = self._files.open(self._path(name), "rb")
         with opened:
             yield _Stream(opened, partial(self._errors, name))
-
-    def lies_in(self, name: str) -> str | Path:
-        """Return the folder of a file for the budgets of folders; for a link, the folder of its target."""
-        if self.local:
-            return Path(os.path.realpath(self._path(name))).parent
-        return str(self.at(name.rpartition("/")[0]))
 
     def make(self) -> None:
         """Create the folder if it is missing. An object store has no folders."""

@@ -25,7 +25,6 @@ from sfumato.base.files import check_writable, lock_file
 from sfumato.device.jobs import listing, releasing, worker
 from sfumato.device.jobs.journal import BOXES, Journal, Row, by_shape, path_of
 from sfumato.device.jobs.manifest import MANIFEST, Outcome, write_manifest
-from sfumato.device.jobs.survey import survey
 from sfumato.device.jobs.worker import (
     RELEASE,
     TEXT,
@@ -97,7 +96,7 @@ def protect_folder(
     Each image is charged in the ledger before its release is written, and each file appears whole. If the
     run is stopped or killed, the same call resumes it: existing releases stay, and new or changed files are
     released (the release of a file that can no longer be read is removed). Files of others are never
-    replaced. A tar shard becomes a shard, and counts as lying in its own folder. Files without an image
+    replaced. A tar shard becomes a shard. Files without an image
     suffix, hidden files, links to folders and links out of the source are skipped and counted. A run that
     releases nothing leaves no files.
 
@@ -135,8 +134,7 @@ def protect_folder(
     with ExitStack() as stack:
         stack.enter_context(_journal_errors(ledger))
         goal.make()
-        with Ledger(ledger) as opened:  # creates it, or fails now and not in a worker
-            survey(opened)
+        Ledger(ledger).close()  # creates it, or fails now and not in a worker
         journal_path = path_of(ledger, goal)
         stack.enter_context(_lock(goal, journal_path))
         if config.rename:
@@ -223,8 +221,6 @@ def _simulate(
         if ledger.exists():
             with Ledger(ledger) as original:
                 original.copy_without_releases(copy)
-            with Ledger(copy) as opened:
-                survey(opened)
         below, only = listing.split_source(origin)
         return _run(Job(below, None, protection.spec, config, b""), only, copy, None, engine, report)
 
@@ -281,8 +277,6 @@ def protect_image(
     protection: Protection,
     ledger: Ledger,
     config: FolderConfig | None = None,
-    *,
-    folder: str | os.PathLike[str] = ".",
 ) -> ReleasedFile:
     """Release one image file, or its bytes. Returns the file of its release.
 
@@ -291,7 +285,6 @@ def protect_image(
         protection: the protection.
         ledger: of this device.
         config: the output format.
-        folder: where the image lies, for the budgets of folders; a path or a URL.
 
     Raises:
         ImageError: the image cannot be read.
@@ -310,7 +303,7 @@ def protect_image(
         raise ImageError(str(error).replace("<bytes>", shown), cause=error.cause) from error.__cause__
     image, printed = look(read, config.size)
     released, new, _ = releasing.charge_and_release(
-        protection, image[None], ledger, folders=[folder], names=[name], printed=[printed]
+        protection, image[None], ledger, names=[name], printed=[printed]
     )
     content = next(encode_files(released, config, made_of=artefact_of(protection)))
     counts[BOXES] = sum(getattr(released, "boxes", ()))

@@ -1,7 +1,6 @@
 """Releases: charged in the ledger first, released after, and the same when asked again."""
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -49,11 +48,10 @@ def release(
     images: Images,
     ledger: Ledger,
     *,
-    folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None = None,
 ) -> Release:
     """Release images; see charge_and_release. Returns the release only."""
-    released: Release = charge_and_release(protection, images, ledger, folders=folders, people=people).release
+    released: Release = charge_and_release(protection, images, ledger, people=people).release
     return released
 
 
@@ -76,7 +74,6 @@ def charge_and_release(
     images: Images,
     ledger: Ledger,
     *,
-    folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None = None,
     names: Sequence[str] | None = None,
     printed: Sequence[Fingerprint | None] | None = None,
@@ -92,9 +89,6 @@ def charge_and_release(
             instead of its path.
         images: (N, C, H, W) uint8, the originals.
         ledger: of this device.
-        folders: the folder of each of the N images, for the budgets of folders: a path, or a URL (a str),
-            which counts in itself and in those above it, without user and password; see
-            sfumato.device.ledger.scopes.folder_name.
         people: who is in each of the N images, for the budgets of people; None if unknown.
         names: of their files, for messages on this device; None without files.
         printed: fingerprints of the original pictures, to recognise near copies at any size; None computes
@@ -125,7 +119,7 @@ def charge_and_release(
     check_differs(protection, wanted, released)
     if protection.draws_noise:
         kept |= {name: values.tobytes() for name, values in zip(fresh, _values(released), strict=True)}
-    charges = _charges(protection, images, digests, spec, ledger, folders, people, names, printed)
+    charges = _charges(protection, images, digests, spec, ledger, people, names, printed)
     charged = ledger.charge([replace(charge, release=kept.get(charge.image)) for charge in charges])
     if not protection.draws_noise:
         rows = {name: row for row, name in enumerate(fresh)}
@@ -148,19 +142,18 @@ def release_average(
     images: Images,
     ledger: Ledger,
     *,
-    folders: Sequence[str | os.PathLike[str]],
     person: str | None = None,
     names: Sequence[str] | None = None,
     printed: Sequence[Fingerprint | None] | None = None,
 ) -> Released:
     """Release ONE code of several images, the prototype of a class made on the device: see Code.average.
 
-    A person and a folder pay for it once; each image pays for it as for a release of its own. The same images
+    A person pays for it once; each image pays for it as for a release of its own. The same images
     give the same release again, in any order and at no cost; other images give another release. For one image
     it is the release of that image.
 
     Args:
-        code, images, ledger, folders: see charge_and_release, also for its guarantees and errors.
+        code, images, ledger: see charge_and_release, also for its guarantees and errors.
         person: who is in all of the images.
         names, printed: see charge_and_release.
 
@@ -170,20 +163,18 @@ def release_average(
     rows = {name: row for row, name in enumerate(_digests(images))}
     digests = sorted(rows)  # another order would round differently
     order = [rows[name] for name in digests]
-    images, folders = images[order], [folders[row] for row in order]
+    images = images[order]
     names = names and [names[row] for row in order]
     printed = printed and [printed[row] for row in order]
     if len(digests) == 1:
         as_image = cast(Protection, code)  # charged and stored like the release of an image
-        return charge_and_release(
-            as_image, images, ledger, folders=folders, people=[person], names=names, printed=printed
-        )
+        return charge_and_release(as_image, images, ledger, people=[person], names=names, printed=printed)
     spec = average_key(protection_key(code.spec, file_digest_of(code)), digests)
     kept = ledger.find_releases(digests[:1], spec)
     released = code.average(images, fresh_noise())
     packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None
     people = [person] * len(digests)
-    charges = _charges(code, images, digests, spec, ledger, folders, people, names, printed)
+    charges = _charges(code, images, digests, spec, ledger, people, names, printed)
     charged = ledger.charge([replace(charge, release=packet, averaged=True) for charge in charges])
     packet = charged.releases[0] or packet
     if packet is not None:
@@ -221,7 +212,6 @@ def _charges(
     digests: Sequence[bytes],
     spec: str,
     ledger: Ledger,
-    folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None,
     names: Sequence[str] | None,
     printed: Sequence[Fingerprint | None] | None,
@@ -237,15 +227,13 @@ def _charges(
             shape=shape,
             guarantee=partial(protection.guarantee, shape),
             release=None,
-            folder=folder,
             name=name,
             person=person,
             fingerprint=fingerprint,
             information=tells,
         )
-        for image, folder, person, name, fingerprint in zip(
+        for image, person, name, fingerprint in zip(
             digests,
-            folders,
             people or [None] * len(digests),
             names or [""] * len(digests),
             seen,

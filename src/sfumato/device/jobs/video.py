@@ -125,7 +125,6 @@ def protect_video(
             shape=shape,
             guarantee=partial(protection.guarantee, shape),
             release=None,
-            folder=source.resolve().parent,
             information=information(protection),
         )
         charged = ledger.charge([charge]).new

@@ -208,12 +208,11 @@ def encode_files(
 
 @dataclass(frozen=True)
 class _Source:
-    """An image to release: its name, its row, its reader, its folder and its person."""
+    """An image to release: its name, its row, its reader and its person."""
 
     name: str
     row: Row
     read: Callable[[], bytes]
-    folder: str | os.PathLike[str]
     person: str | None
     printed: Fingerprint | None = None  # set after reading
 
@@ -242,7 +241,7 @@ class Worker:
             storage = self.job.source
             for name, row in rows.items():
                 read = partial(storage.read, name)
-                yield _Source(name, row, read, storage.lies_in(name), self.job.person(name))
+                yield _Source(name, row, read, self.job.person(name))
 
         def sink(source: _Source, content: bytes) -> None:
             assert self.job.target is not None
@@ -277,7 +276,6 @@ class Worker:
     def _members(self, shard_name: str, row: Row) -> Iterator[_Source]:
         """Yield the images of a shard. Raises DamagedTarError."""
         outputs: set[str] = set()
-        folder = self.job.source.lies_in(shard_name)
         try:
             with self.job.source.stream(shard_name) as content:
                 for member, read in read_members(content):
@@ -299,7 +297,7 @@ class Worker:
                         outputs.add(self.job.output(name))
                         data = head + read()
                         person = self.job.person(shard_name) or self.job.person(name)
-                        yield _Source(name, row, partial(bytes, data), folder, person)
+                        yield _Source(name, row, partial(bytes, data), person)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise DamagedTarError(f"a tar file that cannot be read ({reason})") from error
@@ -371,7 +369,6 @@ class Worker:
                 self._protection,
                 np.stack([image for _, image in members]),
                 self.ledger,
-                folders=[source.folder for source, _ in members],
                 people=[source.person for source, _ in members],
                 names=[source.name for source, _ in members],
                 printed=None if whole else [source.printed for source, _ in members],
