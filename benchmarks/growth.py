@@ -348,13 +348,13 @@ class _Simulated:
 
 def listing(files: int, folder: Path) -> Work:
     """The files of a folder, in tasks for workers."""
+    from sfumato.device.jobs.journal import Outcome
     from sfumato.device.jobs.listing import chunks, walk
-    from sfumato.device.jobs.manifest import Outcome
     from sfumato.device.jobs.worker import Item
 
     def work() -> None:
         found = walk(_Simulated(files), None, Outcome())  # type: ignore[arg-type]
-        items = (Item(name, stamp, size, name, ours=False) for name, size, stamp in found)
+        items = (Item(name, stamp, size, name, ours=False) for name, stamp, size in found)
         assert sum(len(chunk) for chunk in chunks(items)) == files
 
     return work

@@ -21,7 +21,7 @@ from PIL import Image
 from sfumato.base import engines
 from sfumato.base.engines import EngineConfig
 from sfumato.base.files import PART
-from sfumato.device.jobs.folder import FolderConfig, Outcome, dry_run, protect_folder
+from sfumato.device.jobs.folder import FolderConfig, Outcome, protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.storage import Storage
@@ -364,7 +364,7 @@ def test_no_password_of_a_url_is_kept_or_shown(memory):
 
 def test_a_dry_run_of_a_url_predicts_the_run_and_writes_nothing(memory):
     memory.write(something())
-    predicted = dry_run(memory.source, parse(NOISY), memory.root / "l.db", engine=HERE)
+    predicted = protect_folder(memory.source, None, parse(NOISY), memory.root / "l.db", engine=HERE)
     assert memory.outputs() == {}
     done = memory.run(NOISY)
     assert (predicted.charged, predicted.shapes, predicted.failures) == (15, done.shapes, done.failures)

@@ -5,6 +5,7 @@ Jobs run in this process but where processes are the point.
 """
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -31,7 +32,6 @@ from PIL import Image
 from sfumato import images
 from sfumato.base.engines import EngineConfig
 from sfumato.base.files import PART
-from sfumato.device.jobs import folder as jobs
 from sfumato.device.jobs.folder import FolderConfig, Outcome, protect_folder
 from sfumato.device.jobs.worker import NOBODY, PAGES
 from sfumato.device.ledger import Ledger
@@ -81,7 +81,9 @@ class Place:
         )
 
     def dry_run(self, spec: str = SPEC, **config: Any) -> Outcome:
-        return jobs.dry_run(self.source, parse(spec), self.ledger, FolderConfig(**config), engine=HERE)
+        return protect_folder(
+            self.source, None, parse(spec), self.ledger, FolderConfig(**config), engine=HERE
+        )
 
     def budget(self, words: str | None, person: str | None = None) -> float:
         with Ledger(self.ledger) as ledger:
@@ -625,24 +627,17 @@ def test_releases_of_one_name_are_refused_before_a_charge_however_far_apart(plac
 # Places
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"spec": "dp-pix:cell=5,epsilon=3"}, "spec dp-pix:cell=4,epsilon=3, not dp-pix:cell=5,epsilon=3"),
-        ({"format_name": "BMP"}, "format PNG, not BMP"),
-        ({"cells": True}, "cells False, not True"),
-        ({"rename": True}, "rename False, not True"),
-        ({"people": True}, "people False, not True"),
-        ({"channels": 1}, "channels , not 1"),
-    ],
-)
-def test_a_target_of_other_settings_is_refused(place: Place, change: dict[str, Any], message: str):
+CHANGES = {"format_name": "BMP", "cells": True, "rename": True, "people": True, "size": 9, "channels": 1}
+
+
+@pytest.mark.parametrize("name", ["spec", *(each.name for each in dataclasses.fields(FolderConfig))])
+def test_a_target_of_other_settings_is_refused(place: Place, name: str):
     place.picture("a/a.png")
     place.run()
     before, manifest = place.outputs(), place.manifest()
-    with pytest.raises(DataError, match="holds a run with") as raised:
-        place.run(**change)
-    assert message in str(raised.value)
+    new = {"spec": "dp-pix:cell=5,epsilon=3", **CHANGES}[name]
+    with pytest.raises(DataError, match=f"holds a run with {name.removesuffix('_name')} .*, not {new}: "):
+        place.run(**{name: new})
     assert (place.outputs(), place.manifest()) == (before, manifest)
 
 
