@@ -8,6 +8,7 @@ import sys
 import traceback
 from typing import NoReturn
 
+from sfumato.cli.left import advise
 from sfumato.errors import SfumatoError
 
 
@@ -43,6 +44,8 @@ def main() -> None:
             kept = "Finished work is kept. Run the same command again to resume"
             anew = "The same command begins anew"
             print(f"\nsfumato: stopped. {kept if VOLUME.keeps else anew}", file=sys.stderr)
+        elif stop.code == _NOT_UNDERSTOOD and (hint := advise(sys.argv[1:])):
+            print(f"sfumato: {hint}", file=sys.stderr)
         raise
 
 
@@ -59,4 +62,4 @@ def _fail(message: str) -> NoReturn:
     sys.exit(1)
 
 
-_INTERRUPTED = 130  # exit code of typer after Ctrl-C
+_INTERRUPTED, _NOT_UNDERSTOOD = 130, 2  # exit codes of typer after Ctrl-C, and for an unknown word

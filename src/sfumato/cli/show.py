@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +133,19 @@ def bars(console: Console) -> Iterator[Progress]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
         yield progress
+
+
+@contextmanager
+def bar(words: str) -> Iterator[Callable[..., None]]:
+    """Show one progress bar; yields a function of the numbers done and planned, after other words if any."""
+    with bars(stderr()) as progress:
+        task = progress.add_task(words)
+
+        def advance(*told: Any) -> None:
+            *new, done, total = told
+            progress.update(task, description=new[0] if new else words, completed=done, total=total or None)
+
+        yield advance
 
 
 def print_table(table: Table) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.audit.family import For, Pdf, Threshold, say
+from sfumato.cli.audit.family import For, Pdf, Threshold, finish
 from sfumato.cli.options import Address, setting
 from sfumato.cli.show import (
     AsJson,
@@ -147,7 +147,7 @@ def report(
         )
         folder = directory.with_suffix("") if directory.is_file() else directory
         made = evidence.make_report(case, threshold=threshold)
-        say(made, html=folder / "evidence.html", as_json=as_json, pdf=pdf)
+        finish(made, as_json, folder / "evidence.html", pdf)
         return
     if protection is not None or threshold is not None:
         raise ConfigError("--protection and --threshold belong to --for dpo: add that, or leave them out")

@@ -1,13 +1,15 @@
-"""`sfumato audit gallery`: find the enrolled photographs and people that an adversary identifies."""
+"""`sfumato audit gallery` and `training`: what enrolled classes and private trainings of a model tell."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, say
-from sfumato.cli.options import Reference, Split
-from sfumato.cli.show import AsJson, bars, note, stderr
+from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, finish
+from sfumato.cli.options import Reference, Split, setting
+from sfumato.cli.show import AsJson, bar, note
 from sfumato.cli.sources import SplitBy, Strict, of_shape, of_split
+from sfumato.errors import ConfigError, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,7 +90,6 @@ def gallery(
     Example: sfumato audit gallery encoder.safetensors folder:photos --label class
     """
     from sfumato.audits.gallery import GalleryAuditConfig, audit_gallery
-    from sfumato.errors import ConfigError, require
 
     require("an audit of galleries", "study", "scipy")
     try:
@@ -108,8 +109,7 @@ def gallery(
     )
     embed, estimate, table, size, subject = _set_up(model, spec, reference, shot)
     images = of_split(data, size, label=label, split=split, split_by=split_by, strict=strict)
-    with bars(stderr()) as progress:
-        task = progress.add_task("galleries")
+    with bar("galleries") as progress:
         report = audit_gallery(
             embed,
             images.images,
@@ -119,9 +119,9 @@ def gallery(
             table=table,
             subject=subject,
             config=config,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            progress=progress,
         )
-    say(report, html=html, as_json=as_json, audience=audience, threshold=threshold, pdf=pdf)
+    finish(report, as_json, html, pdf, audience, threshold)
 
 
 def _set_up(
@@ -136,7 +136,6 @@ def _set_up(
 
     from sfumato import protect
     from sfumato.dp.mechanisms import fresh_noise
-    from sfumato.errors import ConfigError
     from sfumato.protect.release import KINDS
     from sfumato.protect.spec import portable
     from sfumato.serve.answer_tables import has_answers
@@ -176,3 +175,85 @@ def _set_up(
     note(f"released by {protection.spec}")
     subject = f"A gallery of {served.name}, released by {portable(protection.spec)}"
     return embed, estimate, table, served.shape, subject
+
+
+@app.command("training")
+def training(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="A model of `sfumato train meta --epsilon`, whose settings and card are audited.",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Without a model, the privacy budget: an epsilon.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Without a model, the delta of the budget.")] = 1e-5,
+    algorithm: Annotated[
+        str, typer.Option(help="Without a model, the method: maml, fomaml, reptile or meta-sgd.")
+    ] = "maml",
+    clipping: Annotated[
+        str, typer.Option(help="Without a model, how contributions are bounded, as for `sfumato train meta`.")
+    ] = "quantile",
+    clipping_settings: Annotated[
+        list[str] | None,
+        setting(
+            "A setting of the clipping (default: those under which a canary counts most).", option="--clip"
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, setting("Without a model, a setting, such as inner_steps=3.")
+    ] = None,
+    canaries: Annotated[
+        int, typer.Option(help="Canaries per training. A fair coin puts each one in or leaves it out.")
+    ] = 200,
+    runs: Annotated[
+        int, typer.Option(help="How many trainings. One finds a gross fault, more give a tighter bound.")
+    ] = 4,
+    steps: Annotated[int, typer.Option(help="Steps per training.")] = 4,
+    confidence: Annotated[float, typer.Option(help="Each bound holds with this probability.")] = 0.99,
+    seed: Annotated[int, typer.Option(help="Seed of weights and coins. The noise is always fresh.")] = 0,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prove how much a private meta-training reveals about a task at least, by a few short trainings.
+
+    Canaries stand in for the tasks, so none of your images is read. It takes seconds.
+
+    The exit code is 1 if a bound is above the stated value. An audit can convict a training. It cannot
+    acquit one.
+
+    Example: sfumato audit training start.safetensors --html training.html
+    """
+    from sfumato.audits.training import TrainingAuditConfig, audit_training
+    from sfumato.base.settings import configure, parse_overrides
+    from sfumato.learn import meta
+
+    audit = TrainingAuditConfig(canaries=canaries, runs=runs, steps=steps, confidence=confidence, seed=seed)
+    card: Mapping[str, Any] | None = None
+    if model is not None:
+        if epsilon is not None or overrides:
+            raise ConfigError(f"{model} has its settings: leave --epsilon and --set out")
+        card = meta.load(model).card
+        if card.get("privacy") is None:
+            raise ConfigError(
+                f"{model}: promises nothing, so there is nothing to audit: train with --epsilon"
+            )
+        config, subject = meta.config_of(card["config"]), f"The training of {model}"
+    elif epsilon is None:
+        raise ConfigError("name a model, or the budget of a training: --epsilon 9")
+    else:
+        private = [f"private.epsilon={epsilon}", f"private.delta={delta}", f"private.clipping={clipping}"]
+        config = configure(meta.MetaConfig, [f"algorithm={algorithm}", *private, *(overrides or [])])
+        subject = f"Private meta-training by {algorithm}, clipping {clipping}, eps = {epsilon:g}"
+    with bar("trainings") as progress:
+        report = audit_training(
+            config,
+            card=card,
+            settings=parse_overrides(clipping_settings) if clipping_settings else None,
+            subject=subject,
+            audit=audit,
+            progress=progress,
+        )
+    finish(report, as_json, html)
