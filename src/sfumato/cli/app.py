@@ -8,11 +8,10 @@ import typer
 import sfumato
 from sfumato.cli import (
     annotate,
+    artefacts,
     assess,
     audit,
-    card,
     classify,
-    convert,
     data,
     demo,
     enrol,
@@ -41,9 +40,9 @@ app.add_typer(assess.app, name="assess", rich_help_panel=_JUDGE)
 app.add_typer(annotate.app, name="annotate", rich_help_panel=_JUDGE)
 app.add_typer(data.app, name="data", rich_help_panel=_MODELS)
 app.add_typer(train.app, name="train", rich_help_panel=_MODELS)
-app.command("show", rich_help_panel=_MODELS)(card.show)
+app.command("show", rich_help_panel=_MODELS)(artefacts.show)
 app.command("export", rich_help_panel=_MODELS)(export.export)
-app.command("convert", rich_help_panel=_MODELS)(convert.convert)
+app.command("convert", rich_help_panel=_MODELS)(artefacts.convert)
 app.add_typer(ledger.app, name="ledger", rich_help_panel=_SERVICE)
 app.command("enrol", rich_help_panel=_SERVICE)(enrol.enrol)
 app.command("classify", rich_help_panel=_SERVICE)(classify.classify)
