@@ -66,7 +66,7 @@ def test_a_gradient_gives_its_images_and_the_command_ends_with_1(command, client
 
 def test_images_that_come_back_are_written_in_the_order_of_their_originals(command, client, tmp_path):
     said = audit(command, *GRADIENT, "--truth", "photos", "--out", "back")
-    assert "originals above, what came back: back/exact.png\n" in said.err
+    assert "originals above, images that came back: back/exact.png\n" in said.err
     for number in range(2):
         back, original = images.read(f"back/exact-00{number}.png"), images.read(f"photos/{number}.png")
         assert (back.int() - original).abs().max() <= 1

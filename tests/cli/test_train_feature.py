@@ -80,7 +80,7 @@ def test_images_are_drawn_from_its_numbers_by_a_decoder(command: Command, table:
     assert said.code == 0, said.err
     assert said.out.startswith("No image came back, which proves nothing.\n")
     assert "4 images are drawn from 3 numbers each, by a decoder that learned from 20 others." in said.out
-    assert said.err.endswith("originals above, what came back: back/feature.png\n")
+    assert said.err.endswith("originals above, images that came back: back/feature.png\n")
     assert images.read(tmp_path / "back" / "feature.png").shape == (3, 2 * 16 + 2, 4 * 16 + 3 * 2)
     numbers = torch.zeros(2, 3)
     save_file({"features": numbers}, "seen.safetensors")

@@ -17,7 +17,7 @@ def new(
     ],
     task: Annotated[
         str,
-        typer.Option(help="choose: people pick a class. same: they say whether it shows its original."),
+        typer.Option(help="choose: people pick a class. same: they say if it shows the original."),
     ],
     store: Annotated[Path, typer.Option(help="The campaign to write.")],
     annotators: Annotated[int, typer.Option(help="How many people answer. Each answers everything.")] = 5,

@@ -12,7 +12,7 @@ from sfumato.cli.show import AsJson, print_json
 
 def show(
     artefact: Annotated[Path, typer.Argument(help="A .safetensors file of sfumato.")],
-    html: Annotated[Path | None, typer.Option(help="Write the card as one page, whole by itself.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the card as a self-contained page.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the card as Markdown.")] = None,
     force: Force = False,
     as_json: AsJson = False,

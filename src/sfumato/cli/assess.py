@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from sfumato.assess.pairs import Measure, OfSqueezeNet, Scores
     from sfumato.study.lab.ranks import Ranked
 
+SqueezeNet = Annotated[
+    Path | None, typer.Option(help="Weights of SqueezeNet 1.0, for a perceptual and a Fréchet distance.")
+]
+Resize = Annotated[bool, typer.Option("--resize", help="Resize guesses to the size of their originals.")]
+
 
 class _ImagesUnlessNamed(TyperGroup):
     """`sfumato assess A B` is `sfumato assess images A B`."""
@@ -42,16 +47,11 @@ app = typer.Typer(
 def images(
     originals: Annotated[Path, typer.Argument(help="A folder of any depth.")],
     others: Annotated[
-        Path,
-        typer.Argument(help="A folder with images of the same names, such as a release or reconstructions."),
+        Path, typer.Argument(help="A folder with images of the same names, released or reconstructed.")
     ],
-    squeezenet: Annotated[
-        Path | None,
-        typer.Option(help="Weights of SqueezeNet 1.0, for a perceptual distance and a Fréchet distance."),
-    ] = None,
+    squeezenet: SqueezeNet = None,
     lpips: Annotated[
-        str | None,
-        typer.Option(help="Measure LPIPS by alex, vgg or squeeze. Needs --backbone and --heads."),
+        str | None, typer.Option(help="Measure LPIPS by alex, vgg or squeeze, with --backbone and --heads.")
     ] = None,
     backbone: Annotated[
         Path | None, typer.Option(help="Weights of the network of LPIPS, as torchvision publishes them.")
@@ -70,9 +70,7 @@ def images(
             "also gives the probability that people recognise each image."
         ),
     ] = None,
-    resize: Annotated[
-        bool, typer.Option("--resize", help="Resize each second image to the size of its original.")
-    ] = False,
+    resize: Resize = False,
     common: Annotated[
         bool, typer.Option("--common", help="Leave out images without a partner of the same name.")
     ] = False,
@@ -84,8 +82,7 @@ def images(
 ) -> None:
     """Measure how alike two folders of images are, pair by pair: how much was hidden, or rebuilt.
 
-    Images are paired by name, without the suffix. A pair that cannot be read is left out, and the exit code
-    is 1.
+    Images are paired by name, without the suffix. If a pair cannot be read, the exit code is 1.
 
     Example: sfumato assess images photos released --out leaks
     """
@@ -222,24 +219,14 @@ def agreement(
     ],
     score: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A column of the CSV with scores of another measure: NAME if higher is more alike, -NAME if "
-            "lower. Repeat the option for more."
-        ),
+        typer.Option(help="A column with another measure's scores, or -COLUMN if lower is more alike."),
     ] = None,
-    squeezenet: Annotated[
-        Path | None, typer.Option(help="Weights of SqueezeNet 1.0, for a perceptual distance.")
-    ] = None,
+    squeezenet: SqueezeNet = None,
     semsim: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="An artefact of `sfumato train semsim` or `semsim-perceptual`. It is asked about data sets "
-            "that it was not trained on. Repeat the option for more."
-        ),
+        typer.Option(help="An artefact of `sfumato train semsim`, for data sets that it has not seen."),
     ] = None,
-    resize: Annotated[
-        bool, typer.Option("--resize", help="Resize each reconstruction to the size of its original.")
-    ] = False,
+    resize: Resize = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare measures with people: do they rank attacked models alike?
@@ -324,7 +311,7 @@ def log_rank(
     """Measure how private features are, by the rank of the right person among an adversary's guesses (DPFE).
 
     Each line shows the strongest of three adversaries: a kernel density, a linear discriminant and a small
-    network. If DATA has the attributes that a private feature keeps, their accuracies stand beside it: with
+    network. If DATA has the attributes that a private feature keeps, each line shows their accuracies: with
     several noises, the curve of accuracy and privacy of one feature. For codes and noisy numbers it adds a
     bound that no adversary falls below. All are averages: nothing follows from them for one person. For codes
     of at most 12 bits it adds the person named most often.

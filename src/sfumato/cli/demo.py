@@ -44,10 +44,7 @@ def demo(
     ] = 100,
     learner: Annotated[
         Learner,
-        typer.Option(
-            help="How images are classified: classifier if training and test images have the same classes, "
-            "episodes (few-shot) if test classes are new. auto finds out."
-        ),
+        typer.Option(help="classifier: test images are of known classes. episodes: of new ones (few-shot)."),
     ] = "auto",
     size: Annotated[
         int | None,

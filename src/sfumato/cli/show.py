@@ -103,10 +103,7 @@ Yes = Annotated[
 ]
 NoPictures = Annotated[
     bool,
-    typer.Option(
-        "--no-pictures",
-        help="Show and record no image. Use a new folder: an earlier run's records hold images.",
-    ),
+    typer.Option("--no-pictures", help="Show and record no image. Use a new folder: old records hold them."),
 ]
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Print the settings that would be used, as YAML, and stop.")

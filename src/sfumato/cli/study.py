@@ -144,9 +144,7 @@ def report(
 def rows(
     directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
     file: Annotated[Path, typer.Argument(help="The file to write, such as run.jsonl.")],
-    no_pictures: Annotated[
-        bool, typer.Option("--no-pictures", help="Leave out images and originals.")
-    ] = False,
+    no_pictures: Annotated[bool, typer.Option("--no-pictures", help="Leave out all images.")] = False,
 ) -> None:
     """Pack the records of a run into one file, a line each, to keep or to send.
 

@@ -1,4 +1,4 @@
-"""What all audits share: the family, the options of a report, and how it is printed and written."""
+"""Shared by all audits: the family, the options of a report, and how it is printed and written."""
 
 import hashlib
 import re
@@ -34,7 +34,7 @@ def _writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
 
 Html = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", callback=_writable, help="Write the report as one page, whole by itself."),
+    typer.Option(metavar="FILE", callback=_writable, help="Write the report as one self-contained page."),
 ]
 Pdf = Annotated[
     Path | None,
@@ -62,11 +62,7 @@ def finish(
     audience: str | None = None,
     threshold: float | None = None,
 ) -> None:
-    """Print a report, for an audience if one is named, and write its page.
-
-    Raises:
-        typer.Exit: with 1, if something leaks or was not looked at.
-    """
+    """Print a report, write its pages, and exit with 1 if something leaks or was not looked at."""
     from sfumato.audits import evidence, findings
 
     leaks = any(finding.verdict in ("leaks", "not measured") for finding in report.findings)

@@ -1,4 +1,4 @@
-"""`sfumato audit gallery` and `training`: what enrolled classes and private trainings of a model tell."""
+"""`sfumato audit gallery` and `training`: leaks of enrolled classes, and of a private training."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,56 +20,31 @@ if TYPE_CHECKING:
 
 @app.command("gallery")
 def gallery(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="A model that `sfumato serve` runs: few-shot, meta, feature or code."
-        ),
-    ],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model that `sfumato serve` runs.")],
     data: Annotated[
         str,
-        typer.Argument(
-            metavar="DATA", help="Photographs like those that are enrolled: folder:DIR or table:FILE."
-        ),
+        typer.Argument(metavar="DATA", help="Photographs like enrolled ones: folder:DIR or table:FILE."),
     ],
-    label: Annotated[
-        str, typer.Option(help="The label that says who is on a photograph, and is enrolled as a class.")
-    ] = "identity",
+    label: Annotated[str, typer.Option(help="The label whose values are enrolled as classes.")] = "identity",
     spec: Annotated[
-        str | None,
-        typer.Option(
-            "--with",
-            metavar="SPEC",
-            help="The protection (default: the first one that the model was trained for).",
-        ),
+        str | None, typer.Option("--with", help="The protection (default: the model's first).")
     ] = None,
     shot: Annotated[int, typer.Option(help="How many photographs of each class are enrolled.")] = 5,
     photographs: Annotated[
-        int,
-        typer.Option(help="How many photographs of each class are used. Classes with fewer are left out."),
+        int, typer.Option(help="How many of each class are used. Classes with fewer are left out.")
     ] = 8,
     known: Annotated[
-        int,
-        typer.Option(
-            help="How many of these the adversary has. They are never enrolled, and show who is enrolled at "
-            "all."
-        ),
+        int, typer.Option(help="How many of these the adversary has. They are never enrolled.")
     ] = 3,
     people: Annotated[int, typer.Option(help="How many classes are used at most.")] = 100,
     split: Split = "test",
     split_by: SplitBy = None,
     public: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATA",
-            help="Public images of other people, to compute the bound and the cost of noise on examples.",
-        ),
+        str | None, typer.Option(help="Images of other people, for the bound and the cost of noise.")
     ] = None,
     epsilon: Annotated[str, typer.Option(metavar="E,...", help="The epsilons of that noise.")] = "4,16,64",
     reference: Reference = None,
-    galleries: Annotated[
-        int, typer.Option(help="How many galleries are drawn. For each, the others are shadow galleries.")
-    ] = 64,
+    galleries: Annotated[int, typer.Option(help="How many are drawn: shadows of each other.")] = 64,
     attacked: Annotated[int, typer.Option(help="How many of the galleries are attacked.")] = 8,
     step: Annotated[float, typer.Option(help="The step to which probabilities are rounded.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of people, galleries and noise on examples.")] = 0,
@@ -84,7 +59,6 @@ def gallery(
 
     Galleries are drawn from the photographs, and each is attacked by an adversary who has the model and all
     photographs (LiRA). They see the stored prototypes, or answers with more or less of their confidence.
-
     The exit code is 1 if something is identified.
 
     Example: sfumato audit gallery encoder.safetensors folder:photos --label class
@@ -96,17 +70,9 @@ def gallery(
         epsilons = tuple(float(each) for each in epsilon.split(","))
     except ValueError:
         raise ConfigError(f"--epsilon {epsilon}: write numbers, as 4,16,64") from None
-    config = GalleryAuditConfig(
-        shot=shot,
-        photographs=photographs,
-        known=known,
-        people=people,
-        galleries=galleries,
-        attacked=attacked,
-        step=step,
-        epsilons=epsilons,
-        seed=seed,
-    )
+    numbers = {"shot": shot, "photographs": photographs, "known": known, "people": people, "seed": seed}
+    numbers |= {"galleries": galleries, "attacked": attacked}
+    config = GalleryAuditConfig(step=step, epsilons=epsilons, **numbers)
     embed, estimate, table, size, subject = _set_up(model, spec, reference, shot)
     images = of_split(data, size, label=label, split=split, split_by=split_by, strict=strict)
     with bar("galleries") as progress:
@@ -127,10 +93,7 @@ def gallery(
 def _set_up(
     model: str, spec: str | None, reference: str | None, shot: int
 ) -> "tuple[Embed, ToPrototypes | None, bool, tuple[int, int, int], str]":
-    """Load the model; return how it embeds images and estimates prototypes of codes, and the rest.
-
-    The rest is whether it has an answer table, (C, H, W), and all in words.
-    """
+    """Load a model -> how it embeds and estimates prototypes, if it has a table, (C, H, W), in words."""
     import numpy as np
     import torch
 
@@ -180,37 +143,21 @@ def _set_up(
 @app.command("training")
 def training(
     model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[MODEL]",
-            help="A model of `sfumato train meta --epsilon`, whose settings and card are audited.",
-        ),
+        str | None, typer.Argument(metavar="[MODEL]", help="A model of `sfumato train meta --epsilon`.")
     ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Without a model, the privacy budget: an epsilon.")
-    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Without a model, its privacy budget.")] = None,
     delta: Annotated[float, typer.Option(help="Without a model, the delta of the budget.")] = 1e-5,
     algorithm: Annotated[
-        str, typer.Option(help="Without a model, the method: maml, fomaml, reptile or meta-sgd.")
+        str, typer.Option(help="Without a model: maml, fomaml, reptile or meta-sgd.")
     ] = "maml",
-    clipping: Annotated[
-        str, typer.Option(help="Without a model, how contributions are bounded, as for `sfumato train meta`.")
-    ] = "quantile",
+    clipping: Annotated[str, typer.Option(help="Without a model, as in `sfumato train meta`.")] = "quantile",
     clipping_settings: Annotated[
         list[str] | None,
-        setting(
-            "A setting of the clipping (default: those under which a canary counts most).", option="--clip"
-        ),
+        setting("A setting of --clipping (default: one by which canaries count most).", option="--clip"),
     ] = None,
-    overrides: Annotated[
-        list[str] | None, setting("Without a model, a setting, such as inner_steps=3.")
-    ] = None,
-    canaries: Annotated[
-        int, typer.Option(help="Canaries per training. A fair coin puts each one in or leaves it out.")
-    ] = 200,
-    runs: Annotated[
-        int, typer.Option(help="How many trainings. One finds a gross fault, more give a tighter bound.")
-    ] = 4,
+    overrides: Annotated[list[str] | None, setting("Without a model, such as inner_steps=3.")] = None,
+    canaries: Annotated[int, typer.Option(help="Canaries per training.")] = 200,
+    runs: Annotated[int, typer.Option(help="How many trainings. More give a tighter bound.")] = 4,
     steps: Annotated[int, typer.Option(help="Steps per training.")] = 4,
     confidence: Annotated[float, typer.Option(help="Each bound holds with this probability.")] = 0.99,
     seed: Annotated[int, typer.Option(help="Seed of weights and coins. The noise is always fresh.")] = 0,
@@ -219,10 +166,8 @@ def training(
 ) -> None:
     """Prove how much a private meta-training reveals about a task at least, by a few short trainings.
 
-    Canaries stand in for the tasks, so none of your images is read. It takes seconds.
-
-    The exit code is 1 if a bound is above the stated value. An audit can convict a training. It cannot
-    acquit one.
+    Canaries stand in for the tasks, so none of your images is read. It takes seconds. The exit code is 1 if
+    a bound is above the stated value. An audit can convict a training. It cannot acquit one.
 
     Example: sfumato audit training start.safetensors --html training.html
     """
@@ -237,9 +182,7 @@ def training(
             raise ConfigError(f"{model} has its settings: leave --epsilon and --set out")
         card = meta.load(model).card
         if card.get("privacy") is None:
-            raise ConfigError(
-                f"{model}: promises nothing, so there is nothing to audit: train with --epsilon"
-            )
+            raise ConfigError(f"{model}: promises nothing that an audit could break: train with --epsilon")
         config, subject = meta.config_of(card["config"]), f"The training of {model}"
     elif epsilon is None:
         raise ConfigError("name a model, or the budget of a training: --epsilon 9")
@@ -247,13 +190,9 @@ def training(
         private = [f"private.epsilon={epsilon}", f"private.delta={delta}", f"private.clipping={clipping}"]
         config = configure(meta.MetaConfig, [f"algorithm={algorithm}", *private, *(overrides or [])])
         subject = f"Private meta-training by {algorithm}, clipping {clipping}, eps = {epsilon:g}"
+    clip = parse_overrides(clipping_settings) if clipping_settings else None
     with bar("trainings") as progress:
         report = audit_training(
-            config,
-            card=card,
-            settings=parse_overrides(clipping_settings) if clipping_settings else None,
-            subject=subject,
-            audit=audit,
-            progress=progress,
+            config, card=card, settings=clip, subject=subject, audit=audit, progress=progress
         )
     finish(report, as_json, html)

@@ -1,4 +1,4 @@
-"""`sfumato audit folder`, `protection` and `vectors`: what releases tell, and what bounds it."""
+"""`sfumato audit folder`, `protection` and `vectors`: leaks of releases, and their bounds."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,11 +25,7 @@ def folder(
     ],
     known: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PHOTOS",
-            help="Known photographs, a sub-folder per person or a CSV of file,person, by which adversaries "
-            "name people and undo the protection.",
-        ),
+        typer.Option(help="Photographs of known people: a sub-folder each, or a CSV of file,person."),
     ] = None,
     protection: Annotated[
         str | None,
@@ -40,31 +36,20 @@ def folder(
         ),
     ] = None,
     originals: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The originals, under the same names, to count missed faces."),
+        Path | None, typer.Option(help="A folder of originals, under the same names, to count missed faces.")
     ] = None,
     people: Annotated[
         Path | None,
-        typer.Option(
-            metavar="CSV",
-            help="Who is on each file, as file,person (default: the sub-folder of a file). It counts right "
-            "guesses, and no adversary sees it.",
-        ),
+        typer.Option(help="A CSV of file,person that no adversary sees (default: sub-folders name people)."),
     ] = None,
     detector: Annotated[
-        Path | None,
-        typer.Option(help="The weights of MTCNN, to find faces (default: CenterFace of the extra faces)."),
+        Path | None, typer.Option(help="Weights of MTCNN (default: CenterFace of the extra faces).")
     ] = None,
     weights: Annotated[
-        Path | None,
-        typer.Option(help="Weights of MobileFaceNet, for a public face network, too. Needs --detector."),
+        Path | None, typer.Option(help="Weights of MobileFaceNet, which names people, too. Needs --detector.")
     ] = None,
-    releases: Annotated[
-        str, typer.Option(metavar="N,...", help="Name people by these numbers of their files, too.")
-    ] = "1,10,100",
-    overrides: Annotated[
-        list[str] | None, setting("A setting of the adversaries, such as steps=1000 or size=112.")
-    ] = None,
+    releases: Annotated[str, typer.Option(help="Name people by these numbers of files.")] = "1,10,100",
+    overrides: Annotated[list[str] | None, setting("Settings of adversaries, as steps=1000.")] = None,
     listing: Annotated[bool, settings_of("sfumato.audits.folder:NamingConfig")] = False,
     audience: For = None,
     threshold: Threshold = None,
@@ -104,35 +89,21 @@ def folder(
 def protection(
     spec: Annotated[
         str,
-        typer.Argument(
-            metavar="SPEC",
-            help="The protection. Several values, such as dp-pix:cell=4,epsilon=1,3, give one finding each.",
-        ),
+        typer.Argument(metavar="SPEC", help="The protection, or several, as dp-pix:cell=4,epsilon=1,3."),
     ],
     shape: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CxHxW",
-            help="The shape of the audited images (default: 3x28x28, or 3x224x224 with --one-run).",
-        ),
+        str | None, typer.Option(help="CxHxW of the images (default: 3x28x28, or 3x224x224 with --one-run).")
     ] = None,
     pixels: Annotated[
         int | None, typer.Option(help="How many pixels neighbours differ in (default: the spec's own).")
     ] = None,
     one_run: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Audit N releases only, with every cell as a trial."),
+        int | None, typer.Option(min=1, help="Audit so many releases only, with every cell as a trial.")
     ] = None,
-    trials: Annotated[
-        int | None, typer.Option(help="How many trials. More give a tighter bound (default: 100000).")
-    ] = None,
+    trials: Annotated[int | None, typer.Option(help="More give a tighter bound (default: 100000).")] = None,
     confidence: Annotated[float, typer.Option(help="The bound holds with this probability.")] = 0.99,
-    releases: Annotated[
-        int, typer.Option(min=1, help="State the guarantee against naming a person from this many releases.")
-    ] = 1,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the coins that choose between neighbours. The noise is always fresh.")
-    ] = 0,
+    releases: Annotated[int, typer.Option(min=1, help="Of a person, for the bound on naming them.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of neighbours. The noise is fresh.")] = 0,
     audience: For = None,
     threshold: Threshold = None,
     html: Html = None,
@@ -142,10 +113,9 @@ def protection(
     """Tell neighbouring images apart by their releases, and prove a lower bound of eps, mu or rho.
 
     With --one-run it takes seconds, and finds noise that is too small or used twice. Without, it finds more.
-    It also states the guarantee against naming the person on the released images, if there is one.
-
-    The exit code is 1 if a bound is above the stated value, or if neighbours are told apart and nothing is
-    stated. An audit can convict a protection. It cannot acquit one.
+    It also states the guarantee against naming the person on the released images, if there is one. The exit
+    code is 1 if a bound is above the stated value, or if neighbours are told apart and nothing is stated. An
+    audit can convict a protection. It cannot acquit one.
 
     Example: sfumato audit protection dp-pix:cell=8,epsilon=3
     """
@@ -187,33 +157,18 @@ def protection(
 @app.command("vectors")
 def vectors(
     file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Embeddings of any model, a row each: .npy, .npz, .parquet or .csv."
-        ),
+        Path, typer.Argument(metavar="FILE", help="Embeddings, a row each: .npy, .npz, .parquet or .csv.")
     ],
     people: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="The column or array with the person of each vector, or * if each array of an .npz is one "
-            "person's.",
-        ),
+        str | None, typer.Option(help="The column of people, or * if each array of an .npz is one person's.")
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN,...",
-            help="Attributes that an adversary infers. Remedies are to keep the first. Empty and negative "
-            "values are unknown.",
-        ),
+        typer.Option(help="Attributes, as gender,age. Remedies keep the first. Negative values are unknown."),
     ] = None,
     vectors: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The array or column of the vectors, or how their columns begin (default: the only one).",
-        ),
+        typer.Option(help="Their array or column, or how their columns begin (default: the only one)."),
     ] = None,
     rows: Annotated[int, typer.Option(help="How many rows are used; of more, a random sample.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the sample, the halves of people and the panels.")] = 0,
@@ -223,7 +178,7 @@ def vectors(
     pdf: Pdf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how often a stranger names, links and verifies people by vectors, and what hides them.
+    """Say how often a stranger names, links and verifies people by vectors, and how to hide them.
 
     Half of the people teach the adversaries and the remedies, the other half is attacked. PyTorch is not
     needed. The exit code is 1 if something leaks.

@@ -56,14 +56,9 @@ def update(
         int | None, typer.Option(min=1, help="The client's images (default: as the file says, or --batch).")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of the client's SGD (default: 1).")] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(help="The learning rate of that SGD (default: 1, which sends a gradient)."),
-    ] = None,
+    rate: Annotated[float | None, typer.Option(help="The learning rate of that SGD (default: 1).")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Images per step of it (default: all).")] = None,
-    noise_multiplier: Annotated[
-        float | None, typer.Option(help="The noise multiplier of DP-SGD, in units of the clipping norm.")
-    ] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="The noise multiplier of DP-SGD.")] = None,
     clipping_norm: Annotated[float | None, typer.Option(help="The clipping norm of DP-SGD.")] = None,
     labels: Annotated[
         str | None, typer.Option(metavar="0,3,...", help="The true classes of the images, in their order.")
@@ -217,16 +212,13 @@ def feature(
     ],
     data: Annotated[
         str,
-        typer.Option(
-            help="Images of the kind that it was trained for: folder:DIR, table:FILE or a data set."
-        ),
+        typer.Option(help="Images of the kind that it was trained for, such as folder:DIR."),
     ],
     released: Annotated[
         Path | None,
         typer.Option(
-            help="Numbers that a device of yours released: a .safetensors or .npz file with `features`, one "
-            "row per image (default: images of the data that the decoder never saw are released and "
-            "rebuilt)."
+            help="Numbers that a device released: a .safetensors or .npz file with `features`, a row per "
+            "image (default: those of images that the decoder never saw)."
         ),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Without --released: how many images to rebuild.")] = 16,
@@ -290,7 +282,7 @@ def feature(
     back = finding.figures.get("came_back")
     advice = "No image came back, which proves nothing."
     if back != 0:
-        advice = "Look at what a decoder drew before you release such numbers."
+        advice = "Look at the images that a decoder drew before you release such numbers."
         if back:
             advice = f"Do not release such numbers: {back} of {len(found)} images come back from them."
     report = Report(
@@ -322,7 +314,7 @@ def _write_pictures(report: "Report", out: Path) -> None:
                 images.write(out / f"{finding.name}-{number:03d}.png", image)
             images.write(out / f"{finding.name}.png", sheet(rows))
             above = "originals above, " if len(rows) > 1 else ""
-            note(f"{above}what came back: {out}/{finding.name}.png")
+            note(f"{above}images that came back: {out}/{finding.name}.png")
 
 
 def sheet(rows: "list[list[Tensor]]") -> "Tensor":
