@@ -254,7 +254,7 @@ def decode(picture: Any, channels: int | None) -> Image.Image:
 
 
 def _orientation(picture: Image.Image) -> Any:
-    """The orientation in EXIF or, if it has none, in XMP, whichever block of the file holds them."""
+    """The orientation in EXIF or, if it has none, in XMP, from any block of the file that holds them."""
     info = picture.info
     exif, imagemagick, xmp = (_from_hex(info.get(f"Raw profile type {name}", "")) for name in _PROFILES)
     with suppress(*DECODING_ERRORS):

@@ -1,4 +1,4 @@
-"""Files of several pictures: pages, frames, and pictures beside the first, as thumbnails and depth maps."""
+"""Files of several pictures: pages, frames, thumbnails, depth maps."""
 
 import os
 import re
