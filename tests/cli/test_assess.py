@@ -123,15 +123,6 @@ def test_faces_are_compared_by_their_network(command: Command, folders: None, we
     assert "face-similarity: face similarity (MobileFaceNet), higher is more alike" in said.out
 
 
-def test_images_without_a_partner_are_left_out_where_that_is_asked_for(
-    command: Command, folders: None, tmp_path: Path
-):
-    (tmp_path / "others" / "1.png").unlink()
-    said = command("assess", "photos", "others", "--common")
-    assert said.code == 0
-    assert said.out.splitlines()[0] == "2 pairs of photos and others; without a partner, and left out: 1"
-
-
 def test_a_pair_that_cannot_be_read_is_told_and_the_exit_code_is_1(
     command: Command, folders: None, tmp_path: Path
 ):
