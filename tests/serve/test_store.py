@@ -113,13 +113,13 @@ def test_a_key_that_has_expired_is_worthless_also_where_it_is_remembered(
 ):
     end = datetime.now(UTC) + timedelta(days=90)
     key, secret = store.create_key("zoo", role="read", name="gate", expires=end)
-    assert store.key(secret) == key == store.remembered(secret)
+    assert store.key(secret) == key == store.recall(secret)
     assert key.expires == end
     monkeypatch.setattr(keys, "now", lambda: end.timestamp() - keys.REMEMBERED / 2)
     assert store.key(secret) == key
     monotonic = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: monotonic + keys.REMEMBERED / 2)
-    assert store.remembered(secret) is None
+    assert store.recall(secret) is None
     monkeypatch.setattr(keys, "now", lambda: end.timestamp())
     assert store.key(secret) is None
     assert store.keys("zoo")[-1] == key
@@ -812,13 +812,13 @@ def test_a_rate_holds_over_threads(store: Store):
 
 def test_a_key_is_remembered_for_a_second(store: Store, monkeypatch: pytest.MonkeyPatch):
     _, secret = store.create_key("zoo", role="read", name="gate")
-    assert store.remembered(secret) is None  # nobody has asked for it
+    assert store.recall(secret) is None  # nobody has asked for it
     found = store.key(secret)
     assert found is not None
-    assert store.remembered(secret) == found
+    assert store.recall(secret) == found
     now = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: now() + keys.REMEMBERED)
-    assert store.remembered(secret) is None
+    assert store.recall(secret) is None
 
 
 def test_a_key_that_is_revoked_here_is_refused_at_once_and_elsewhere_within_a_second(
@@ -828,10 +828,10 @@ def test_a_key_that_is_revoked_here_is_refused_at_once_and_elsewhere_within_a_se
     key, secret = store.create_key("zoo", role="read", name="gate")
     assert store.key(secret) == other.key(secret) == key
     store.revoke(key.id)
-    assert store.remembered(secret) is None
+    assert store.recall(secret) is None
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + keys.REMEMBERED)
-    assert other.remembered(secret) is None
+    assert other.recall(secret) is None
     assert other.key(secret) is None
 
 
@@ -847,7 +847,7 @@ def test_a_key_that_was_read_before_it_was_revoked_is_not_remembered_after(
 
     monkeypatch.setattr(keys, "_key", revoked_meanwhile)
     assert store.key(secret) == key
-    assert store.remembered(secret) is None
+    assert store.recall(secret) is None
 
 
 # Nearest.

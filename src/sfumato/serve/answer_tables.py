@@ -83,7 +83,7 @@ class AnswerTables:
         before = self._kept.get(key)
         if before is not None and before.header.version_tag == tables.tag_of(info.version, demand.made_of):
             return before
-        kept = await in_thread(self._galleries.kept, tenant, info.id, codes)
+        kept = await in_thread(self._galleries.read, tenant, info.id, codes)
         if kept is None or len(kept.stored.labels) > tables.MOST_CLASSES:
             raise DataError(f"a table has at most {tables.MOST_CLASSES:,} classes: classify by queries")
         labels, refusal = kept.stored.labels, codes.refusal_of(code_of(demand.spec))

@@ -82,7 +82,7 @@ class Galleries:
             NotFoundError: no such classifier.
             ConflictError: its gallery is too large for this store.
         """
-        kept = self.kept(tenant, classifier, codes)
+        kept = self.read(tenant, classifier, codes)
         if kept is None:
             return self._search(tenant, classifier, queries, top, None if codes is not None else refusal)
         labels = kept.stored.labels
@@ -102,7 +102,7 @@ class Galleries:
             for *numbers, refused in zip(*nearest, none, strict=True)
         ]
 
-    def kept(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> Kept | None:
+    def read(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> Kept | None:
         """Return the present prototypes; None if they are too large to cache, and the store searches them.
 
         Args:

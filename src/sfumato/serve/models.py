@@ -21,7 +21,7 @@ from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.release import Release
 from sfumato.protect.vectors import FEATURE
-from sfumato.serve.served import EXPORTED, Demand, Served, code_of, unchanged
+from sfumato.serve.served import EXPORTED, Demand, Served, as_it_came, code_of
 from sfumato.wire import AnyRelease
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _feature(path: str | os.PathLike[str], name: str) -> Served:
     if shapes.get("device.covariance") != (dimension, dimension):
         raise ArtefactError(f"{path}: damaged: its weights do not fit features of {dimension} numbers")
     shape = (channels, height, width)
-    return Served(name, "private feature", (demand,), shape, dimension, None, prepare, unchanged, by="NumPy")
+    return Served(name, "private feature", (demand,), shape, dimension, None, prepare, as_it_came, by="NumPy")
 
 
 def _code(path: str | os.PathLike[str], name: str) -> Served:
@@ -146,7 +146,7 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
     )
     return Served(
         *(name, "code", (demand,), shape, made.dimension, made.refusal, prepare),
-        run=unchanged,
+        run=as_it_came,
         by="NumPy",
         codes=made,
         device_side=_read_export(path),

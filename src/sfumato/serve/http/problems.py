@@ -89,7 +89,7 @@ async def _answer_address(request: Request, error: HTTPException) -> Response:
     if error.status_code not in (404, 405):
         return answer(error.status_code, str(error.detail))
     # The folder of a page also answers 404 for an API address with another method.
-    methods = _allowed_methods(request.app, request.scope)
+    methods = _methods_of(request.app, request.scope)
     if error.status_code == 404 and request.url.path == "/":
         return answer(404, "this service has no page: build it by `make web`, or name its folder with --web")
     if error.status_code == 404 and not methods:
@@ -102,7 +102,7 @@ async def _answer_address(request: Request, error: HTTPException) -> Response:
     return refusal
 
 
-def _allowed_methods(app: FastAPI, scope: Scope) -> set[str]:
+def _methods_of(app: FastAPI, scope: Scope) -> set[str]:
     """Return the methods of an address; none if there is nothing, or a folder's file."""
     methods: set[str] = set()
     for route in app.routes:

@@ -155,7 +155,7 @@ class Keys(Database):
                 self._remembered[hashed] = key, asked + left
         return key
 
-    def remembered(self, secret: str) -> Key | None:
+    def recall(self, secret: str) -> Key | None:
         """Find the key of a secret that `key` found within REMEMBERED seconds, without the database.
 
         Another process may have revoked it meanwhile; `revoke` of this store takes effect at once.
@@ -208,7 +208,7 @@ class Keys(Database):
             return [_key(row) for row in connection.execute(query).mappings()]
 
     def revoke(self, key_id: str, *, by: Key | None = None) -> None:
-        """Revoke a key for good, from the next call on; see `remembered` for other processes.
+        """Revoke a key for good, from the next call on; see `recall` for other processes.
 
         Its examples stay.
 

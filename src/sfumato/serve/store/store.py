@@ -123,7 +123,7 @@ class Store(Keys):
         """Add examples to classes, and create new classes: all of them, or none, in one transaction.
 
         The prototype is the weighted mean of the embeddings. An example with a given id that its class has is
-        left unchanged, so that it is safe to repeat the call.
+        left as_it_came, so that it is safe to repeat the call.
 
         Args:
             tenant, classifier: the classifier.
