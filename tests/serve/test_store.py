@@ -273,7 +273,7 @@ def test_of_many_classes_all_are_enrolled_or_none(
             def fails(*_: object, **__: object) -> None:
                 raise RuntimeError
 
-            monkeypatch.setattr(of_store, "note_each", fails)
+            monkeypatch.setattr(of_store, "note", fails)
     with pytest.raises(errors.get(wrong, DataError)):
         store.enrol_many("museum", hats.id, given, by=key)
     assert everything(store) == before
@@ -1063,13 +1063,13 @@ def test_a_connection_that_breaks_in_a_transaction_leaves_nothing(
     key, _ = store.create_key("museum", role="write", name="camera")
     hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
     before = everything(store)
-    note = of_store.note_each
+    note = of_store.note
 
     def broken(connection: Any, *arguments: Any, **what: Any) -> None:
         note(connection, *arguments, **what)
         connection.execute(text("select pg_terminate_backend(pg_backend_pid())"))
 
-    monkeypatch.setattr(of_store, "note_each", broken)
+    monkeypatch.setattr(of_store, "note", broken)
     with pytest.raises(StoreError, match="terminating connection"):
         store.enrol("museum", hats.id, "anna", some(1), by=key)
     monkeypatch.undo()

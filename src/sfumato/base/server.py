@@ -1,5 +1,6 @@
 """A port for a service, and uvicorn on it until it is stopped."""
 
+import logging
 import os
 import signal
 import socket
@@ -98,6 +99,7 @@ def serve(
             f"{certificate}: not a certificate that can be used with {private_key} ({error}): name PEM "
             "files that belong together"
         ) from error
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # strangers could fill the log with warnings
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -49,8 +49,7 @@ class AnswerTables:
         The answers are those of `Galleries.answer` for the same codes, `none of these` included.
 
         Args:
-            tenant: the owner of the classifier.
-            info: of the classifier.
+            tenant, info: the classifier.
             model: a model for which why_no_table has no reason.
             take: counts the memory of the work.
             gone: whether nobody waits for the table any more: then it is not finished.

@@ -40,9 +40,8 @@ class Engine:
         """Start without a job.
 
         Args:
-            window: seconds, at least 0.
-            most_batch: images of a forward pass.
-            most_waiting: images that may wait.
+            window: seconds.
+            most_batch, most_waiting: images of a forward pass, and images that may wait.
             observe: called after each forward pass with its images and seconds.
         """
         if not 0 <= window <= 1 or not 1 <= most_batch <= most_waiting:

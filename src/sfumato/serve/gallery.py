@@ -73,8 +73,7 @@ class Galleries:
         refused.
 
         Args:
-            tenant, classifier, queries: the queries of a classifier.
-            top: the number of classes.
+            tenant, classifier, queries, top: the queries of a classifier, and how many classes to name.
             refusal: the refusal for these queries.
             codes: the way of making prototypes, the same for all questions of a classifier; None for means.
 
@@ -103,14 +102,7 @@ class Galleries:
         ]
 
     def read(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> Kept | None:
-        """Return the present prototypes; None if they are too large to cache, and the store searches them.
-
-        Args:
-            tenant, classifier, codes: see answer.
-
-        Raises:
-            NotFoundError: no such classifier.
-        """
+        """Return the present prototypes; None if they are too large to cache, and the store searches them."""
         key = (tenant, classifier)
         if key in self._large:
             return None

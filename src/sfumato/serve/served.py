@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 EXPORTED = ".onnx"  # the suffix of the files that `sfumato export` writes, see serve.exported
 
-_MEASURED_BATCH = 16
-_MEASURED_PIXELS = 1 << 20  # of a batch; batches of large images are smaller
+_BATCH, _PIXELS = 16, 1 << 20  # of an example; batches of large images are smaller
 
 
 @lru_cache(maxsize=256)
@@ -112,7 +111,7 @@ class Served:
 def example(served: Served) -> np.ndarray:
     """Make an input of `run` from a batch of black images."""
     _, height, width = served.shape
-    batch = min(_MEASURED_BATCH, max(2, _MEASURED_PIXELS // (height * width)))
+    batch = min(_BATCH, max(2, _PIXELS // (height * width)))
     images = np.zeros((batch, *served.shape), np.uint8)
     return served.prepare(Release(images, served.demands[0].spec, (height, width)), served.demands[0])
 

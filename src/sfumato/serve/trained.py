@@ -81,24 +81,10 @@ def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
     }
     refusal = Refusal.of_card(card.get("refusal"))
     told = positions if conditions.keys else None
-    return _measure(
-        _Conditioned(model, channels),
-        path,
-        Served(
-            *(
-                name,
-                "few-shot",
-                demands,
-                (channels, height, width),
-                0,
-                refusal,
-                input_maker(model.cell, told),
-            ),
-            run=as_it_came,
-            cell=model.cell,
-            positions=told,
-        ),
-    )
+    shape, prepare = (channels, height, width), input_maker(model.cell, told)
+    served = Served(name, "few-shot", demands, shape, 0, refusal, prepare, run=as_it_came)
+    served = replace(served, cell=model.cell, positions=told)
+    return _measure(_Conditioned(model, channels), path, served)
 
 
 def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> Served:

@@ -25,6 +25,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {  # for every route, in the descri
     "4XX": {"description": "What to do is in `detail`.", "content": _DETAILS},
     "503": {"description": "Send it again later.", "content": _DETAILS},
 }
+_STATUSES: dict[Any, int] = {ConflictError: 409, QuotaError: 403, (DataError, ConfigError): 422}
 _OF_FILES = frozenset({"GET", "HEAD", "OPTIONS"})
 UNEXPECTED = "this failed, and it is not your fault: tell the operator of the server"
 
@@ -50,17 +51,13 @@ def answer(status: int, detail: str, *, wait: float | None = None) -> Response:
 
 def _of_error(error: SfumatoError) -> Response:
     """Make an error of sfumato a response."""
-    match error:
-        case BusyError():
-            return answer(503, str(error), wait=error.seconds)
-        case NotFoundError():
-            return answer(404, "you have no such object: list those you have")
-        case ConflictError():
-            return answer(409, str(error))
-        case QuotaError():
-            return answer(403, str(error))
-        case DataError() | ConfigError():
-            return answer(422, str(error))
+    if isinstance(error, BusyError):
+        return answer(503, str(error), wait=error.seconds)
+    if isinstance(error, NotFoundError):
+        return answer(404, "you have no such object: list those you have")
+    for kinds, status in _STATUSES.items():
+        if isinstance(error, kinds):
+            return answer(status, str(error))
     if isinstance(error, StoreError):
         logs.event(log, logging.ERROR, "the store failed", store=str(error))
         why = "the database cannot be used now"

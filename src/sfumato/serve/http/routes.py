@@ -185,9 +185,7 @@ async def device_side(key: Reader, service: Serving, model: str) -> Response:
     """
     served = service.models.get(model)
     if served is None or served.device_side is None:
-        raise Problem(
-            404, "no device side here: its operator exports it with `sfumato export`"
-        )
+        raise Problem(404, "no device side here: its operator exports it with `sfumato export`")
     return Response(served.device_side, media_type="application/octet-stream")
 
 
