@@ -564,15 +564,6 @@ def test_nothing_leaves_beyond_a_budget(cloud: Cloud):
     assert cloud.wire.bodies() == []
 
 
-def test_a_budget_of_a_folder_counts_files_by_where_they_lie(cloud: Cloud):
-    photos = cloud.photos(0, 1)
-    with Ledger(cloud.ledger) as ledger:
-        ledger.set_budget(Budget.parse("epsilon=4"), folder=photos[0].parent)
-    cloud.client().enrol("anna", photos[:1])
-    with pytest.raises(BudgetExceededError, match="photos"):
-        cloud.client().enrol("anna", photos[1:])
-
-
 # What a model takes.
 
 

@@ -112,7 +112,7 @@ def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_p
     )
     answers = asyncio.run(answered(store, served, protection, images, places, tmp_path))
     with Ledger(tmp_path / "ledger.db") as ledger:  # what left, with its noise, and what would leave
-        release = charge_and_release(protection, images, ledger, folders=[tmp_path] * len(images)).release
+        release = charge_and_release(protection, images, ledger).release
     if served.kind == "few-shot":
         vectors, weights = served.run(served.prepare(release, served.demands[0])), np.ones(len(images))
         codes, refusal = None, served.refusal
