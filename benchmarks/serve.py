@@ -81,7 +81,11 @@ class Sort:
             3, self.config, [parse(SPEC)], card=card | {"shape": [3, self.side, self.side]}
         )
         model.save(path)
-        return path
+        words = (
+            "import sys; from sfumato.cli import main; sys.argv = ['sfumato', 'export', sys.argv[1]]; main()"
+        )
+        subprocess.run([sys.executable, "-c", words, str(path)], check=True, stdout=subprocess.DEVNULL)
+        return path.with_suffix(".onnx")  # which ONNX Runtime runs
 
     def body(self, *numbers: int) -> bytes:
         """Releases of images of noise."""

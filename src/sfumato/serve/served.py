@@ -52,7 +52,7 @@ class Demand:
         made_of: the digest of the artefact that the spec names; None without one, or if unknown.
         protection: None for a private feature or a code, whose noise is the device's choice.
         weight: of a support image in a prototype, see FewShotModel.weight.
-        kind: of the releases: "pixels", with or without a mask, "numbers" or "bits".
+        kind: of the releases; "pixels" with or without a mask.
     """
 
     spec: str
@@ -67,11 +67,9 @@ class Served:
     """A model that a server runs.
 
     Attributes:
-        name: the name that clients know.
-        kind: of the artefact.
+        name, kind: the name that clients know, and the kind of the artefact.
         demands: the protections that it was trained for; several only for a range.
-        shape: C, H and W of the originals.
-        dimension: D, of an embedding.
+        shape, dimension: C, H and W of the originals, and D of an embedding.
         refusal: decides when an answer is "none of these"; None if never measured. See refusal_of.
         prepare: makes the input of `run`, (N, ...) float32, from a release by one of the demands.
         run: (N, ...) float32 of any releases -> (N, D) float32.

@@ -103,6 +103,11 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the database is another process, for which each call waits."""
+        return self._postgresql
+
     def ping(self) -> None:
         """Check that the database answers. Raises StoreError if not."""
         with self._reading() as connection:
