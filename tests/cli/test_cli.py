@@ -68,7 +68,7 @@ def help_of_all() -> dict:
 
 def test_every_command_has_help_that_shows_how_to_call_it(help_of_all: dict):
     said = help_of_all["said"]
-    assert {"", "demo", "study run", "study report", "train few-shot", "train meta", "data info"} <= set(said)
+    assert {"", "demo", "study run", "study report", "train", "data info"} <= set(said)
     assert {path: code for path, (code, _) in said.items() if code != 0} == {}
     assert [path for path, (_, text) in said.items() if f"sfumato {path}".strip() not in text] == []
 
@@ -202,6 +202,8 @@ SMALL_TRAINING += ["--way", "2", "--shot", "1", "--queries", "1"]
 for _part in ("", "validation_"):
     SMALL_TRAINING += [f"--set={_part}way=2", f"--set={_part}shot=1", f"--set={_part}queries=1"]
 
+META = ["train", "meta", "--data", "glyphs", "--out", "m"]
+
 # What is called, and what the one line must hold. The files are made by `scene`.
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "empty folder": (
@@ -256,38 +258,22 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "photos: the kind of source is missing: write folder:photos",
     ),
     "two protections for one model": (
-        ["train", "meta", "--data", "glyphs", "--out", "m", "--with", "blur:radius=1,2"],
+        [*META, "--with", "blur:radius=1,2"],
         "names 2 protections: give one value for each key",
     ),
-    "clipping without a budget": (
-        ["train", "meta", "--data", "glyphs", "--out", "m", "--clipping", "fixed"],
-        "--clipping fixed without --epsilon: only a private run clips; give its budget",
-    ),
+    "clipping without a budget": ([*META, "--set=private.clipping=fixed"], "private.epsilon is missing"),
     "a delta that could publish a task": (
-        [
-            "train",
-            "meta",
-            "--data",
-            "glyphs",
-            "--out",
-            "m",
-            "--epsilon",
-            "8",
-            "--delta",
-            "0.5",
-            "--clip",
-            "start=1",
-        ],
+        [*META, "--set=private.epsilon=8", "--set=private.delta=0.5", "--set=private.settings.start=1"],
         "delta=0.5 with a pool of",
     ),
     "a clipping norm that is missing": (
-        ["train", "meta", "--data", "glyphs", "--out", "m", "--epsilon", "8", "--clipping", "fixed"],
+        [*META, "--set=private.epsilon=8", "--set=private.clipping=fixed"],
         "clipping fixed needs clipping_norm: give a public number above 0",
     ),
     "a clipping norm of 0": (
         [
-            *["train", "meta", "--data", "glyphs", "--out", "m", "--epsilon", "8", "--clipping", "fixed"],
-            *["--clip", "clipping_norm=0"],
+            *[*META, "--set=private.epsilon=8", "--set=private.clipping=fixed"],
+            "--set=private.settings.clipping_norm=0",
         ],
         "clipping_norm=0: above 0 and finite",
     ),

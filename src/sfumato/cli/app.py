@@ -42,7 +42,15 @@ app.add_typer(attack.app, name="attack", rich_help_panel=_JUDGE)
 app.add_typer(assess.app, name="assess", rich_help_panel=_JUDGE)
 app.add_typer(annotate.app, name="annotate", rich_help_panel=_JUDGE)
 app.add_typer(data.app, name="data", rich_help_panel=_MODELS)
-app.add_typer(train.app, name="train", rich_help_panel=_MODELS)
+app.command(
+    "train",
+    rich_help_panel=_MODELS,
+    no_args_is_help=True,
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+    },  # they become errors, or cures
+)(train.Train)
 app.command("show", rich_help_panel=_MODELS)(card.show)
 app.command("export", rich_help_panel=_MODELS)(export.export)
 app.command("convert", rich_help_panel=_MODELS)(convert.convert)

@@ -197,7 +197,6 @@ def run_study(
         options: the options for bounds and folds, see preflight.show.
     """
     from sfumato.base.files import check_writable
-    from sfumato.cli.exports import export_codes
     from sfumato.errors import require
     from sfumato.study import preflight, report, run
     from sfumato.study.choose import recommend, use
@@ -238,11 +237,6 @@ def run_study(
         run.run(prepared, directory, force=force, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
         path = report.write(directory)
-        progress.update(cells, description="exporting codes for browsers")
-        for reason in export_codes(
-            use.codes(directory, *report.load(directory), artefacts=prepared.config.artefacts)
-        ):
-            note(reason)
     artefacts = None if prepared.config.artefacts is None else Path(prepared.config.artefacts)
     if as_json:
         study, records = report.load(directory)

@@ -21,7 +21,7 @@ def training(
         str | None,
         typer.Argument(
             metavar="[MODEL]",
-            help="A model of `sfumato train meta --epsilon`, whose settings and card are audited.",
+            help="A private model of `sfumato train meta`, whose settings and card are audited.",
         ),
     ] = None,
     epsilon: Annotated[
@@ -121,5 +121,5 @@ def _of_model(
         raise ConfigError(f"{path} has its settings: leave --epsilon and --set out")
     card = meta.load(path).card
     if card.get("privacy") is None:
-        raise ConfigError(f"{path}: promises nothing, so there is nothing to audit: train with --epsilon")
+        raise ConfigError(f"{path}: promises nothing, so there is nothing to audit: set private.epsilon")
     return meta.config_of(card["config"]), card
