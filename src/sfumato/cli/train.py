@@ -127,8 +127,6 @@ class Train:
     def __post_init__(self) -> None:
         """Run the command, which typer makes of this class."""
         method = METHODS[self.method]
-        if self.context.args:
-            _refuse(self.method, self.context.args)
         needs = method.needs.split()
         takes = [*needs, *method.takes.split(), *(_IMAGES.split() if "--data" in needs else [])]
         for parameter in self.context.command.params:
@@ -294,14 +292,14 @@ class Train:
 
 def _classifier(given: Train) -> None:
     from sfumato import protect
-    from sfumato.learn import classes
     from sfumato.learn import classifier as learner
+    from sfumato.learn import method
 
     encoder = [] if given.encoder is None else [f"network={given.encoder}"]
     config, protection = given.config(learner.ClassifierConfig, *encoder), protect.parse(given.spec or "none")
     training, validation, test = given.images()
     names = learner.trainable(training, given.target, config.network)
-    classes.codes_of(test, given.target, names, "classifier")  # fails now, not after training
+    method.codes_of(test, given.target, names, "classifier")  # fails now, not after training
     sides: dict[str, Any] = {"target": given.target, "validation": validation}
     model = given.fit("steps", learner.train, training, protection, config, **sides)
     tested = learner.evaluate(model, test, target=given.target, protection=protection, seed=given.seed)
@@ -354,14 +352,14 @@ def _few_shot(given: Train) -> None:
 
 def _mask(given: Train) -> None:
     from sfumato.learn import adversarial_mask as learner
-    from sfumato.learn import classes
+    from sfumato.learn import method
     from sfumato.protect.mask import Mask
 
     config = given.config(learner.MaskConfig)
     spec = Mask(str(given.out), values=config.values).spec
     training, validation, test = given.images()
     names = learner.trainable(training, config, given.target)
-    classes.codes_of(test, given.target, names, "mask")  # fails now, not after training
+    method.codes_of(test, given.target, names, "mask")  # fails now, not after training
     sides: dict[str, Any] = {"target": given.target, "sensitive": given.secret, "validation": validation}
     model = given.fit("steps", learner.train, training, config, **sides)
     words = f"{given.target}, {100 * config.keep:g}% of the pixels shown"
@@ -371,7 +369,7 @@ def _mask(given: Train) -> None:
 
 
 def _feature(given: Train) -> None:
-    from sfumato.learn import classes
+    from sfumato.learn import method
     from sfumato.learn import private_feature as learner
     from sfumato.protect.feature import Feature
 
@@ -379,7 +377,7 @@ def _feature(given: Train) -> None:
     targets, sensitive = given.targets or [], given.secret or ""
     training, validation, test = given.images()
     for target, names in learner.trainable(training, config, targets, sensitive).items():
-        classes.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
+        method.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
     sides: dict[str, Any] = {"targets": targets, "sensitive": sensitive, "validation": validation}
     model = given.fit("epochs", learner.train, training, config, **sides)
     figures = {"validation": model.card["accuracies"] or {}, "test": dict(learner.evaluate(model, test))}
@@ -519,7 +517,6 @@ METHODS = {
     ),
 }
 _OF_SOME = {option for each in METHODS.values() for option in f"{each.needs} {each.takes} {_IMAGES}".split()}
-_PRIVATE = ("epsilon", "delta", "clipping")
 
 
 def _known(context: typer.Context, name: str) -> str:
@@ -528,21 +525,4 @@ def _known(context: typer.Context, name: str) -> str:
         raise ConfigError(f"no method is called {name!r}: {did_you_mean(name, METHODS)}")
     if context.params.get("listing"):
         show.print_settings(f"sfumato.learn.{METHODS[name].config}")
-        raise typer.Exit
     return name
-
-
-def _refuse(method: str, words: Sequence[str]) -> None:
-    """Raise ConfigError for words that no option takes; it says how a setting is written."""
-    from sfumato.base.registry import load
-    from sfumato.base.settings import list_keys
-
-    name, _, value = words[0].lstrip("-").partition("=")
-    config = load(f"sfumato.learn.{METHODS[method].config}")
-    keys = {key.replace("_", "-"): f"{key}=" for key, _, _ in list_keys(config)}
-    if method == "meta":
-        keys |= {each: f"private.{each}=" for each in _PRIVATE} | {"clip": "private.settings."}
-    if words[0].startswith("--") and name in keys:
-        value = value or next(iter(words[1:]), "VALUE")
-        raise ConfigError(f"--{name} is a setting of {method}: write --set {keys[name]}{value}")
-    raise ConfigError(f"{words[0]}: train {method} has no such option: see sfumato train --help")

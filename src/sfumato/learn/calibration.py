@@ -192,11 +192,7 @@ def _trials(
 def _shares(missed: np.ndarray, classes: np.ndarray, most: int, without: int | None = None) -> np.ndarray:
     """The accepted and the refused shares among 0 to `most` classes: (2, most + 1), means over classes.
 
-    Args:
-        missed: (Q, K) how often each image is not accepted by a prototype of each class.
-        classes: (Q,) of the images.
-        most: see above.
-        without: a class that is not enrolled.
+    `missed`: (Q, K) how often each image of (Q,) classes is not accepted by a prototype of each class.
     """
     # (Q, most + 1): the mean over all sets of that many other classes, how often none of them accepts.
     none = np.zeros((len(classes), most + 1))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp import accounting
-from sfumato.dp.accounting.cross_checks import gaussian_mu
+from sfumato.dp.accounting import gaussian_mu
 from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess, plan_guesses, proves
 from sfumato.dp.clipping import ClippingPolicy
 from sfumato.dp.guarantee import Definition
@@ -49,14 +49,8 @@ class Places(TaskPool):
 def bright(config: MetaConfig, *, places: int, image: tuple[int, int, int], seed: int) -> LabelledImages:
     """Images for a pool of this many tasks, just enough for the way, shot and queries.
 
-    Args:
-        config: of the training.
-        places: of the pool, from 2 to the number of values of an image.
-        image: (C, H, W).
-        seed: of the training, which deals classes to tasks.
-
-    Raises:
-        ConfigError: more tasks than an image has values.
+    `seed`: of the training, which deals classes to tasks. Raises ConfigError: more tasks than an image of
+    (C, H, W) has values.
     """
     if places > math.prod(image):
         raise ConfigError(
@@ -81,14 +75,8 @@ def scores_of_run(
     The adversary knows the code, every setting, all canaries, the first
     parameters, and every noised update, but not who is in.
 
-    Args:
-        config: with `private` and a noise multiplier; see `with_noise`.
-        inserted: (places,) bool, the coins: which canaries are in.
-        image: (C, H, W).
-        seed: of the weights.
-
-    Raises:
-        ConfigError: too few parameters for this many canaries, or see `with_noise`.
+    `inserted`: (places,) bool, the coins: which canaries are in. Raises ConfigError: too few parameters for
+    this many canaries, or see `with_noise`.
     """
     places = len(inserted)
     config = with_noise(config, places)

@@ -10,10 +10,9 @@ import numpy as np
 
 from sfumato import wire
 from sfumato.device.client.demands import Protecting
-from sfumato.device.client.sources import Source, folder_of, image_of, name_of
+from sfumato.device.client.sources import Source, image_of, name_of
 from sfumato.device.jobs import releasing
 from sfumato.device.jobs.releasing import Released
-from sfumato.device.jobs.survey import survey
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
@@ -81,11 +80,10 @@ def example_id(number: bytes, *, url: str, classifier: str, label: str) -> str:
 
 
 class Outgoing:
-    """Makes releases by the ledger of the device. State: whether the ledger was surveyed."""
+    """Makes releases by the ledger of the device."""
 
     def __init__(self, ledger: str | os.PathLike[str]) -> None:
         self._ledger = ledger
-        self._surveyed = False
 
     def release(
         self,
@@ -159,24 +157,19 @@ class Outgoing:
             return None
         # Opened here: a ledger is for one thread, a client for any number.
         with Ledger(self._ledger) as ledger:
-            if not self._surveyed:
-                survey(ledger)
-                self._surveyed = True
             images = np.stack([image for _, image in read])
-            folders = [folder_of(image.source) for image, _ in read]
             people = [image.person for image, _ in read]
             names = [name_of(image.source) for image, _ in read]
             printed = [image.printed for image, _ in read]
             if average:
                 code, person = cast(Code, protection), people[0]
                 return releasing.release_average(
-                    code, images, ledger, folders=folders, person=person, names=names, printed=printed
+                    code, images, ledger, person=person, names=names, printed=printed
                 )
             return releasing.charge_and_release(
                 protection,
                 images,
                 ledger,
-                folders=folders,
                 people=people,
                 names=names,
                 printed=printed,

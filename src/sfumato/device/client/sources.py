@@ -96,8 +96,3 @@ def _as_file(picture: Image.Image) -> bytes:
 def name_of(source: Source) -> str:
     """Return the name of the file of an image; "" if it is not a file."""
     return Path(source).name if isinstance(source, str | os.PathLike) else ""
-
-
-def folder_of(source: Source) -> Path:
-    """Return the folder of an image for the budgets of folders; an empty path if it is not a file."""
-    return Path(source).resolve().parent if isinstance(source, str | os.PathLike) else Path()

@@ -31,7 +31,7 @@ from sfumato.dp.clipping.policy import check_policy, norm_in
 from sfumato.dp.clipping.rows import check_above_0, check_between_0_and_1, clip_rows, row_norms
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError
-from sfumato.learn.cards import finite
+from sfumato.learn.method import finite
 from sfumato.learn.task_pool import TaskPool, poisson
 from sfumato.learn.tasks import Frame, Inner
 

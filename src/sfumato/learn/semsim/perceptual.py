@@ -140,13 +140,8 @@ class PerceptualModel:
 def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Tensor) -> StageDistance:
     """The distance before anything is learned: all terms weigh alike.
 
-    Args:
-        backbone: the weights of SqueezeNet 1.0, see sfumato.networks.SqueezeNet.
-        config: see PerceptualConfig.
-        others: (G, C, H, W) uint8, the other images of relative terms.
-
-    Raises:
-        ArtefactError: the file is missing, or another.
+    `others`: (G, C, H, W) uint8, the other images of relative terms. Raises ArtefactError for a file of other
+    weights.
     """
     with initial_weights():
         distance = StageDistance(
@@ -186,11 +181,8 @@ def train(
 
     Args:
         judgements: of one source, or combined from several.
-        config: see PerceptualConfig.
         backbone: the weights of SqueezeNet 1.0; they become part of the model.
-        seed: decides the held-out originals and the other images, order and partners. The same
-            seed repeats a run.
-        progress: called after each epoch with the numbers done and planned.
+        seed, progress: see learn.method; the seed decides the held-out originals, too.
 
     Raises:
         DataError: fewer than two originals; or no reconstruction in the training part was recognised, or

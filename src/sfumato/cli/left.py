@@ -1,0 +1,42 @@
+"""Commands and options that left, and what to use instead: said to those who still type them."""
+
+LEFT = {
+    "attack reidentify": "`sfumato audit folder RELEASED --known PHOTOS --protection SPEC`",
+    "attack feature": "`sfumato audit feature`",
+    "attack invert": "`sfumato audit update --search NAME --out DIR`",
+    "attack labels": "`sfumato audit update --search none`",
+    "attack first-layer": "`sfumato audit update --search none --out DIR`",
+    "attack vertical": "a function of Python, sfumato.attack.vertical.recover",
+    "attack": "`sfumato audit update`, `sfumato audit feature` or `sfumato audit folder --known PHOTOS`",
+    "audit update --search-steps": "`sfumato audit update --set steps=N`, or `--search none` for no search",
+    "enroll": "`sfumato enrol`",
+    "train code --bits": "`sfumato train code --set bits=16`",
+    "train code --numbers": "`sfumato train code --set numbers=16`",
+    "train meta --algorithm": "`sfumato train meta --set algorithm=maml`",
+    "train meta --epsilon": "`sfumato train meta --set private.epsilon=8`",
+    "train meta --delta": "`sfumato train meta --set private.delta=1e-5`",
+    "train meta --clipping": "`sfumato train meta --set private.clipping=fixed`",
+    "train meta --clip": "`sfumato train meta --set private.settings.start=1`",
+    "train meta --source": "`sfumato train meta --data FILE.yaml`, a study file with settings of its data",
+}
+"""Words that were typed -> what they are now: commands and options of today in backticks.
+
+The first row that fits is said, so rows of a command's own commands stand before it.
+"""
+
+
+def advise(words: list[str]) -> str:
+    """Say what a command or an option that left is now; empty if none is among the words of a command line.
+
+    Args:
+        words: without the name of the program.
+    """
+    parts = [part for word in words for part in (word.split("=", 1) if word[:2] == "--" else [word])]
+    while parts and parts[0].startswith("-"):  # options of the program itself
+        parts.pop(0)
+    typed = f" {' '.join(parts)} "
+    for row, now in LEFT.items():
+        command, _, option = row.partition(" -")
+        if typed.startswith(f" {command} ") and (not option or f" -{option} " in typed):
+            return f"`{row}` is {now} now"
+    return ""
