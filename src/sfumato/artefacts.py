@@ -29,6 +29,8 @@ from sfumato.errors import ArtefactError, shorten
 if TYPE_CHECKING:
     from torch import Tensor
 
+StrPath = str | os.PathLike[str]
+
 MOST_HEADER = 4 << 20  # bytes of the names and the card, which are read before any check
 MOST_SIDE = 4096  # pixels of an image that a card names
 MOST_PIXELS = 1 << 20
@@ -70,9 +72,9 @@ def check_map(filters: int, shape: tuple[int, int, int], cell: int = 1) -> None:
     This bounds the memory of a network's computation, as its weights bound its own.
     """
     if filters * -(-shape[1] // cell) * -(-shape[2] // cell) > MOST_MAP:
+        sides = f"{shape[1]}x{shape[2]}"
         raise ValueError(
-            f"a layer of {filters} filters has more than {MOST_MAP:,} numbers on images of "
-            f"{shape[1]}x{shape[2]}"
+            f"a layer of {filters} filters has more than {MOST_MAP:,} numbers on images of {sides}"
         )
 
 
@@ -83,13 +85,11 @@ Name = Annotated[str, Field(max_length=4096)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-def save(path: str | os.PathLike[str], tensors: "Mapping[str, Tensor]", card: Mapping[str, Any]) -> None:
+def save(path: StrPath, tensors: "Mapping[str, Tensor]", card: Mapping[str, Any]) -> None:
     """Writes name -> tensor and a card, fit for JSON, whole or not at all; a missing folder is made.
 
-    "kind" names the kind of the card, and the library version is added.
-
-    Raises:
-        ArtefactError: a number is NaN or infinite, as after a training that diverged.
+    "kind" names the kind of the card, and the library version is added. Raises ArtefactError: a number is NaN
+    or infinite, as after a training that diverged.
     """
     import torch
     from safetensors.torch import save_file
@@ -115,23 +115,20 @@ def save(path: str | os.PathLike[str], tensors: "Mapping[str, Tensor]", card: Ma
         save_file(copies, temporary, metadata={_CARD: json.dumps(card, sort_keys=True)})
 
 
-def amend(path: str | os.PathLike[str], **more: Any) -> None:
+def amend(path: StrPath, **more: Any) -> None:
     """Writes an artefact of any kind again, with more keys in its card, or others: see `save` and `load`."""
     tensors, card = load(path, kind=str(read_card(path).get("kind")))
     save(path, tensors, {**card, **more})
 
 
 def load(
-    path: str | os.PathLike[str], *, kind: str, schema: type[Card] = Card
+    path: StrPath, *, kind: str, schema: type[Card] = Card
 ) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """Reads the tensors and the card of an artefact of one kind.
 
     Promises: the card fits the schema of its kind, every number is finite, and card and tensors are the ones
-    that were saved.
-
-    Raises:
-        ArtefactError: no such file, damaged, edited, not written by sfumato, or of another kind; it names the
-            file and the wrong key of a card.
+    that were saved. Raises ArtefactError with the file, and the wrong key of a card: no such file, damaged,
+    edited, not written by sfumato, or of another kind.
     """
     import torch
 
@@ -148,7 +145,7 @@ def load(
 
 
 def load_card(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     kind: str,
     schema: type[Card] = Card,
@@ -185,7 +182,7 @@ def load_card(
     return card, {name: tuple(entry["shape"]) for name, entry in header.items()}
 
 
-def check(path: str | os.PathLike[str], card: Mapping[str, Any], schema: type[Card]) -> None:
+def check(path: StrPath, card: Mapping[str, Any], schema: type[Card]) -> None:
     """Raises ArtefactError, with the file and the key, unless a card fits a schema."""
     known = {key: value for key, value in card.items() if key in schema.model_fields}
     try:
@@ -199,7 +196,7 @@ def check(path: str | os.PathLike[str], card: Mapping[str, Any], schema: type[Ca
         ) from error
 
 
-def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_card(path: StrPath) -> dict[str, Any]:
     """Reads the card of an artefact of any kind, unchecked: enough to choose its loader. Raises as `load`."""
     with _open(path) as (_, _, card):
         card.pop(_DIGEST, None)
@@ -233,7 +230,7 @@ def _check_numbers(what: str, tensors: "Mapping[str, Tensor]", cure: str) -> Non
 
 @contextmanager
 def _open(
-    path: str | os.PathLike[str],
+    path: StrPath,
 ) -> Iterator[tuple[BufferedReader, dict[str, dict[str, Any]], dict[str, Any]]]:
     """Yields a file at its first tensor, the type, shape and place of each tensor by name, and the card."""
     try:
@@ -261,7 +258,7 @@ def _open(
         raise ArtefactError(f"{path}: damaged or not a .safetensors file ({error})") from error
 
 
-def _json(path: str | os.PathLike[str], what: str, text: str | bytes) -> dict[str, Any]:
+def _json(path: StrPath, what: str, text: str | bytes) -> dict[str, Any]:
     try:
         mapping = parse_json(text)
     except ValueError as error:

@@ -115,9 +115,7 @@ def audit_canaries(
 
     Args:
         config: with `private`; noise is calibrated if none is given.
-        places: m, the canaries of a run, each in or out by a fair coin.
-        image: (C, H, W), with m values or more.
-        runs: how many trainings, whose canaries count together.
+        places: m, the canaries of a run, each in or out by a fair coin; an image has as many values or more.
         of_mu: whether to bound μ and not ε at the δ of the promise, if every task takes part in every
             step: the noise alone decides then, and μ = sqrt(steps) / z is stated.
         confidence: the bound holds with at least this probability.

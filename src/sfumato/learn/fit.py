@@ -234,13 +234,10 @@ def fit(
 
 
 class Resumable(Protocol):
-    """A process that can be stopped and resumed."""
+    """A process that can be stopped, and resumed from a checkpoint: see Run."""
 
-    def save(self, path: StrPath) -> None:
-        """Writes a checkpoint, whole or not at all."""
-
-    def resume(self, path: StrPath) -> None:
-        """Resumes from a checkpoint. Raises ArtefactError for that of another run."""
+    def save(self, path: StrPath) -> None: ...  # noqa: D102
+    def resume(self, path: StrPath) -> None: ...  # noqa: D102
 
 
 def to_the_end(

@@ -80,8 +80,7 @@ class Gallery:
         Args:
             labels: see above.
             means: (N, D) float32, see mean_of.
-            weights: (N,) the sums of the examples' weights.
-            examples: (N,) their numbers.
+            weights, examples: (N,) the sums of the examples' weights, and their numbers.
             codes: makes prototypes of means; None for the means themselves.
         """
         vectors, shots = means, examples.astype(np.float64)

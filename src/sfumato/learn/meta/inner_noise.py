@@ -237,11 +237,7 @@ class TaskNoise:
     """Inner clipping and noise under way. State: the policy, which is private data."""
 
     def __init__(self, asked: InnerNoise, pool: TaskPool, tasks: int, inner: Inner, size: int) -> None:
-        """Prepares for `tasks` of the pool a step, and parameters of `size`.
-
-        Raises:
-            ConfigError: more tasks a step than the pool has.
-        """
+        """Prepares for `tasks` of the pool a step, and parameters of `size`."""
         self._asked, self._pool, self._tasks, self._inner, self._size = asked, pool, tasks, inner, size
         self._rate = tasks / len(pool)
         if self._rate > 1:

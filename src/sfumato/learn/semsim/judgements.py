@@ -84,11 +84,7 @@ class Judgements:
 
 
 def combine(sets: Sequence[Judgements], *, size: int) -> Judgements:
-    """Combines the judgements of several sources, with all images resized to 3 x size x size.
-
-    Raises:
-        DataError: there are none.
-    """
+    """Combines the judgements of sources, with all images resized to 3 x size x size; DataError for none."""
     if not sets:
         raise DataError("no judgements to combine: name at least one source")
     alike = [resize(judgements, size) for judgements in sets]
@@ -103,11 +99,7 @@ def combine(sets: Sequence[Judgements], *, size: int) -> Judgements:
 
 
 def sample(judgements: Judgements, count: int, generator: torch.Generator) -> Judgements:
-    """Draws `count` of the originals at random, with all reconstructions of each (Fig. 7A).
-
-    Raises:
-        DataError: there are fewer, or `count` is below 1.
-    """
+    """Draws `count` of the originals at random, with all reconstructions of each (Fig. 7A)."""
     available = len(judgements.originals)
     if not 1 <= count <= available:
         raise DataError(f"{judgements.source}: {count} of {available} originals: from 1 to {available}")

@@ -26,7 +26,7 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
 from sfumato.learn.semsim.judgements import Judgements, resize
-from sfumato.learn.semsim.losses import triplets
+from sfumato.learn.semsim.losses import Judged, triplets
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
@@ -108,16 +108,6 @@ class Looked:
         """Only the reconstructions of some originals, (n,) int64; numbers stay."""
         kept = torch.isin(self.of, chosen)
         return Looked(self.terms[kept], self.of[kept], self.shares[kept], self.originals, self.source)
-
-
-@dataclass(frozen=True)
-class _Answered:
-    """One person's answer for each, drawn from the shares: the input of `triplets`."""
-
-    of: Tensor
-    recognised: Tensor
-    originals: range
-    source: str
 
 
 @dataclass(frozen=True)
@@ -237,7 +227,7 @@ def _follow(
     for epoch in range(config.epochs):
         order = torch.Generator().manual_seed(seed_of(seed, 0, epoch))
         recognised = torch.rand(len(looked.shares), generator=order) < looked.shares
-        answered = _Answered(looked.of, recognised, looked.originals, looked.source)
+        answered = Judged(looked.of, recognised, looked.originals, looked.source)  # by one person each
         groups = triplets(answered, order)[:, 1:] - len(
             looked.originals
         )  # (M, 2); below 0: an original itself
