@@ -151,11 +151,7 @@ class Accuracy:
 
 
 class ClassifierModel(nn.Module):
-    """A network from released images to classes. State: its weights.
-
-    Attributes:
-        card: its settings, data digest, validation accuracy and privacy spent.
-    """
+    """A network from released images to classes. State: its weights."""
 
     def __init__(self, network: nn.Module, *, card: dict[str, Any]) -> None:
         super().__init__()

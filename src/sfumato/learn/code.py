@@ -168,11 +168,7 @@ def check_size(*, bits: int | None, numbers: int | None) -> None:
 
 
 class CodeModel(nn.Module):
-    """An encoder in training. State: its weights, the scale of distances, and adversaries.
-
-    Attributes:
-        card: its settings and data, its target and sensitive labels.
-    """
+    """An encoder in training. State: its weights, the scale of distances, and adversaries."""
 
     def __init__(self, network: CodeNetwork, adversaries: dict[str, int], *, card: dict[str, Any]) -> None:
         """`adversaries`: sensitive label -> its number of classes."""

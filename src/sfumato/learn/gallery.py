@@ -33,38 +33,23 @@ def mean_of(total: np.ndarray, weight: float) -> np.ndarray:
 
 
 class Named(NamedTuple):
-    """The nearest classes of some queries.
+    """The nearest classes of some queries."""
 
-    Attributes:
-        rows: (Q, top) of the labels, the nearest first.
-        shares: (Q, top), their shares of the softmax over all classes.
-        squared: (Q, top) squared distances.
-        none_of_these: (Q,) bool; None without a refusal.
-    """
-
-    rows: np.ndarray
-    shares: np.ndarray
-    squared: np.ndarray
-    none_of_these: np.ndarray | None
+    rows: np.ndarray  # (Q, top) of the labels, the nearest first
+    shares: np.ndarray  # (Q, top), their shares of the softmax over all classes
+    squared: np.ndarray  # (Q, top) squared distances
+    none_of_these: np.ndarray | None  # (Q,) bool; None without a refusal
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """The prototypes of some classes, and values that are computed once from them.
+    """The prototypes of some classes, and values that are computed once from them."""
 
-    Attributes:
-        labels: of the classes.
-        vectors: (N, D) float32 prototypes.
-        squares: (N,) their squared norms.
-        shots: (N,) the examples of each, for a refusal, see CodePrototypes.posterior.
-        hashes: (N,) uint64 of the labels, which break ties.
-    """
-
-    labels: tuple[str, ...]
-    vectors: np.ndarray
-    squares: np.ndarray
-    shots: np.ndarray
-    hashes: np.ndarray
+    labels: tuple[str, ...]  # of the classes
+    vectors: np.ndarray  # (N, D) float32 prototypes
+    squares: np.ndarray  # (N,) their squared norms
+    shots: np.ndarray  # (N,) the examples of each, for a refusal, see CodePrototypes.posterior
+    hashes: np.ndarray  # (N,) uint64 of the labels, which break ties
 
     @classmethod
     def of(

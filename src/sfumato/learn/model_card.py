@@ -60,17 +60,11 @@ class Section:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """The statements about an artefact.
+    """The statements about an artefact."""
 
-    Attributes:
-        name: of its file.
-        sections: in reading order.
-        card: of the artefact, as it was saved.
-    """
-
-    name: str
-    sections: tuple[Section, ...]
-    card: Mapping[str, Any]
+    name: str  # of its file
+    sections: tuple[Section, ...]  # in reading order
+    card: Mapping[str, Any]  # of the artefact, as it was saved
 
     def as_text(self) -> str:
         """Text for a terminal."""

@@ -21,11 +21,7 @@ _BATCH = 256
 
 
 class MaskModel(nn.Module):
-    """A masker, and the classifier that was trained with it. State: their weights.
-
-    Attributes:
-        card: its settings, data digest and validation accuracy.
-    """
+    """A masker, and the classifier that was trained with it. State: their weights."""
 
     def __init__(self, masker: UNet, predictor: Predictor, *, card: dict[str, Any]) -> None:
         super().__init__()

@@ -138,18 +138,12 @@ def _fit_encoder(
 
 @dataclass(frozen=True)
 class Batch:
-    """The images of an episode, or, in pretraining, of a batch of the same size.
+    """The images of an episode, or, in pretraining, of a batch of the same size."""
 
-    Attributes:
-        clean, released: (B, C, H, W) uint8.
-        which: (B,) the index of each image's protection among those of the model; None for the first.
-        codes: (B,) the class of each image, for pretraining; None for an episode.
-    """
-
-    clean: Tensor
-    released: Tensor
-    which: Tensor | None = None
-    codes: Tensor | None = None
+    clean: Tensor  # (B, C, H, W) uint8
+    released: Tensor  # the same
+    which: Tensor | None = None  # (B,) the protection of each among those of the model; None for the first
+    codes: Tensor | None = None  # (B,) the class of each image, for pretraining; None for an episode
 
 
 def fs_pic_loss(

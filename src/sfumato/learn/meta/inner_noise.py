@@ -78,21 +78,13 @@ class InnerNoise:
 
 @dataclass(frozen=True)
 class Seen:
-    """The input of a policy at a step: first inner gradients and dL/dC of T tasks.
+    """The input of a policy at a step: first inner gradients and dL/dC of T tasks."""
 
-    Attributes:
-        gradients: (T, P), before they are clipped; (T, 0) for a policy that does not follow them.
-        noise: (T, P) of a standard normal distribution, added to them.
-        slopes: (T,) derivatives of the loss after learning.
-        noise_multiplier: σ.
-        expected: the mean number of tasks of a step.
-    """
-
-    gradients: Tensor
-    noise: Tensor
-    slopes: Tensor
-    noise_multiplier: float
-    expected: float
+    gradients: Tensor  # (T, P), before they are clipped; (T, 0) for a policy that does not follow them
+    noise: Tensor  # (T, P) of a standard normal distribution, added to them
+    slopes: Tensor  # (T,) derivatives of the loss after learning
+    noise_multiplier: float  # σ
+    expected: float  # the mean number of tasks of a step
 
 
 class InnerPolicy(ABC):

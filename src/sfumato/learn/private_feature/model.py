@@ -22,17 +22,12 @@ BATCH = 256  # images, or features, that go through the networks at once
 
 
 class CloudSide(nn.Module):
-    """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits.
-
-    Attributes:
-        decoder: linear, from the feature to the layer's output.
-        analyser: the layers after the cut.
-    """
+    """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits."""
 
     def __init__(self, analyser: nn.Module, between: torch.Size, *, dimension: int) -> None:
         super().__init__()
-        self.decoder = nn.Linear(dimension, between.numel())
-        self.analyser = analyser
+        self.decoder = nn.Linear(dimension, between.numel())  # from the feature to the layer's output
+        self.analyser = analyser  # the layers after the cut
         self._between = between
 
     def forward(self, features: Tensor) -> Tensor:
@@ -43,11 +38,7 @@ class CloudSide(nn.Module):
 class FeatureModel(nn.Module):
     """A device side that extracts a private feature, and a cloud side that reads attributes from it.
 
-    State: their weights, and those of an adversary while it is trained.
-
-    Attributes:
-        card: its settings, data digest and accuracies.
-    """
+    State: their weights, and those of an adversary while it is trained."""
 
     def __init__(self, device: DeviceSide, cloud: CloudSide, *, card: dict[str, Any]) -> None:
         super().__init__()

@@ -23,21 +23,13 @@ _COLUMNS = ("original", "reconstruction", "recognised", "source")
 
 @dataclass(frozen=True)
 class Judgements:
-    """Which of M reconstructions of N originals people recognised.
+    """Which of M reconstructions of N originals people recognised."""
 
-    Attributes:
-        originals: (N, C, H, W) uint8.
-        reconstructions: (M, C, H, W) uint8.
-        of: (M,) int64, the index of the original of each.
-        recognised: (M,) bool, by the majority of annotators.
-        source: of the images, such as the data set.
-    """
-
-    originals: Tensor
-    reconstructions: Tensor
-    of: Tensor
-    recognised: Tensor
-    source: str
+    originals: Tensor  # (N, C, H, W) uint8
+    reconstructions: Tensor  # (M, C, H, W) uint8
+    of: Tensor  # (M,) int64, the index of the original of each
+    recognised: Tensor  # (M,) bool, by the majority of annotators
+    source: str  # of the images, such as the data set
 
     def __post_init__(self) -> None:
         for batch in (self.originals, self.reconstructions):

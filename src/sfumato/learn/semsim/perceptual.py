@@ -88,21 +88,13 @@ class PerceptualConfig:
 
 @dataclass(frozen=True)
 class Looked:
-    """Pairs as a network compares them, and the share of people who recognised each.
+    """Pairs as a network compares them, and the share of people who recognised each."""
 
-    Attributes:
-        terms: (M, K) of `StageDistance.terms`, each reconstruction with its original.
-        of: (M,) int64, the index of each one's original.
-        shares: (M,) float from 0 to 1, of people who recognised it; a majority's word is 0 or 1.
-        originals: their numbers, range(N).
-        source: of the images.
-    """
-
-    terms: Tensor
-    of: Tensor
-    shares: Tensor
-    originals: range
-    source: str
+    terms: Tensor  # (M, K) of `StageDistance.terms`, each reconstruction with its original
+    of: Tensor  # (M,) int64, the index of each one's original
+    shares: Tensor  # (M,) float from 0 to 1, of people who recognised it; a majority's word is 0 or 1
+    originals: range  # their numbers, range(N)
+    source: str  # of the images
 
     def of_originals(self, chosen: Tensor) -> "Looked":
         """Only the reconstructions of some originals, (n,) int64; numbers stay."""
@@ -112,15 +104,10 @@ class Looked:
 
 @dataclass(frozen=True)
 class PerceptualModel:
-    """A learned distance.
+    """A learned distance."""
 
-    Attributes:
-        distance: the network with its weights, calibrated, in evaluation mode.
-        card: its settings, data digest, seed, and the quality of its predictions.
-    """
-
-    distance: StageDistance
-    card: dict[str, Any]
+    distance: StageDistance  # the network with its weights, calibrated, in evaluation mode
+    card: dict[str, Any]  # its settings, data digest, seed, and the quality of its predictions
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact, network included; `sfumato.assess.semsim.load` reads it."""

@@ -78,15 +78,10 @@ SEMSIM = SemSimConfig()
 
 @dataclass(frozen=True)
 class SemSimModel:
-    """A trained embedding.
+    """A trained embedding."""
 
-    Attributes:
-        embedding: the network, in evaluation mode.
-        card: its settings, data digest and seed.
-    """
-
-    embedding: Embedding
-    card: dict[str, Any]
+    embedding: Embedding  # the network, in evaluation mode
+    card: dict[str, Any]  # its settings, data digest and seed
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact, which `sfumato.assess.semsim.SemSim.load` reads."""
