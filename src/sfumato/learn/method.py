@@ -6,9 +6,9 @@
 - checkpoint, progress, losses: see fit.fit. It raises ArtefactError for the checkpoint of another run.
 - device: trains the model, and keeps it; None for the processor, which makes all draws.
 
-A model has a card: its settings, seed, data, accuracy on validation images, and privacy spent. It says nothing
-about folders of this machine: a source of data is identified by its kind and by the digest of its images, an
-artefact by the name of its file and its digest. A model finds another artefact that it needs in its own folder.
+A model has a card: its settings, seed, data, accuracy on validation images, and privacy spent. A card says
+nothing of the folders of this machine: data is known by its kind and the digest of its images, an artefact
+by the name of its file and its digest. A model finds another artefact that it needs in its own folder.
 """
 
 import dataclasses
