@@ -242,7 +242,7 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path, engin
         raise DataError(f"{source}: is neither a folder nor a tar file")
     for storage in (source, target):
         shared = engine.name != "local" or engine.workers != 1
-        if storage is not None and storage.of_one_process and shared:
+        if storage is not None and storage.url.startswith("memory://") and shared:
             raise ConfigError(
                 f"{storage}: is in the memory of this process: use the engine local with workers=1"
             )
