@@ -34,17 +34,11 @@ _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated"
 
 @dataclass(frozen=True)
 class Entry:
-    """The kind, size and stamp of an entry in a storage.
-
-    Attributes:
-        kind: "link out" is a link to a file outside of the storage.
-        size: in bytes.
-        stamp: size, and modification time or version: changes when the file does.
-    """
+    """An entry in a storage; "link out" is a link to a file outside of it."""
 
     kind: Literal["file", "folder", "link to a folder", "link out", "other"]
-    size: int = 0
-    stamp: str = ""
+    size: int = 0  # in bytes
+    stamp: str = ""  # size, and modification time or version: changes when the file does
 
 
 def is_url(where: str | os.PathLike[str]) -> bool:
@@ -61,11 +55,7 @@ def without_password(url: str) -> str:
 
 
 def storage_of(where: str | os.PathLike[str]) -> "Storage":
-    """Return the storage at a path or a URL. `file://` names a local folder.
-
-    Raises:
-        ConfigError: a password in the URL is not quoted.
-    """
+    """Return the storage at a path or a URL; `file://` names a local folder. ConfigError: see Storage."""
     local = not is_url(where) or str(where).startswith("file://")
     return Storage(os.fspath(where).removeprefix("file://") if local else str(where), local)
 
@@ -75,14 +65,10 @@ class Storage:
     """A folder or a file. fsspec takes keys and passwords from the environment or from the URL.
 
     A user and password of the URL appear in no message and not in its identity. All methods raise OSError.
-
-    Attributes:
-        url: or the path on this machine.
-        local: whether it is a path.
     """
 
-    url: str = field(repr=False)
-    local: bool
+    url: str = field(repr=False)  # or the path on this machine
+    local: bool  # whether it is a path
 
     def __post_init__(self) -> None:
         # user:pass/word@host, and not host:22/name@work
@@ -226,11 +212,7 @@ class Storage:
         return entry.size if (entry := self._find(name)) and entry.kind in ("file", "link out") else None
 
     def put(self, name: str, content: bytes, *, replace: bool) -> None:
-        """Write a whole file, unless it has this content already.
-
-        Raises:
-            FileExistsError: another file is there, and `replace` is false.
-        """
+        """Write a whole file, unless it has this content. FileExistsError if another must not be replaced."""
         if self._differs(name, io.BytesIO(content), len(content), replace=replace):
             with self._whole(name) as path:
                 self._files.pipe_file(path, content)

@@ -37,27 +37,16 @@ _RECORD = "play it, record what you see, and protect that"
 
 @dataclass(frozen=True)
 class Frame:
-    """One picture of a video.
+    """One picture of a video."""
 
-    Attributes:
-        image: (3, H, W) uint8.
-        time: ticks of Footage.base since the first.
-        duration: ticks for which it is shown; if the file does not say, those of an average frame.
-    """
-
-    image: Pixels
-    time: int
-    duration: int
+    image: Pixels  # (3, H, W) uint8
+    time: int  # ticks of Footage.base since the first
+    duration: int  # ticks for which it is shown; if the file does not say, those of an average frame
 
 
 @contextmanager
 def footage(path: Path) -> Iterator["Footage"]:
-    """Open a video.
-
-    Raises:
-        ImageError: not a video, or an error of `Footage.frames` or of FFmpeg.
-        MissingExtraError: the extra `video` is not installed.
-    """
+    """Open a video. Raises ImageError for errors of FFmpeg, MissingExtraError without the extra `video`."""
     with needs_extra("video", "video"):
         import av
     whitelist = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
@@ -130,9 +119,8 @@ class Footage:
     def frames(self) -> Iterator[Frame]:
         """Yield all frames, of one size.
 
-        Raises:
-            ImageError: a frame is damaged, of another size, or needs an unsupported conversion; times run
-                backwards; or the file ends before the time that its container states.
+        Raises ImageError if one is damaged, of another size or needs an unsupported conversion, if times run
+        backwards, or the file ends before the time that its container states.
         """
         size: tuple[int, ...] = ()
         pixel = None

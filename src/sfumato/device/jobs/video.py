@@ -70,19 +70,10 @@ def protect_video(
     `missing` is "stop", nothing is released. If some frames have faces, frames without a face are shown
     unprotected, or protected as a whole if `missing` is "all". Each frame keeps its time and its shape.
 
-    Args:
-        source: a video file.
-        target: the new file, .mp4.
-        protection: of pixels, without noise; a Region protects a part of each frame.
-        ledger: of this device.
-
     Raises:
         ConfigError: a protection with noise or of another kind, or another suffix.
-        ImageError: not a video, damaged, cut short, without a face, nearly the same as its release, or with
-            frames that are not shown as they are stored: see footage.Footage.frames.
-        SpecError: a parameter does not fit a frame or a face.
-        BudgetExceededError, LedgerError: see Ledger.charge.
-        MissingExtraError: the extra `video` is not installed.
+        ImageError: without a face, nearly the same as its release, or see footage and Footage.frames.
+        BudgetExceededError, LedgerError, SpecError: see releasing.charge_and_release.
     """
     source, target = Path(source), Path(target)
     _check(protection, target)
@@ -189,13 +180,7 @@ def _protect_frame(
 def follow(
     frames: Iterator[Frame], protection: Any, base: Fraction
 ) -> Iterator[tuple[Frame, list[Box] | None]]:
-    """Yield each frame with its boxes, which may overlap; None without a search.
-
-    Args:
-        frames: of a video.
-        protection: detects the boxes, if it is a Region.
-        base: seconds of a tick of their times.
-    """
+    """Yield each frame with its boxes, which may overlap; None without a search. A tick is `base` seconds."""
     if not isinstance(protection, Region):
         yield from ((frame, None) for frame in frames)
         return
