@@ -218,9 +218,8 @@ def _simulate(
     """See dry_run."""
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "ledger.db"
-        if ledger.exists():
-            with Ledger(ledger) as original:
-                original.copy_without_releases(copy)
+        with Ledger(ledger if ledger.exists() else copy.with_name("new.db")) as original:
+            original.copy_for_trial(copy)
         below, only = listing.split_source(origin)
         return _run(Job(below, None, protection.spec, config, b""), only, copy, None, engine, report)
 
@@ -459,7 +458,7 @@ def _run(
         stack.callback(plan.close)
         stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
-        held = tasks.hold(partial(Ledger, ledger, keep_releases=job.target is not None))
+        held = tasks.hold(partial(Ledger, ledger))
         running: dict[Future[list[Row]], int] = {}
         for items in listing.chunks(listing.todo(job, plan, journal, outcome, finish)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
