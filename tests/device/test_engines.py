@@ -75,9 +75,9 @@ def something() -> dict[str, bytes]:
 def charges(ledger: Path) -> list[tuple[Any, ...]]:
     database = sqlite3.connect(ledger)
     rows = database.execute(
-        "select image, spec, channels, height, width, guarantees, path, release from charges "
+        "select images.image, spec, channels, height, width, guarantees, scope, release from charges "
         "join terms on terms.id = terms "
-        "left join places using (image) left join folders on folders.id = folder"
+        "join images on images.id = charges.image left join people using (image)"
     ).fetchall()
     database.close()
     return sorted(rows, key=repr)

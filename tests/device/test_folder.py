@@ -108,7 +108,9 @@ class Place:
         """Digest of an original -> what the ledger keeps."""
         database = sqlite3.connect(self.ledger)
         rows = database.execute(
-            "select image, release from charges join terms on terms.id = terms where spec = ?", (spec,)
+            "select images.image, release from charges join images on images.id = charges.image "
+            "join terms on terms.id = terms where spec = ?",
+            (spec,),
         ).fetchall()
         database.close()
         return dict(rows)

@@ -108,11 +108,10 @@ def protect_folder(
             _warn_of_people(image, protection, warn)
         if goal is None or (new and image is None and not any(map(is_shard, plan.names()))):
             copy = Path(stack.enter_context(TemporaryDirectory())) / "ledger.db"
-            if ledger.exists():
-                with Ledger(ledger) as original:
-                    original.copy_without_releases(copy)
+            with Ledger(ledger if ledger.exists() else copy.with_name("new.db")) as original:
+                original.copy_for_trial(copy)
             job = Job(plan.source, None, protection.spec, config, b"")
-            _run(job, plan, partial(Ledger, copy, keep_releases=False), None, engine, report, outcome)
+            _run(job, plan, partial(Ledger, copy), None, engine, report, outcome)
             return outcome
         stack.enter_context(_journal_errors(ledger))
         missing = not goal.exists()

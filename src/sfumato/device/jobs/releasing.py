@@ -139,7 +139,7 @@ def release_average(
 ) -> Released:
     """Release ONE code of several images, the prototype of a class made on the device: see Code.average.
 
-    A person pays for it once; each image pays for it as for a release of its own. The same images
+    Each image pays for it as for a release of its own. The same images
     give the same release again, in any order and at no cost; other images give another release. For one image
     it is the release of that image.
 
@@ -166,7 +166,7 @@ def release_average(
     packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None
     people = [person] * len(digests)
     charges = _charges(code, images, digests, spec, ledger, people, names, printed)
-    charged = ledger.charge([replace(charge, release=packet, averaged=True) for charge in charges])
+    charged = ledger.charge([replace(charge, release=packet) for charge in charges])
     packet = charged.releases[0] or packet
     if packet is not None:
         released = _with(released, [packet])

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from sfumato.base.files import whole
 from sfumato.device.jobs.footage import Footage, Frame, footage
 from sfumato.device.jobs.releasing import square_difference
-from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.charges import Charge
+from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, ImageError, needs_extra
