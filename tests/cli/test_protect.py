@@ -244,15 +244,6 @@ def test_the_name_of_a_failed_file_neither_breaks_the_line_nor_drives_the_termin
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", said.out)
 
 
-def test_more_sizes_than_a_screen_holds_are_left_to_the_manifest(protect: Command, tmp_path: Path):
-    photos(tmp_path / "photos")
-    for width in range(30, 35):
-        (tmp_path / "photos" / f"{width}.png").write_bytes(encoded(1, (20, width)))
-    said = protect("photos", "out")
-    assert "3 of 3x20x17: " in said.out
-    assert "3 more sizes: see the manifest\n" in said.out
-
-
 @pytest.fixture(scope="module")
 def code(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The spec of a code of 12 bits, of an encoder that was never trained."""
@@ -486,16 +477,6 @@ def test_a_call_that_does_not_parse_is_answered_with_usage(command: Command, arg
     said = command("protect", *arguments)
     assert said.code == 2
     assert re.match(r"Usage: .*sfumato protect", said.err)
-
-
-def test_an_image_over_budget_is_refused_in_one_line_with_nothing_written(
-    command: Command, protect: Command, tmp_path: Path
-):
-    (tmp_path / "in.png").write_bytes(encoded())
-    command("ledger", "budget", "epsilon=1")
-    line = mistake(protect("in.png", "a.png"))
-    assert "this release costs eps = 3, and 1 of 1 is left for this image" in line
-    assert not (tmp_path / "a.png").exists()
 
 
 # The ledger
