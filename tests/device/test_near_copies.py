@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
 from sfumato import data, images
-from sfumato.device.ledger import Ledger
+from sfumato.device.ledger import Charge, Ledger
+from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
-from sfumato.errors import ImageError
+from sfumato.errors import BudgetExceededError, ImageError
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
 
@@ -202,14 +203,27 @@ def test_a_new_ledger_releases_every_photograph_of_a_sitting_once(shared_data):
     assert max(before) < 5
 
 
+def charge(image: bytes, printed: Fingerprint | None) -> Charge:
+    return Charge(
+        image=image,
+        spec="blur",
+        shape=(3, 84, 84),
+        guarantee=lambda _: None,
+        release=None,
+        fingerprint=printed,
+    )
+
+
 def test_all_versions_of_a_picture_are_copies_of_each_other_however_many(tmp_path):
     """More than the index proposes for one picture."""
     picture = picture_of(textures(1)[0])
     versions = [scaled(picture, 0.6 + row / 25, Image.Resampling.BILINEAR) for row in range(20)]
-    with Ledger(tmp_path / "ledger.db") as ledger, ledger._changing():
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget(Budget.parse("releases=20"))
         for row, version in enumerate(versions):
-            number, _ = ledger._pictures.see(bytes([row]), "", fingerprint(version), "charge")
-        assert len(ledger._pictures.copies(number)) == 20
+            ledger.charge([charge(bytes([row]), fingerprint(version))])
+        with pytest.raises(BudgetExceededError, match="has 20 different releases already"):
+            ledger.charge([charge(b"another", fingerprint(versions[0]))])
 
 
 def moved(image: Tensor, by: float) -> Tensor:
