@@ -329,7 +329,7 @@ def ledger(releases: int, folder: Path) -> Work:
 
 
 class _Simulated:
-    """A folder of so many files that are not there, listed as sfumato.device.ledger.local lists one."""
+    """A folder of so many files that are not there, listed as sfumato.device.storage lists one."""
 
     def __init__(self, files: int) -> None:
         self._files = files
@@ -341,20 +341,20 @@ class _Simulated:
         return ((base, self._look) for _, base in bases)
 
     def _look(self) -> Any:
-        from sfumato.device.ledger.local import Entry
+        from sfumato.device.storage import Entry
 
         return Entry("file", 3000, "1")
 
 
 def listing(files: int, folder: Path) -> Work:
     """The files of a folder, in tasks for workers."""
+    from sfumato.device.jobs.journal import Outcome
     from sfumato.device.jobs.listing import chunks, walk
-    from sfumato.device.jobs.manifest import Outcome
     from sfumato.device.jobs.worker import Item
 
     def work() -> None:
         found = walk(_Simulated(files), None, Outcome())  # type: ignore[arg-type]
-        items = (Item(name, stamp, size, name, ours=False) for name, size, stamp in found)
+        items = (Item(name, stamp, size, name, ours=False) for name, stamp, size in found)
         assert sum(len(chunk) for chunk in chunks(items)) == files
 
     return work

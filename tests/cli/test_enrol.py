@@ -314,23 +314,6 @@ def test_a_table_is_kept_in_a_file_by_which_images_are_classified_without_servic
     check_mistake(command("classify", url, "people", query, *more), "another signature than its own")
 
 
-def test_prototypes_are_kept_and_looked_up_in_the_same_way_with_probabilities(
-    command: Command, store: Store, key: str, photos: Path, home: Path
-):
-    path, table = encoder(photos.parent / "hats.safetensors", numbers=8), home / "people.table"
-    more = ("--with", f"code:artefact={path}", "--top", "2")
-    query = photos / "ben" / "1.png"
-    with running(store, [models.load(path)]) as url:
-        assert command("enrol", url, "people", photos, *more[:2]).code == 0
-        asked = command("classify", url, "people", query, *more)
-        said = command("classify", url, "people", query, *more, "--table", table)
-    assert (said.code, said.out) == (0, asked.out)
-    assert re.fullmatch(rf"{query}: ben \d+\.\d%, anna \d+\.\d%\n", said.out)
-    words = "the prototypes of people, of 2 classes (version 1): nothing of an image is sent"
-    assert said.err == f"{table}: {words}\n"
-    assert command("classify", url, "people", query, *more, "--table", table) == said
-
-
 def test_a_table_says_none_of_these_and_the_service_is_not_asked(command: Command, photos: Path, home: Path):
     path, table = encoder(photos.parent / "hats.safetensors", bits=4), home / "people.table"
     nobody = answer_table(path, np.zeros(16, int), np.ones(16, bool), ("anna", "ben"))

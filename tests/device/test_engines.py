@@ -21,10 +21,10 @@ from PIL import Image
 from sfumato.base import engines
 from sfumato.base.engines import EngineConfig
 from sfumato.base.files import PART
-from sfumato.device.jobs.folder import FolderConfig, Outcome, dry_run, protect_folder
+from sfumato.device.jobs.folder import FolderConfig, Outcome, protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.storage import Folder
+from sfumato.device.storage import Storage
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect import parse
 
@@ -224,7 +224,7 @@ def test_a_target_that_a_node_has_for_itself_is_told(tmp_path, monkeypatch):
     here = engines.engine
     monkeypatch.setattr(engines, "engine", lambda config, **settings: here(HERE, **settings))
     # As this process sees it: the node wrote to a disk of its own.
-    monkeypatch.setattr(Folder, "size", lambda *_: None)
+    monkeypatch.setattr(Storage, "size", lambda *_: None)
     with pytest.raises(
         DataError, match=r"a.png: written by a node of the cluster, and not here: name URLs, or"
     ):
@@ -364,7 +364,7 @@ def test_no_password_of_a_url_is_kept_or_shown(memory):
 
 def test_a_dry_run_of_a_url_predicts_the_run_and_writes_nothing(memory):
     memory.write(something())
-    predicted = dry_run(memory.source, parse(NOISY), memory.root / "l.db", engine=HERE)
+    predicted = protect_folder(memory.source, None, parse(NOISY), memory.root / "l.db", engine=HERE)
     assert memory.outputs() == {}
     done = memory.run(NOISY)
     assert (predicted.charged, predicted.shapes, predicted.failures) == (15, done.shapes, done.failures)

@@ -14,8 +14,7 @@ from fsspec.registry import known_implementations
 
 from sfumato import images
 from sfumato.base.files import PART
-from sfumato.device.ledger.scopes import folder_name, without_password
-from sfumato.device.ledger.storage import Folder, Remote, storage_of
+from sfumato.device.storage import storage_of, without_password
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 
 
@@ -183,8 +182,8 @@ def test_links_at_a_url_are_followed_to_files_and_told_from_folders(tmp_path):
 
 
 def test_a_url_of_a_local_file_is_that_folder(tmp_path):
-    assert storage_of(f"file://{tmp_path}/a") == Folder(tmp_path / "a")
-    assert folder_name(f"file://{tmp_path}/a/") == folder_name(tmp_path / "a")
+    assert storage_of(f"file://{tmp_path}/a") == storage_of(tmp_path / "a")
+    assert storage_of(f"file://{tmp_path}/a/").identity == storage_of(tmp_path / "a").identity
 
 
 def test_what_lies_above_and_below_a_url_is_a_url():
@@ -218,7 +217,7 @@ def test_a_place_within_another_is_known_by_its_name(tmp_path):
 )
 def test_a_url_is_shown_without_user_and_password(url, shown):
     assert without_password(url) == str(storage_of(url)) == shown
-    assert folder_name(url) == shown.encode()
+    assert storage_of(url).identity == shown.encode()
     assert "secret" not in repr(storage_of(url))
 
 
@@ -230,7 +229,6 @@ def test_a_password_with_a_slash_is_refused_and_not_shown():
 
 def test_errors_of_a_file_system_tell_no_password(monkeypatch):
     there = storage_of("memory://anna:s%65cret@host/a")
-    assert isinstance(there, Remote)
 
     def refuse(files, path, **_):
         raise RuntimeError(f"530 login of anna with secret (s%65cret) at {there.url} failed")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sfumato import artefacts, images
 from sfumato.base.engines import EngineConfig
 from sfumato.device.jobs import releasing
-from sfumato.device.jobs.folder import FolderConfig, dry_run, protect_folder, protect_image
+from sfumato.device.jobs.folder import FolderConfig, protect_folder, protect_image
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError, DataError, SpecError
@@ -452,7 +452,7 @@ def test_a_format_without_transparency_is_refused_before_anything_is_written(
     with pytest.raises(ConfigError, match=message):
         protect_folder(tmp_path / "photos", tmp_path / "out", Mask(artefact), ledger, config)
     with pytest.raises(ConfigError, match=message):
-        dry_run(tmp_path / "photos", Mask(artefact), ledger, config)
+        protect_folder(tmp_path / "photos", None, Mask(artefact), ledger, config)
     assert not (tmp_path / "out").exists()
     assert not ledger.exists()
     with Ledger(ledger) as opened, pytest.raises(ConfigError, match=message):

@@ -1,7 +1,6 @@
 """Answer tables of a service: the answers of queries, for devices that send none."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +128,8 @@ def test_a_table_is_made_once_for_each_version_and_only_while_somebody_waits(sto
         return store.classifier("museum", made.id)
 
     async def ask(info: Any, *gone: Any) -> list[Any]:
-        with service.room.share() as share:
-            jobs = (service.tables.make("museum", info, served, share, each) for each in gone)
+        with service.room.share() as take:
+            jobs = (service.tables.make("museum", info, served, take, each) for each in gone)
             return await asyncio.gather(*jobs, return_exceptions=True)
 
     info = enrol("a")
@@ -150,8 +149,8 @@ def test_the_memory_that_a_table_takes_counts_for_the_room_of_all_requests(store
     made = store.create_classifier("museum", name="large", model=served.name, by=key)
     store.enrol("museum", made.id, "a", [Example("1", np.ones(4, np.float32))], by=key)
     info = store.classifier("museum", made.id)
-    with service.room.share() as share, pytest.raises(BusyError, match="no room"):
-        asyncio.run(service.tables.make("museum", info, served, share, stays))
+    with service.room.share() as take, pytest.raises(BusyError, match="no room"):
+        asyncio.run(service.tables.make("museum", info, served, take, stays))
 
 
 def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
@@ -165,8 +164,8 @@ def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
         store.enrol("museum", made.id, f"class {row}", [Example(str(row), vector)], by=key)
     info = store.classifier("museum", made.id)
     service = app.state.service
-    with service.room.share() as share:
-        table = asyncio.run(service.tables.make("museum", info, served, share, stays))
+    with service.room.share() as take:
+        table = asyncio.run(service.tables.make("museum", info, served, take, stays))
     assert served.codes is not None
     code = code_of(served.demands[0].spec)
     queries = 2 * tables.codes_of(4).astype(np.float32) - 1
@@ -213,38 +212,6 @@ def test_without_a_class_there_is_no_table(device: Device):
         device.ask("answer_table")
 
 
-def test_longer_codes_have_prototypes_with_which_a_device_names_several_classes(
-    store: Store, tmp_path: Path, images: torch.Tensor
-):
-    path, long = served_code(tmp_path, bits=20, threshold=14.0)
-    device = Device(store, long, tmp_path / "ledger.db", f"code:artefact={path}")
-    enrolled(device, images)
-    table = device.ask("answer_table")
-    assert device.ask("answer_table", known=table) is table
-    asked = device.ask("classify_many", list(images[40:]), top=3)
-    device.requests.clear()
-    look_up.save(table, tmp_path / "kept")
-    found = look_up.look_up(look_up.read(tmp_path / "kept"), Code(str(path)), list(images[40:]), top=3)
-    assert [[each.label for each in row] for row in found] == [[each.label for each in row] for row in asked]
-    assert {len(row) for row in found} == {3, 4}  # some are of none of these
-    assert device.requests == []
-
-
-def test_a_service_that_withholds_confidence_hands_out_no_prototypes(
-    store: Store, tmp_path: Path, images: torch.Tensor
-):
-    config = ServiceConfig(confidence="label")
-    path, short = served_code(tmp_path / "short")
-    device = Device(store, short, tmp_path / "ledger.db", f"code:artefact={path}", config)
-    enrolled(device, images)
-    device.ask("answer_table")  # which has labels alone
-    path, long = served_code(tmp_path / "long", bits=20)
-    device = Device(store, replace(long, name="long"), device.ledger, f"code:artefact={path}", config)
-    device.ask("create", "more squares", "long")
-    with pytest.raises(ServiceError, match=r"withholds \(--confidence label\): classify by queries"):
-        device.ask("answer_table", classifier="more squares")
-
-
 def test_a_code_that_was_never_calibrated_refuses_nothing(store: Store, tmp_path: Path, images: torch.Tensor):
     path, served = served_code(tmp_path, threshold=None)
     device = Device(store, served, tmp_path / "ledger.db", f"code:artefact={path}")
@@ -265,3 +232,11 @@ def test_a_table_is_looked_up_by_its_own_encoder_without_noise(
     other = encoder(tmp_path / "other.safetensors", seed=1, bits=BITS)
     with pytest.raises(ConfigError, match="not the artefact that the table was made for"):
         look_up.look_up(table, Code(str(other)), images[0])
+
+
+def test_codes_of_more_than_16_bits_have_no_table(store: Store, tmp_path: Path):
+    path, long = served_code(tmp_path, bits=20)
+    device = Device(store, long, tmp_path / "ledger.db", f"code:artefact={path}")
+    device.ask("create", "squares", "code")
+    with pytest.raises(ServiceError, match=r"only codes of at most 16 bits have.*: classify by queries"):
+        device.ask("answer_table")

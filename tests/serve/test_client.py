@@ -56,7 +56,7 @@ from sfumato.protect import naming, parse
 from sfumato.protect.code import Code
 from sfumato.protect.naming import naming_words
 from sfumato.protect.release import Release
-from sfumato.serve import graphs, models
+from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served, code_of
 from sfumato.serve.store import Store, schema
@@ -191,7 +191,7 @@ def test_an_encoder_of_ones_own_is_served_as_python_computes_it(store: Store, tm
     card |= {"precision": "float32", "shape": [3, SIDE, SIDE]}
     model = few_shot.make_untrained(3, config, [parse("none")], card=card)
     model.save(tmp_path / "own.safetensors")
-    cloud = Cloud(store, [graphs.fastest(tmp_path / "own.safetensors")], tmp_path)
+    cloud = Cloud(store, [models.load(tmp_path / "own.safetensors")], tmp_path)
     photos = cloud.photos(0, 1, 2)
     device = cloud.client("none")
     for label, photo in zip(("anna", "ben"), photos, strict=False):

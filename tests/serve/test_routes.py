@@ -48,7 +48,8 @@ def test_a_route_is_a_function_of_a_key_and_a_service(service: Service, key: Key
     async def answers():
         assert [each.name for each in await routes.list_models(key, service)] == ["plain"]
         (listed,) = await routes.list_classifiers(key, service)
-        assert listed == await routes.show_classifier(key, service, vases.id)
+        shown = await routes.show_classifier(key, service, vases.id)
+        assert (shown.id, shown.model.name) == (listed.id, listed.model)
         assert [each.label for each in await routes.list_classes(key, service, vases.id)] == ["cup"]
         assert (await routes.forget_class(key, service, vases.id, "cup")).forgotten == 1
         assert [each.action for each in await routes.show_audit(key, service, most=2)] == [
@@ -91,17 +92,6 @@ def test_a_secret_that_is_nobodys_is_refused(service: Service, secret: str | Non
     with pytest.raises(Problem, match="no valid key: send yours in the header x-api-key") as refused:
         asyncio.run(admit(service, secret))
     assert refused.value.status == 401
-
-
-def test_a_key_that_asks_too_often_is_told_how_long_to_wait(service: Service):
-    _, secret = service.store.create_key("museum", role="read", name="gate", rate=2)
-    for _ in range(2):
-        asyncio.run(admit(service, secret))
-    with pytest.raises(Problem, match="more requests than the 2 a minute of this key: wait") as refused:
-        asyncio.run(admit(service, secret))
-    assert refused.value.status == 429
-    assert refused.value.wait is not None
-    assert 0 < refused.value.wait <= 60
 
 
 def test_no_token_opens_the_counts_of_a_server_that_has_no_key_of_them(service: Service):

@@ -22,6 +22,7 @@ from sfumato.serve import exported, models
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Demand, _means, input_maker
 from sfumato.serve.store import Store
+from sfumato.wire import labelled
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 SHAPE = (3, SIDE, SIDE)
@@ -33,7 +34,7 @@ for name in ("torch", "onnx"):
     sys.modules[name] = None
 
 import httpx
-from sfumato.serve import graphs, models
+from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
 
@@ -48,7 +49,7 @@ async def asked(app, requests):
 
 paths, url, requests = json.loads(sys.stdin.read())
 with Store(url) as store:
-    app = create(store, [graphs.fastest(path) for path in paths])
+    app = create(store, [models.load(path) for path in paths])
     print(json.dumps(asyncio.run(asked(app, requests))))
 assert sys.modules["torch"] is sys.modules["onnx"] is None
 """
@@ -97,10 +98,11 @@ def questions(url: str, model: str, releases: dict[str, bytes], asked: bytes) ->
         key, secret = store.create_key("museum", role="write", name="camera")
         place = store.create_classifier("museum", name="vases", model=model, by=key).id
     headers = {"x-api-key": secret, "content-type": wire.MEDIA_TYPE}
-    root = f"/v1/classifiers/{place}"
-    enrolling = [
-        ["POST", f"{root}/classes/{label}/examples", headers, sent.hex()] for label, sent in releases.items()
-    ]
+    root, kind = f"/v1/classifiers/{place}", {"content-type": labelled.MEDIA_TYPE}
+    enrolling = []
+    for label, sent in releases.items():
+        examples = [(label, str(row)) for row in range(wire.header(sent).count)]
+        enrolling.append(["POST", f"{root}/examples", headers | kind, labelled.join(examples, sent).hex()])
     return [
         *enrolling,
         ["GET", "/v1/models", headers, ""],

@@ -21,12 +21,9 @@ from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import Region, RegionRelease
 from sfumato.protect.release import Protection, Release, file_digest_of
-from sfumato.protect.vectors import BitsRelease, FeatureRelease
 
 if TYPE_CHECKING:
     from sfumato.protect.code import Code
-
-_ARRAYS = (Release, FeatureRelease, BitsRelease)  # releases that hold an array
 
 
 class Released(NamedTuple):
@@ -118,7 +115,7 @@ def charge_and_release(
         check_covers(protection, [covered for _, covered in regions.values()], most_clear)
     check_differs(protection, wanted, released)
     if protection.draws_noise:
-        kept |= {name: values.tobytes() for name, values in zip(fresh, _values(released), strict=True)}
+        kept |= {name: values.tobytes() for name, values in zip(fresh, released.array, strict=True)}
     charges = _charges(protection, images, digests, spec, ledger, people, names, printed)
     charged = ledger.charge([replace(charge, release=kept.get(charge.image)) for charge in charges])
     if not protection.draws_noise:
@@ -182,20 +179,11 @@ def release_average(
     return Released(released, min(charged.new, 1), charged.numbers[:1])
 
 
-def _values(released: Any) -> np.ndarray:
-    """Return the values of a release of any kind, (N, ...)."""
-    return released.array if isinstance(released, _ARRAYS) else np.asarray(released.values)
-
-
 def _with(released: Any, packets: Sequence[bytes]) -> Any:
     """Build a release of the same kind from packets of values, one for each image."""
-    like = _values(released)
+    like = released.array
     values = np.frombuffer(bytearray().join(packets), like.dtype).reshape(len(packets), *like.shape[1:])
-    if isinstance(released, _ARRAYS):
-        return replace(released, array=values)
-    import torch  # imported here: releases of pixels, numbers or bits do not need it
-
-    return replace(released, values=torch.from_numpy(values))
+    return replace(released, array=values)
 
 
 def _digests(images: Images) -> list[bytes]:

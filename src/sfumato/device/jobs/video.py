@@ -112,7 +112,7 @@ def protect_video(
         if isinstance(protection, Region) and not boxes_most and protection.missing == "stop":
             raise ImageError(
                 f"{source}: no face was found in any frame, so it is not released: look at it yourself, and "
-                "protect it without --where, or protect such clips as a whole (--no-face all)",
+                "protect it without --where, or protect such clips as a whole (--where faces:missing=all)",
                 cause="no face was found",
             )
         judged.check(protection, source)
