@@ -286,7 +286,7 @@ class _Batch:
             # Releases of an image that nobody named count for the person who is named now.
             brought = add_up(self.database, budget, _NEW, image, scope) if scope in named else 0.0
             if new or brought:
-                yield scope, budget, spent_by(self.database, scope, budget), brought
+                yield scope, budget, sum_by_person(self.database, scope, budget), brought
 
     def _insert(self, charge: Charge, image: int, terms: int) -> bytes:
         """Write the next charge of the chain. Returns the number of its release."""
@@ -307,7 +307,7 @@ class _Batch:
         """Raise BudgetExceededError if all recorded releases together name somebody too often."""
         for scope, budget in _of_people(people, self.budgets):
             if budget.definition == "naming":
-                spent, command = spent_by(self.database, scope, budget), partial(self._command, scope)
+                spent, command = sum_by_person(self.database, scope, budget), partial(self._command, scope)
                 if refusal := budget.refusal(spent, 0.0, describe(scope), command):
                     cause = f"over the budget of {kind_of(scope)}: {budget}"
                     clock = why_clock_is_wrong(self.database)
@@ -356,7 +356,7 @@ def add_up(database: sqlite3.Connection, budget: Budget, images: str, *values: o
     return math.fsum(count * _cost_or_infinity(budget, *row) for *row, count in rows)
 
 
-def spent_by(database: sqlite3.Connection, scope: bytes, budget: Budget) -> float:
+def sum_by_person(database: sqlite3.Connection, scope: bytes, budget: Budget) -> float:
     """Add up all releases of the images of a person, and of their near copies."""
     if budget.definition == "naming":
         return budget.bits(proofs_of(database, scope, since=budget.since(time.time())))

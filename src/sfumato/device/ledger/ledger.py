@@ -329,14 +329,14 @@ class Ledger:
         with self._changing():
             if budget is not None:
                 tables.insert_budget(self._database, scope, budget)
-                return self._spent(scope, budget)
+                return self._sum(scope, budget)
             self._database.execute("delete from budgets where scope = ?", (scope,))
             for counted in (False, True) if is_named_person(scope) else ():
                 tables.insert_budget(self._database, scope, NO_LIMIT, counted=counted)
             return 0.0
 
-    def _spent(self, scope: bytes, budget: Budget) -> float:
-        return charging.spent_by(self._database, scope, budget) if is_named_person(scope) else 0.0
+    def _sum(self, scope: bytes, budget: Budget) -> float:
+        return charging.sum_by_person(self._database, scope, budget) if is_named_person(scope) else 0.0
 
     def count_unheld(self, budget: Budget) -> int:
         """Count the images of which nothing more can be released under a budget for every image."""
@@ -447,7 +447,7 @@ class Ledger:
             counts = dict(self._database.execute(specs).fetchall())
             budgets = charging.read_budgets(self._database)
             limits = [
-                Limit(scope, budget, self._spent(scope, budget)) for (scope, _), budget in budgets.items()
+                Limit(scope, budget, self._sum(scope, budget)) for (scope, _), budget in budgets.items()
             ]
             rows = self._database.execute("select * from pins order by service, classifier").fetchall()
         pins = {(service, classifier): Pin(spec, since) for service, classifier, spec, since in rows}

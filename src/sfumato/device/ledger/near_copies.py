@@ -91,8 +91,8 @@ class _Rule(NamedTuple):
     """How the difference in detail is measured, and how much of it a copy may have."""
 
     most: float
-    margin: int  # cells next to the edge of what both show, which resampling changes most: they do not count
-    around: float  # sigma in cells of what counts as one place
+    margin: int  # cells next to the edge that both share, which resampling changes most: they do not count
+    around: float  # sigma in cells: how near one place is
     ignored: float  # the share of the places that differ most
 
 
@@ -107,8 +107,15 @@ _RULE = _Rule(0.18, 3, 1.0, 0.01)
 _SMALL, _OF_SMALL = 40, _Rule(0.003, 0, 1.7, 0.05)
 
 _CELLS = np.arange(THUMBNAIL, dtype=np.float32) - np.float32(THUMBNAIL / 2 - 0.5)
-_SQUARE = np.arange(THUMBNAIL**2).reshape(THUMBNAIL, THUMBNAIL)
-_TURNS = np.stack([np.rot90(side, k).ravel() for side in (_SQUARE, _SQUARE[:, ::-1]) for k in range(4)])
+
+
+def _turns(cells: int) -> np.ndarray:
+    """(8, cells, cells) numbers of the cells of a square, under each mirroring and quarter turn."""
+    square = np.arange(cells**2).reshape(cells, cells)
+    return np.stack([np.rot90(side, k) for side in (square, square[:, ::-1]) for k in range(4)])
+
+
+_TURNS = _turns(THUMBNAIL).reshape(8, -1)
 
 
 def _shifts() -> np.ndarray:
@@ -147,11 +154,6 @@ _BLUR = smoothing(THUMBNAIL, 0.8)
 _ENLARGE = (smoothing(2 * THUMBNAIL, 1.6) @ np.repeat(np.eye(THUMBNAIL), 2, axis=0)).astype(np.float32)
 
 
-def _values(bits: bytes) -> np.ndarray:
-    """Read the values of the thumbnail from the `bits` of a fingerprint: (256,) float32."""
-    return _unpack(bits[: THUMBNAIL**2 // 2])
-
-
 def _unpack(content: bytes) -> np.ndarray:
     """D / 2 bytes -> (D,) float32 values. See pack."""
     both = np.frombuffer(content, np.uint8)
@@ -169,12 +171,16 @@ def _coarse(first: bytes, second: bytes) -> np.ndarray:
     return correlations
 
 
+def _thumbnail(bits: bytes) -> np.ndarray:
+    return _unpack(bits[: THUMBNAIL**2 // 2]).reshape(THUMBNAIL, THUMBNAIL)
+
+
 # An image is compared with several: the views of the last ones are cached.
 @lru_cache(32)
 def _shift(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Blur a thumbnail and apply each shift: (S, 256), 0 for cells outside, and (S,) the energy of each."""
     enlarged = np.zeros(4 * THUMBNAIL**2 + 1, np.float32)
-    enlarged[:-1] = (_ENLARGE @ _values(bits).reshape(THUMBNAIL, THUMBNAIL) @ _ENLARGE.T).ravel()
+    enlarged[:-1] = (_ENLARGE @ _thumbnail(bits) @ _ENLARGE.T).ravel()
     views = enlarged.take(_COARSE_CELLS, mode="clip")
     return views, np.einsum("sc,sc->s", views, views)
 
@@ -182,7 +188,7 @@ def _shift(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
 @lru_cache(32)
 def _turn(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Blur a thumbnail and apply each turn: (8, 256); and (S, 8) its energy in the cells of each shift."""
-    turned = (_BLUR @ _values(bits).reshape(THUMBNAIL, THUMBNAIL) @ _BLUR.T).ravel()[_TURNS]
+    turned = (_BLUR @ _thumbnail(bits) @ _BLUR.T).ravel()[_TURNS]
     return turned, _COARSE_INSIDE @ (turned * turned).T
 
 
@@ -193,10 +199,7 @@ _FARTHEST = np.array([0.08, 0.05, 1.0, 1.0])  # of one step: logarithm of the sc
 _SLOW = LEVELS[DETAIL]
 _BLURRED = smoothing(DETAIL, 1.6)  # of this, larger steps succeed
 _FINE = smoothing(DETAIL, 0.7)  # a resized picture has lost finer details
-_DETAIL_SQUARE = np.arange(DETAIL**2).reshape(DETAIL, DETAIL)
-_DETAIL_TURNS = np.stack(
-    [np.rot90(side, k) for side in (_DETAIL_SQUARE, _DETAIL_SQUARE[:, ::-1]) for k in range(4)]
-)
+_DETAIL_TURNS = _turns(DETAIL)
 _DOWN, _RIGHT = np.mgrid[:DETAIL, :DETAIL].astype(np.float32) - np.float32((DETAIL - 1) / 2)
 
 
@@ -209,12 +212,10 @@ def _details(bits: bytes) -> np.ndarray:
 def _refine(
     first: np.ndarray, second: np.ndarray, pose: np.ndarray, steps: int
 ) -> tuple[float, np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Refine the pose of one (32, 32) image in another by Gauss-Newton steps, as long as they help.
-
-    Source: Lucas & Kanade 1981.
+    """Refine the pose of one (32, 32) image in another by Gauss-Newton steps (Lucas & Kanade 1981).
 
     Returns:
-        how they correlate, the pose, and what both show: see _worst.
+        the correlation, the pose, and the parts of both that overlap: see _worst.
     """
     highest, tried = -1.0, pose
     for _ in range(steps):
@@ -259,11 +260,7 @@ def _worst(view: np.ndarray, part: np.ndarray, inside: np.ndarray, rule: _Rule) 
 
 
 def _view(values: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scale, turn and shift an image, interpolated between its cells.
-
-    Args:
-        values: (32, 32).
-        pose: (4,) logarithm of the scale, angle in radians, shift down and right in cells.
+    """Scale, turn and shift a (32, 32) image by a pose, see _POSES, interpolated between its cells.
 
     Returns:
         (32, 32) values, 0 for cells outside; (32, 32) 1 for cells inside, else 0; and (4, 1024) the
@@ -287,13 +284,7 @@ def _view(values: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     lower = lower_left + (lower_right - lower_left) * right
     downwards = (lower - upper) * inside
     sideways = ((upper_right - upper_left) * (1 - down) + (lower_right - lower_left) * down) * inside
-    slopes: np.ndarray = np.stack(
-        [
-            downwards * below + sideways * beside,
-            downwards * beside - sideways * below,
-            downwards,
-            sideways,
-        ]
-    )
+    turned = downwards * beside - sideways * below
+    slopes: np.ndarray = np.stack([downwards * below + sideways * beside, turned, downwards, sideways])
     view: np.ndarray = (upper + (lower - upper) * down) * inside
     return view, inside, slopes.reshape(4, -1)
