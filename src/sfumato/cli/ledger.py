@@ -170,15 +170,11 @@ def budget(
     if limit is None:
         print(f"no budget for {subject}")
         return
-    if not person:
-        print(f"budget of {subject}: {limit}")
-    elif math.isinf(spent):
-        print(
-            f"budget of {subject}: {limit}. Nothing more can be released there, since {limit.unheld} made "
-            "there, such as a blur. A number of releases (releases=5) limits it"
-        )
-    else:
-        print(f"budget of {subject}: {limit}; {limit.describe_spent(spent)}")
+    note = f"; {limit.describe_spent(spent)}" if person else ""
+    if math.isinf(spent):
+        note = f". Nothing more can be released there, since {limit.unheld} made there, such as a blur. "
+        note += "A number of releases (releases=5) limits it"
+    print(f"budget of {subject}: {limit}{note}")
     if limit.holds_nothing_of:
         typer.echo(f"note: {limit.holds_nothing_of}", err=True)
     if unheld:
