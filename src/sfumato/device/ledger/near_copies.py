@@ -206,7 +206,8 @@ _DOWN, _RIGHT = np.mgrid[:DETAIL, :DETAIL].astype(np.float32) - np.float32((DETA
 @lru_cache(32)
 def _details(bits: bytes) -> np.ndarray:
     """Read the detailed values from the `bits` of a fingerprint, under each turn: (8, 32, 32)."""
-    return _unpack(bits[THUMBNAIL**2 // 2 : -1])[_DETAIL_TURNS]
+    turns: np.ndarray = _unpack(bits[THUMBNAIL**2 // 2 : -1])[_DETAIL_TURNS]
+    return turns
 
 
 def _refine(
