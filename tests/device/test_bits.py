@@ -83,47 +83,6 @@ BITS_64 = Budget.parse("bits=64")
 # In words.
 
 
-@pytest.mark.parametrize(
-    ("words", "amount", "shown"),
-    [
-        ("bits=64", 64, "at most 64 bits"),
-        (" bits=6.5 ", 6.5, "at most 6.5 bits"),
-        ("bits=1e6", 1e6, "at most 1000000 bits"),
-    ],
-)
-def test_a_budget_in_bits_is_read_from_words_and_shown_in_words(words: str, amount: float, shown: str):
-    budget = Budget.parse(words)
-    assert (budget.definition, budget.amount) == ("bits", amount)
-    assert str(budget) == shown
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("bits=0", "'bits=0' is not KEY=NUMBER above 0: write epsilon=10"),
-        ("bits=-1", "'bits=-1' is not KEY=NUMBER above 0"),
-        ("bits=nan", "'bits=nan' is not KEY=NUMBER above 0"),
-        ("bits=64,pixels=4", "a number of bits takes no number of pixels"),
-        ("bits=64,epsilon=1", "or bits=64, or releases=5"),
-        ("bits=64,releases=5", "or bits=64, or releases=5"),
-        ("bit=64", "or bits=64, or releases=5"),
-        ("naming=1%", "assuming=none, shuffled or exchangeable"),
-        ("naming=1%,of=1000,per=decade", "per=day, week, month or year"),
-        ("naming=1%,of=1000,assuming=one image", "assuming=none, shuffled or exchangeable"),
-        ("naming=1%,of=1000,bits=3", "assuming=none, shuffled or exchangeable"),
-        ("naming=nan,of=1000", "assuming=none, shuffled or exchangeable"),
-        (
-            "naming=1%,of=50",
-            "to guess among 50 people names 2% already: allow more, or say that there are more",
-        ),
-    ],
-)
-def test_a_malformed_budget_in_bits_or_of_naming_is_refused_by_message(words: str, message: str):
-    with pytest.raises(ConfigError) as raised:
-        Budget.parse(words)
-    assert message in str(raised.value)
-
-
 # What a release costs.
 
 
@@ -266,12 +225,6 @@ def test_n_codes_of_a_person_cost_n_times_their_bits_and_no_more_leave_than_fit(
         f"`sfumato ledger budget bits=128 --person anna --ledger {ledger.path}`"
     )
     ledger.charge([charge("4", person="ben")])
-
-
-def test_a_budget_in_bits_stands_beside_a_number_of_releases_and_takes_the_place_of_epsilon(ledger: Ledger):
-    for words in ("epsilon=3", "releases=5", "bits=64"):
-        ledger.set_budget(Budget.parse(words), person="anna")
-    assert [limit.budget.words for limit in ledger.summary().budgets] == ["bits=64", "releases=5"]
 
 
 def test_what_was_known_of_a_code_is_not_forgotten_where_a_charge_says_nothing_of_it(ledger: Ledger):

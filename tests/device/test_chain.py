@@ -215,12 +215,6 @@ def test_a_ledger_moves_with_its_witness_and_not_without(path: Path, tmp_path: P
         assert moved.charge(charge("a")).new == 0
 
 
-def test_a_ledger_without_releases_needs_no_witness(tmp_path: Path):
-    Ledger(tmp_path / "new.db").close()
-    (tmp_path / "new.db.runs" / "witness").unlink()
-    Ledger(tmp_path / "new.db").close()
-
-
 def test_where_both_files_are_older_nobody_here_can_know(path: Path, tmp_path: Path):
     shutil.copytree(path.parent, tmp_path / "backup")
     with Ledger(path) as ledger:

@@ -171,10 +171,16 @@ FOUND_OUT = [
     [charge("a", "code of 16")],
     [charge("a", "noise of 1")],
 ]
+# c is no copy of a, and its release is one too many for b.
+OF_BOTH: list[list[Charge] | tuple[str, str | None]] = [
+    ("releases=2", None),
+    *([charge(image, "blur")] for image in "bac"),
+]
 
 
 @settings(max_examples=150, deadline=None)
 @example(FOUND_OUT)
+@example(OF_BOTH)
 @given(steps=st.lists(st.one_of(st.lists(charges, min_size=1, max_size=3), limits), max_size=16))
 def test_the_ledger_adds_up_and_refuses_what_a_brute_force_model_does(
     steps: list[list[Charge] | tuple[str, str | None]],

@@ -165,19 +165,6 @@ def test_a_restored_copy_has_what_was_released_until_then_and_says_how_much_is_m
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_an_older_copy_that_lies_there_already_is_accepted_in_words(
-    path: Path, photograph: Tensor, tmp_path: Path
-):
-    Ledger(path).close()
-    shutil.copy(path, tmp_path / "backup.db")
-    with Ledger(path) as ledger:
-        release(ledger, photograph)
-    remove(path)
-    shutil.copy(tmp_path / "backup.db", path)
-    assert witness.restore(path, path) == (0, 1)
-    Ledger(path).close()
-
-
 def test_a_ledger_that_lies_there_is_not_lost_by_restoring(path: Path, tmp_path: Path):
     Ledger(path).close()
     Ledger(tmp_path / "other.db").close()
@@ -194,17 +181,6 @@ def test_what_is_no_ledger_is_not_restored(path: Path, tmp_path: Path, content: 
         copy.write_bytes(content)
     with pytest.raises(LedgerError, match=r"copy.db: no"):
         witness.restore(copy, path)
-    assert not path.exists()
-
-
-def test_a_copy_with_overwritten_pages_is_not_restored(path: Path, photograph: Tensor, tmp_path: Path):
-    with Ledger(tmp_path / "copy.db") as ledger:
-        release(ledger, photograph)
-    raw = bytearray((tmp_path / "copy.db").read_bytes())
-    raw[16384:] = b"\xa5" * (len(raw) - 16384)
-    (tmp_path / "copy.db").write_bytes(raw)
-    with pytest.raises(LedgerError, match="damaged"):
-        witness.restore(tmp_path / "copy.db", path)
     assert not path.exists()
 
 
@@ -250,12 +226,6 @@ def test_on_a_full_disk_a_ledger_is_begun_whole_or_not_at_all(path: Path, kiloby
     except LedgerError:
         assert [file.name for file in path.parent.iterdir() if file.is_file()] == []
     Ledger(path).close()  # with room again, or as it was begun
-
-
-def test_too_little_room_for_a_ledger_is_an_error(path: Path):
-    path.parent.mkdir()
-    with full_disk(16384), pytest.raises(LedgerError, match="cannot be opened for writing"):
-        Ledger(path)
 
 
 # Damaged

@@ -49,7 +49,7 @@ def show(
 
     from sfumato.base.files import printable
     from sfumato.device.ledger import Ledger
-    from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, describe, person_scope
+    from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, describe, scope_of
     from sfumato.dp.naming import BY_STRENGTH, sentences
     from sfumato.protect.naming import PEOPLE
 
@@ -62,7 +62,7 @@ def show(
         proved = []
         for name in shown:
             stated = {a: ledger.namings(among or PEOPLE, person=name, assuming=a) for a in BY_STRENGTH}
-            subject, count = describe(person_scope(name)), stated["none"][0].releases
+            subject, count = describe(scope_of(name)), stated["none"][0].releases
             words = f"{printable(subject)}: {sentences(stated.__getitem__, releases=count)}"
             namings = [asdict(naming) for each in stated.values() for naming in each]
             proved.append({"subject": subject, "words": words, "namings": namings})
@@ -157,7 +157,7 @@ def budget(
 
     from sfumato.device.ledger import Ledger, default_path
     from sfumato.device.ledger.budgets import Budget
-    from sfumato.device.ledger.scopes import EVERY_IMAGE, describe, person_scope
+    from sfumato.device.ledger.scopes import describe, scope_of
 
     words = ",".join(parts)
     limit = None if words == "none" else Budget.parse(words)
@@ -166,19 +166,15 @@ def budget(
             ledger.check_person(person, new=True)
         spent = ledger.set_budget(limit, person=person)
         unheld = 0 if limit is None or person else ledger.count_unheld(limit)
-    subject = describe(EVERY_IMAGE if person is None else person_scope(person))
+    subject = describe(scope_of(person))
     if limit is None:
         print(f"no budget for {subject}")
         return
-    if not person:
-        print(f"budget of {subject}: {limit}")
-    elif math.isinf(spent):
-        print(
-            f"budget of {subject}: {limit}. Nothing more can be released there, since {limit.unheld} made "
-            "there, such as a blur. A number of releases (releases=5) limits it"
-        )
-    else:
-        print(f"budget of {subject}: {limit}; {limit.describe_spent(spent)}")
+    note = f"; {limit.describe_spent(spent)}" if person else ""
+    if math.isinf(spent):
+        note = f". Nothing more can be released there, since {limit.unheld} made there, such as a blur. "
+        note += "A number of releases (releases=5) limits it"
+    print(f"budget of {subject}: {limit}{note}")
     if limit.holds_nothing_of:
         typer.echo(f"note: {limit.holds_nothing_of}", err=True)
     if unheld:

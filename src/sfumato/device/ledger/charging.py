@@ -97,12 +97,7 @@ Proofs = tuple[list[Guarantee], Information]  # that hold for releases by one sp
 
 
 def charge(database: sqlite3.Connection, charges: Sequence[Charge], *, option: str) -> Charged:
-    """Charge releases, within a transaction.
-
-    Args:
-        database: the ledger.
-        charges: the releases about to leave.
-        option: names the ledger to a command, with a leading space; "" for this user's own.
+    """Charge releases, within a transaction; `option` names the ledger to a command: see Ledger.charge.
 
     Raises:
         BudgetExceededError: a budget would be passed, or an image is a near copy that is refused.
@@ -291,7 +286,7 @@ class _Batch:
             # Releases of an image that nobody named count for the person who is named now.
             brought = add_up(self.database, budget, _NEW, image, scope) if scope in named else 0.0
             if new or brought:
-                yield scope, budget, spent_by(self.database, scope, budget), brought
+                yield scope, budget, sum_by_person(self.database, scope, budget), brought
 
     def _insert(self, charge: Charge, image: int, terms: int) -> bytes:
         """Write the next charge of the chain. Returns the number of its release."""
@@ -312,7 +307,7 @@ class _Batch:
         """Raise BudgetExceededError if all recorded releases together name somebody too often."""
         for scope, budget in _of_people(people, self.budgets):
             if budget.definition == "naming":
-                spent, command = spent_by(self.database, scope, budget), partial(self._command, scope)
+                spent, command = sum_by_person(self.database, scope, budget), partial(self._command, scope)
                 if refusal := budget.refusal(spent, 0.0, describe(scope), command):
                     cause = f"over the budget of {kind_of(scope)}: {budget}"
                     clock = why_clock_is_wrong(self.database)
@@ -349,15 +344,9 @@ def read_budgets(database: sqlite3.Connection) -> Budgets:
 
 
 def add_up(database: sqlite3.Connection, budget: Budget, images: str, *values: object) -> float:
-    """Add up all releases of some images, in the unit of a budget.
+    """Add up all releases of some images, a query for their numbers, in the unit of a budget.
 
-    Args:
-        database: the ledger.
-        budget: defines the unit.
-        images: a query for numbers of images, with its `values`.
-
-    Returns:
-        the sum; infinite if nothing is proved about one of the releases.
+    The sum is infinite if nothing is proved about one of them.
     """
     rows = database.execute(
         "select guarantees, outputs, leakage, count(*) from charges join terms on terms.id = terms "
@@ -367,7 +356,7 @@ def add_up(database: sqlite3.Connection, budget: Budget, images: str, *values: o
     return math.fsum(count * _cost_or_infinity(budget, *row) for *row, count in rows)
 
 
-def spent_by(database: sqlite3.Connection, scope: bytes, budget: Budget) -> float:
+def sum_by_person(database: sqlite3.Connection, scope: bytes, budget: Budget) -> float:
     """Add up all releases of the images of a person, and of their near copies."""
     if budget.definition == "naming":
         return budget.bits(proofs_of(database, scope, since=budget.since(time.time())))
@@ -375,13 +364,10 @@ def spent_by(database: sqlite3.Connection, scope: bytes, budget: Budget) -> floa
 
 
 def proofs_of(database: sqlite3.Connection, scope: bytes, *, since: float = -math.inf) -> list[Proof]:
-    """Collect the proofs of all releases of images of a person, and of their near copies.
+    """Collect the proofs of all releases of images of a person, and of their near copies, since a time.
 
-    Args:
-        database: the ledger.
-        scope: of the person.
-        since: seconds since 1970. Earlier releases do not count, and a near copy of one is no new draw.
-            Releases that a wrong clock dated before EARLIEST always count.
+    Earlier releases do not count, and a near copy of one is no new draw. Releases that a wrong clock dated
+    before EARLIEST always count.
     """
     rows = database.execute(
         f"select guarantees, outputs, leakage, count(*), {_DRAWS} from charges join terms on "

@@ -27,11 +27,10 @@ from sfumato.device.ledger import charging, tables, witness
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
 from sfumato.device.ledger.charging import Charge, Charged, NearCopies
 from sfumato.device.ledger.scopes import (
-    EVERY_IMAGE,
     EVERY_PERSON,
     describe,
     is_named_person,
-    person_scope,
+    scope_of,
     service_name,
 )
 from sfumato.device.ledger.tables import MARKS, DamagedError
@@ -83,18 +82,13 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open a ledger, or create one if there is no file and no trace of an earlier one.
-
-        A new ledger has the budgets DEFAULT_BUDGETS.
-
-        Args:
-            path: of the file.
+        """Open a ledger, or create one, with DEFAULT_BUDGETS, if there is no trace of an earlier one.
 
         Raises:
             LedgerError: the file is damaged, not a ledger, or of another version; its folder cannot be
-                written; its witness knows of releases that it lacks (it is absent, an older copy, or one
-                that continued elsewhere); or the witness is absent. Nothing is changed then: a lost ledger
-                must not pass for an empty one.
+                written; its witness is absent, or knows of releases that it lacks (it is absent, an older
+                copy, or one that continued elsewhere). Nothing is changed then: a lost ledger must not pass
+                for an empty one.
         """
         self.path = Path(path).absolute()
         self.begun = False
@@ -259,28 +253,24 @@ class Ledger:
         return charged
 
     def find_releases(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
-        """Map digests to stored random releases, for the images that this spec released before.
-
-        Args:
-            images: digests.
-            spec: see sfumato.device.ledger.tables.protection_key.
+        """Map digests of images to the random releases that are stored by a spec, see tables.protection_key.
 
         Raises:
             LedgerError: a release was changed.
         """
-        with self._errors():
-            releases = {image: self._find_release(image, spec) for image in images}
-        return {image: release for image, release in releases.items() if release is not None}
-
-    def _find_release(self, image: bytes, spec: str) -> bytes | None:
-        row = self._database.execute(
+        query = (
             "select release, digest from images join charges on charges.image = images.id join terms on "
-            "terms.id = terms where images.image = ? and spec = ?",
-            (image, spec),
-        ).fetchone()
-        if row is not None and not self._trial and tables.digest_of_release(image, row[0]) != row[1]:
-            raise DamagedError("damaged (a release was changed)")
-        return None if row is None else row[0]
+            "terms.id = terms where images.image = ? and spec = ?"
+        )
+        found = {}
+        with self._errors():
+            for image in images:
+                release, digest = self._database.execute(query, (image, spec)).fetchone() or (None, None)
+                if not self._trial and tables.digest_of_release(image, release) != digest:
+                    raise DamagedError("damaged (a release was changed)")
+                if release is not None:
+                    found[image] = release
+        return found
 
     def find_fingerprinted(self, images: Iterable[bytes]) -> set[bytes]:
         """Return the images that need no new fingerprint: the ledger has it."""
@@ -293,17 +283,18 @@ class Ledger:
     @property
     def near_copies(self) -> NearCopies:
         """How near copies of released images are treated: see set_near_copies."""
+        mode: NearCopies
         with self._errors():
-            row = self._database.execute("select value from settings where key = 'near copies'").fetchone()
-        mode: NearCopies = row[0]
+            (mode,) = self._database.execute(
+                "select value from settings where key = 'near copies'"
+            ).fetchone()
         return mode
 
     def set_near_copies(self, mode: NearCopies) -> None:
         """Set how near copies are treated from now on: flipped, cropped, resized or recompressed images.
 
-        Args:
-            mode: "charge" gives all near copies of a picture one budget; "refuse" releases none of them once
-                another was released; "ignore" treats them as different images.
+        "charge" gives all near copies of a picture one budget; "refuse" releases none of them once another
+        was released; "ignore" treats them as different images.
         """
         if mode not in ("charge", "refuse", "ignore"):
             raise ConfigError(f"near copies {mode!r}: choose charge, refuse or ignore")
@@ -315,13 +306,13 @@ class Ledger:
     def set_budget(self, budget: Budget | None, *, person: str | None = None) -> float:
         """Set or lift a limit on further spending.
 
-        A scope has at most one budget of releases and one of proved guarantees. A new budget replaces the one
-        of its kind; None lifts both. The budget of a single image holds for each picture by itself. The
-        budget of a person replaces that of every person; without one, they have no limit.
+        There is at most one budget of releases and one of proved guarantees. A new budget replaces the one of
+        its kind; None lifts both. The budget of a person replaces that of every person; lifted, they have no
+        limit.
 
         Args:
             budget: the limit. It may be below the sum spent already; then nothing more is allowed.
-            person: a name; "" for every person by themselves. None for every single image.
+            person: a name; "" for every person by themselves. None for every image, with its near copies.
 
         Returns:
             the sum spent of it already (0 for single images and every person); infinite if nothing is proved
@@ -334,18 +325,18 @@ class Ledger:
             raise ConfigError(
                 "a budget of naming needs a person: write --person NAME, or '' for every person"
             )
-        scope = EVERY_IMAGE if person is None else person_scope(person)
+        scope = scope_of(person)
         with self._changing():
             if budget is not None:
                 tables.insert_budget(self._database, scope, budget)
-                return self._spent(scope, budget)
+                return self._sum(scope, budget)
             self._database.execute("delete from budgets where scope = ?", (scope,))
             for counted in (False, True) if is_named_person(scope) else ():
                 tables.insert_budget(self._database, scope, NO_LIMIT, counted=counted)
             return 0.0
 
-    def _spent(self, scope: bytes, budget: Budget) -> float:
-        return charging.spent_by(self._database, scope, budget) if is_named_person(scope) else 0.0
+    def _sum(self, scope: bytes, budget: Budget) -> float:
+        return charging.sum_by_person(self._database, scope, budget) if is_named_person(scope) else 0.0
 
     def count_unheld(self, budget: Budget) -> int:
         """Count the images of which nothing more can be released under a budget for every image."""
@@ -359,12 +350,10 @@ class Ledger:
         return [scope.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape") for (scope,) in rows]
 
     def check_person(self, name: str, *, new: bool = False) -> None:
-        """Raise ConfigError with the nearest name unless the ledger knows a person.
+        """Raise ConfigError with the nearest name unless the ledger knows a person ("" is every person).
 
-        Args:
-            name: their name; "" for every person.
-            new: allow a name that it does not know, unless it looks like a slip: one that is near a known
-                one, and differs in more than digits.
+        A `new` name is allowed unless it looks like a slip: near a known one, and different in more than
+        digits.
         """
         with self._errors():
             scopes = {scope for scope, _ in charging.read_budgets(self._database) if is_named_person(scope)}
@@ -381,21 +370,13 @@ class Ledger:
     def namings(
         self, candidates: Sequence[int], *, person: str, assuming: Assumption = "none"
     ) -> list[Naming]:
-        """State how far all releases so far bound naming a person.
+        """State how far all releases so far bound naming a person, one statement for each of `candidates`.
 
-        Releases of near copies count. Unlike releases are composed (see dp.naming.compose), with the proofs
-        that were known when they were charged.
-
-        Args:
-            candidates: numbers of equally likely people; one statement for each.
-            person: a name.
-            assuming: the assumption on the releases by each spec; near copies are one draw.
-
-        Raises:
-            ConfigError: a number below 1.
+        Releases of near copies count, as one draw. Unlike releases are composed (see dp.naming.compose), with
+        the proofs that were known when they were charged. Raises ConfigError for a number below 1.
         """
         with self._errors():
-            proofs = charging.proofs_of(self._database, person_scope(person))
+            proofs = charging.proofs_of(self._database, scope_of(person))
         releases = sum(proof.releases for proof in proofs)
         return [
             naming.make_statement(
@@ -466,7 +447,7 @@ class Ledger:
             counts = dict(self._database.execute(specs).fetchall())
             budgets = charging.read_budgets(self._database)
             limits = [
-                Limit(scope, budget, self._spent(scope, budget)) for (scope, _), budget in budgets.items()
+                Limit(scope, budget, self._sum(scope, budget)) for (scope, _), budget in budgets.items()
             ]
             rows = self._database.execute("select * from pins order by service, classifier").fetchall()
         pins = {(service, classifier): Pin(spec, since) for service, classifier, spec, since in rows}

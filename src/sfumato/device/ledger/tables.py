@@ -1,4 +1,4 @@
-"""The tables of a ledger, the first rows of a new one, and the names and digests of what is in them."""
+"""The tables of a ledger, the first rows of a new one, and the names and digests in them."""
 
 import hashlib
 import secrets
@@ -39,20 +39,20 @@ create table people (  -- who is in each image
     image integer not null references images, scope blob not null, primary key (image, scope)
 ) without rowid;
 create index people_by_scope on people (scope);
-create table pins (  -- what each service may have
+create table pins (  -- the protection that each service may ask for
     service text not null, classifier text not null, spec text not null, since real not null,
     primary key (service, classifier)
 );
 create table budgets (
     scope blob not null,  -- see scopes; '' is every single image
-    counted integer not null,  -- 1 for a number of releases, 0 for what is proved
+    counted integer not null,  -- 1 for a number of releases, 0 for proved guarantees
     definition text not null, amount real not null, pixels integer not null, words text not null,
     primary key (scope, counted)
 );
 create table terms (
     id integer primary key,
     spec text not null, channels integer not null, height integer not null, width integer not null,
-    guarantees text not null,  -- JSON: what a release is proved to hide, for one or more numbers of pixels
+    guarantees text not null,  -- JSON: the proved ones, for one or more numbers of pixels
     outputs real,  -- bits: log2 of how many different releases there are; null where they are not counted
     leakage real,  -- bits: the maximal leakage of one; null where none is proved
     unique (spec, channels, height, width)

@@ -51,13 +51,7 @@ class Last(NamedTuple):
 
 
 def link(before: bytes, row: Iterable[object]) -> bytes:
-    """Return the link of a charge: 16 bytes of SHA-256.
-
-    Args:
-        before: the link of the charge before; b"" for the first.
-        row: the number of the charge, its image, the spec, C, H and W, the time, the number of the release,
-            and its digest.
-    """
+    """Return the link of a charge, 16 bytes: of the link before and of its row, see check_after."""
     return hashlib.sha256(before + ascii(tuple(row)).encode()).digest()[:16]
 
 
@@ -74,10 +68,7 @@ def holds(database: sqlite3.Connection, charge: Last) -> bool:
 
 
 def check_all(database: sqlite3.Connection, *, releases: bool = True) -> int:
-    """Read a whole ledger: every page, the whole chain of charges and, if it keeps them, every release.
-
-    Returns:
-        the number of charges.
+    """Read every page, every charge and, if they are stored, every release. Returns their number.
 
     Raises:
         DamagedError: something changed after it was written.
@@ -164,11 +155,7 @@ def observe(ledger: Path, database: sqlite3.Connection) -> Witness:
 
 
 def read(ledger: Path) -> Witness | None:
-    """Read the witness of the ledger at a path; None if there is none.
-
-    Raises:
-        LedgerError: the witness is damaged.
-    """
+    """Read the witness of a ledger; None if there is none. Raises LedgerError if it is damaged."""
     path, reason = _path(ledger), "damaged"
     try:
         content = path.read_bytes()
@@ -194,21 +181,13 @@ def _parse(line: bytes) -> Witness | None:
 
 
 def _check_of(text: bytes) -> bytes:
-    """Compute the checksum of a line."""
     return hashlib.sha256(text).hexdigest()[:16].encode()
 
 
 def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool = True) -> None:
-    """Record the state of a ledger, over the older of the two lines.
+    """Record the state of a ledger, over the older of the two lines; without a state before, in a new file.
 
-    Args:
-        ledger: its path.
-        now: its state now.
-        before: its last known state, from `read`. None creates the file.
-        lasting: whether to wait until it is on the disk.
-
-    Raises:
-        OSError: it cannot be written.
+    If it is `lasting`, this waits until it is on the disk. Raises OSError if it cannot be written.
     """
     turn = 0 if before is None else before.turn + 1
     text = _JSON.dump_json(replace(now, turn=turn))
@@ -266,12 +245,7 @@ def check(
 ) -> None:
     """Raise LedgerError unless a ledger has every release that its witness knows.
 
-    Args:
-        ledger: its path.
-        known: the state by the witness.
-        now: the present state, see observe.
-        database: the ledger.
-        command: the command that accepts the ledger as it is.
+    `command` accepts the ledger as it is.
     """
     again = "would be drawn and charged again: put the latest copy back, or accept this one"
     if known is None and not now.releases:
