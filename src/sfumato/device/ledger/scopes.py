@@ -27,6 +27,11 @@ def person_scope(name: str) -> bytes:
     return EVERY_PERSON + look(name).encode("utf-8", "surrogateescape")
 
 
+def scope_of(person: str | None) -> bytes:
+    """Return the scope of a person ("": every person); of every image without one."""
+    return EVERY_IMAGE if person is None else person_scope(person)
+
+
 def describe(scope: bytes) -> str:
     """Describe a scope: "every image", "every person" or "the person anna"."""
     if not is_named_person(scope):
