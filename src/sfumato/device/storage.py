@@ -24,7 +24,7 @@ from sfumato.base.files import PART, leads_out, open_regular
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 from sfumato.images import reading
 
-_HEAD = 512  # bytes, by which the format of a file is told
+_HEAD = 512  # bytes; they tell the format of a file
 _SAME_BYTES = 1 << 20  # bytes compared at a time
 _TIME = 315_532_800  # 1980-01-01, the first time that all archives can hold
 
@@ -189,7 +189,7 @@ class Storage:
                 Path(self.url).rmdir()
 
     def tidy(self) -> None:
-        """Remove the partial files that a killed process left. An object store has none."""
+        """Remove the partial files that a killed process left. None are in an object store."""
         if not self._renames:
             return
         with self._errors(""):

@@ -1,7 +1,7 @@
 """Read the frames of a video file as a player shows them: upright, with square pixels, each at its time.
 
 A container also records rotation and mirroring, the width of a pixel, when each frame is shown, and cuts at
-both ends (edit lists, which FFmpeg applies). A face detector sees what a viewer sees only if all of this is
+both ends (edit lists, which FFmpeg applies). A face detector sees the same as a viewer only if all of this is
 applied. Frames that need something else are refused: several videos in a file, interlaced or transparent
 frames, spheres, two views, sizes that change.
 """
@@ -32,7 +32,7 @@ _FLAT = 4  # AV_SPHERICAL_RECTILINEAR
 _TRANSPARENT = (
     "partly transparent, so it would show pixels that a player hides: write it without transparency first"
 )
-_RECORD = "play it, record what you see, and protect that"
+_RECORD = "play it, record the screen, and protect that"
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Footage:
         begin = Fraction((stream.start_time or 0) * (stream.time_base or 0))
         if stream.duration is not None:
             stated["video"] = stream.duration * stream.time_base
-        if self._opened.format.name == "avi":  # whose duration is that of what was found
+        if self._opened.format.name == "avi":  # whose duration is that of the frames found
             stated["video"] = max(stated.get("video", Fraction(0)), stream.frames / self.rate)
         if self._opened.duration:
             stated["file"] = Fraction(self._opened.duration, 1_000_000)
@@ -230,7 +230,7 @@ class Footage:
         longest = float(max(stated.values(), default=0))
         raise ImageError(
             f"{self._path}: is damaged or cut short: it states {longest:.1f} s, and can be read to "
-            f"{float(read['video']):.1f} s: take a whole copy. To release what is left, write it into a file "
+            f"{float(read['video']):.1f} s: take a whole copy. To release the rest, write it into a file "
             f"of its own first: ffmpeg -i {self._path.name} -c copy rest.mkv",
             cause="cut short",
         )

@@ -188,7 +188,7 @@ def follow(
     before = Fraction(0)
     for frame, found in _search(frames, protection):
         now = frame.time * base
-        lost, new = unmatched(known, found)
+        lost, new = match_boxes(known, found)
         for earlier, covered in waiting:
             since = [box for box in lost if known[box] < earlier.time * base]
             covered += [*new, *(around([old, box]) for old in since for box in new)]
@@ -213,7 +213,7 @@ def _search(frames: Iterator[Frame], protection: Region) -> Iterator[tuple[Frame
         yield from ((frame, found.result()) for frame, found in ahead)
 
 
-def unmatched(known: Iterable[Box], found: Iterable[Box]) -> tuple[list[Box], list[Box]]:
+def match_boxes(known: Iterable[Box], found: Iterable[Box]) -> tuple[list[Box], list[Box]]:
     """Match the boxes of two frames one to one, the closest first. Returns those of each without a match.
 
     Two boxes match if they share at least half of what they cover together: a box that only touches another
