@@ -107,7 +107,7 @@ class Job:
         trial.check(not list(self.target.rglob(PART)), "a half-written file was left")
         originals = {images.digest(images.read(path, channels=None)) for path in self.source.rglob("*.jpg")}
         with closing(sqlite3.connect(self.ledger)) as database:
-            rows = database.execute("select images.image from charges join images on images.id = charges.image")
+            rows = database.execute("select image from images where id in (select image from charges)")
             charged = [image for (image,) in rows]
         trial.check(
             sorted(charged) == sorted(originals),
