@@ -224,13 +224,16 @@ class _Known:
 
         count = len(vectors)
         labels = tuple(f"class {number}" for number in range(count))
-        self._all = Prototypes(1, np.arange(count), labels, vectors, (1,) * count, np.ones(count))
+        self._all = Prototypes(1, labels, vectors, (1,) * count, np.ones(count))
 
     def count(self, tenant: str, classifier: str) -> tuple[int, int]:
         return self._all.vectors.shape
 
-    def prototypes(self, tenant: str, classifier: str, *, known: Any = None) -> Any:
-        return None if known is not None else self._all
+    def version(self, tenant: str, classifier: str) -> int:
+        return 1
+
+    def prototypes(self, tenant: str, classifier: str) -> Any:
+        return self._all
 
 
 def gallery(prototypes: int, folder: Path) -> Work:
