@@ -10,6 +10,7 @@ LEFT = {
     "attack": "`sfumato audit update`, `sfumato audit feature` or `sfumato audit folder --known PHOTOS`",
     "audit update --search-steps": "`sfumato audit update --set steps=N`, or `--search none` for no search",
     "enroll": "`sfumato enrol`",
+    "ledger naming": "`sfumato ledger show --person NAME`",
     "ledger budget --folder": "`sfumato protect --people`, and `sfumato ledger budget --person NAME`",
     "protect --detector": "`sfumato protect --where faces:file=FILE`",
     "protect --margin": "`sfumato protect --where faces:margin=0.25`",
