@@ -235,7 +235,7 @@ def _compare_logits(model: FeatureModel, written: Written, numbers: Tensor) -> D
 def _run(model: bytes, images: Tensor) -> dict[str, Tensor]:
     """Run a device's graph on (N, C, H, W) images one by one; return each output."""
     opened = session(model)
-    outputs = [output.name for output in opened.get_outputs()]
+    outputs = [output.name for output in opened.session.get_outputs()]
     rows = [opened.run(outputs, {"images": image.numpy()}) for image in images.split(1)]
     columns = zip(*rows, strict=True)
     return {

@@ -124,7 +124,7 @@ def export(served: Served, destination: str | os.PathLike[str], *, check: "Image
         )
     with whole(destination) as temporary:
         temporary.write_bytes(written)
-    card = _check_card(written, _graph(written, destination).metadata, destination)
+    card = _check_card(written, _graph(written, destination).session.get_modelmeta().custom_metadata_map, destination)
     return Written(destination, len(written), card, len(check), difference)
 
 
@@ -201,7 +201,7 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
         MissingExtraError: ONNX Runtime is not installed.
     """
     graph = _graph(content, path)
-    card = _check_card(content, graph.metadata, path)
+    card = _check_card(content, graph.session.get_modelmeta().custom_metadata_map, path)
     run = _run(graph, card["dimension"])
     demands = tuple(
         Demand(each["spec"], each["made_of"], parse(each["spec"]), each["weight"]) for each in card["demands"]
