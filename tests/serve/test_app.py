@@ -302,8 +302,10 @@ def test_an_example_is_forgotten_by_its_id(site: Site, enrolled: str):
 
 def test_a_classifier_is_listed_shown_and_deleted(site: Site, enrolled: str):
     shown = site.ask("GET", enrolled).json()
-    assert (shown["name"], shown["model"], shown["version"]) == ("vases", "cells", 2)
-    assert site.ask("GET", "/v1/classifiers").json() == [shown]
+    assert (shown["name"], shown["version"]) == ("vases", 2)
+    assert shown["model"] == site.ask("GET", "/v1/models").json()[0]
+    assert site.ask("GET", "/v1/classifiers").json() == [shown | {"model": "cells"}]
+    assert site.ask("GET", "/v1/classifiers/vases").json() == shown
     assert site.ask("DELETE", enrolled).json()["forgotten"] == 4
     check_problem(site.ask("GET", enrolled), 404, "no such object")
 
@@ -634,6 +636,7 @@ def test_a_classifier_of_a_model_that_is_not_run_here_says_so(
     other = open_site(served[1:])
     reply = other.ask("POST", f"{enrolled}/classify", content=body(0), headers=RELEASE)
     check_problem(reply, 409, "is for the model cells, which this server does not run")
+    check_problem(other.ask("GET", enrolled), 409, "is for the model cells")
 
 
 @pytest.mark.parametrize("label", ["a%00b", "a%0Ab", "x" * 201, "%2E", "%2E%2E"])

@@ -48,7 +48,8 @@ def test_a_route_is_a_function_of_a_key_and_a_service(service: Service, key: Key
     async def answers():
         assert [each.name for each in await routes.list_models(key, service)] == ["plain"]
         (listed,) = await routes.list_classifiers(key, service)
-        assert listed == await routes.show_classifier(key, service, vases.id)
+        shown = await routes.show_classifier(key, service, vases.id)
+        assert (shown.id, shown.model.name) == (listed.id, listed.model)
         assert [each.label for each in await routes.list_classes(key, service, vases.id)] == ["cup"]
         assert (await routes.forget_class(key, service, vases.id, "cup")).forgotten == 1
         assert [each.action for each in await routes.show_audit(key, service, most=2)] == [

@@ -14,7 +14,7 @@ from sfumato.serve.gallery import Galleries, Together
 from sfumato.serve.metrics import Metrics
 from sfumato.serve.room import Room
 from sfumato.serve.served import Served
-from sfumato.serve.store import Store
+from sfumato.serve.store import ConflictError, Store
 
 with needs_extra("the server", "serve"):
     import anyio.to_thread
@@ -80,6 +80,13 @@ class Service:
                 self._model_names.clear()
             self._model_names[tenant, classifier] = name
         return name
+
+    def model(self, name: str) -> Served:
+        """Return the model of a name. Raises ConflictError if this server does not run it."""
+        model = self.models.get(name)
+        if model is None:
+            raise ConflictError(f"the classifier is for the model {name}, which this server does not run")
+        return model
 
     async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
         """Embed inputs of a model, together with other waiting requests: see Engine.submit."""

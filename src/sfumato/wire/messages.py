@@ -95,21 +95,31 @@ class NewClassifier(_Message):
     model: Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class ClassifierInfo(_Message):
-    """A classifier and the number of its classes.
-
-    Attributes:
-        version: grows with every enrolment and forgetting.
-        may_enrol: whether this key may enrol and forget.
-    """
-
+class _Classifier(_Message):
     id: str
     name: str
-    model: str
     created: datetime
     version: int
     classes: int
     may_enrol: bool = True
+
+
+class ClassifierInfo(_Classifier):
+    """A classifier and the number of its classes.
+
+    Attributes:
+        model: the name of its model.
+        version: grows with every enrolment and forgetting.
+        may_enrol: whether this key may enrol and forget.
+    """
+
+    model: str
+
+
+class ClassifierDetails(_Classifier):
+    """A classifier with all that a device needs to know about its model."""
+
+    model: ModelInfo
 
 
 class ClassSummary(_Message):

@@ -85,9 +85,7 @@ async def receive(
     if kind != (labelled.MEDIA_TYPE if with_labels else wire.MEDIA_TYPE):
         raise Problem(415, _NEEDED[with_labels])
     name = await service.model_name(tenant, classifier)
-    model, config = service.models.get(name), service.config
-    if model is None:
-        raise Problem(409, f"the classifier is for the model {name}, which this server does not run")
+    model, config = service.model(name), service.config
     data = await body(request, share, most=config.most_bytes, seconds=config.body_seconds)
     labels = None
     if with_labels:

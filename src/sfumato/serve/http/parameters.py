@@ -38,7 +38,7 @@ Label = Annotated[
 ]
 Kept = Annotated[
     str,
-    Path(pattern=LABEL, description="The label of a class, as the list of classes has it."),
+    Path(pattern=LABEL, description="A name, as the list of such objects has it."),
     AfterValidator(no_step),
     AfterValidator(normal),
 ]

@@ -27,6 +27,7 @@ from sfumato.wire.messages import (
     MOST_GUESSES,
     Answers,
     AuditLine,
+    ClassifierDetails,
     ClassifierInfo,
     ClassSummary,
     EnrolledClass,
@@ -161,12 +162,13 @@ async def list_classifiers(key: Reader, service: Serving) -> list[ClassifierInfo
 
 
 @router.get("/v1/classifiers/{classifier}")
-async def show_classifier(key: Reader, service: Serving, classifier: Id) -> ClassifierInfo:
-    """Describe one classifier. The role `read` is enough.
+async def show_classifier(key: Reader, service: Serving, classifier: Kept) -> ClassifierDetails:
+    """Describe one classifier, by its name or id, and its model. The role `read` is enough.
 
-    Errors: 404 if you have no such classifier.
+    Errors: 404 if you have no such classifier; 409 if its model is not served.
     """
-    return _view_for(key, await in_thread(service.store.classifier, key.tenant, classifier))
+    info = _view_for(key, await in_thread(service.store.classifier, key.tenant, classifier))
+    return ClassifierDetails(**{**dict(info), "model": _describe(service.model(info.model))})
 
 
 @router.delete("/v1/classifiers/{classifier}")
@@ -322,9 +324,7 @@ async def answer_table(
     runs on the service alone; 503 if other tables are made now.
     """
     name = await service.model_name(key.tenant, classifier)
-    model = service.models.get(name)
-    if model is None:
-        raise Problem(409, f"the classifier is for the model {name}, which this server does not run")
+    model = service.model(name)
     if reason := why_no_table(model, confidence=service.config.confidence):
         raise Problem(409, reason)
     info = await in_thread(service.store.classifier, key.tenant, classifier)

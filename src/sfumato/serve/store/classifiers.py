@@ -51,13 +51,14 @@ class Classifiers(Database):
         return _classifier(row | {"classes": 0})
 
     def classifier(self, tenant: str, classifier: str) -> ClassifierInfo:
-        """Return the classifier with this id."""
-        query = select(*_CLASSIFIER).where(*is_classifier(tenant, classifier))
+        """Return the classifier with this id, or else of this name."""
+        called = (classifiers.c.id == classifier) | (classifiers.c.name == classifier)
+        query = select(*_CLASSIFIER).where(of(classifiers, tenant), called)
         with self._reading() as connection:
-            row = connection.execute(query).mappings().one_or_none()
-        if row is None:
+            rows = connection.execute(query).mappings().all() if storable(classifier) else []
+        if not rows:
             raise no_classifier()
-        return _classifier(row)
+        return _classifier(min(rows, key=lambda row: row["id"] != classifier))
 
     def classifiers(self, tenant: str) -> list[ClassifierInfo]:
         """List the classifiers of a tenant, the oldest first."""
