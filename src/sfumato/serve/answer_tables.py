@@ -1,10 +1,10 @@
-"""Signed tables for devices that send no query: all answers of a classifier, or its prototypes."""
+"""Signed tables for devices that send no query: all answers of a classifier of short codes."""
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class AnswerTables:
 
     def __init__(self, store: Store, galleries: Galleries) -> None:
         self._store, self._galleries = store, galleries
-        self._kept: OrderedDict[tuple[str, str], tables.Table] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], tables.AnswerTable] = OrderedDict()
         self._turn, self._waiting = asyncio.Lock(), 0
 
     async def make(
@@ -48,10 +48,10 @@ class AnswerTables:
         model: Served,
         share: Share,
         gone: _Gone,
-    ) -> tables.Table | None:
+    ) -> tables.AnswerTable | None:
         """Make the table of a classifier as it is now, see sfumato.wire.tables; None if it has no class.
 
-        The answers are those of `Galleries.answer` for the same codes or features, `none of these` included.
+        The answers are those of `Galleries.answer` for the same codes, `none of these` included.
 
         Args:
             tenant: the owner of the classifier.
@@ -81,47 +81,43 @@ class AnswerTables:
         model: Served,
         share: Share,
         gone: _Gone,
-    ) -> tables.Table | None:
+    ) -> tables.AnswerTable | None:
         codes, demand = model.codes, model.demands[0]
         assert demand.made_of is not None
         before = self._kept.get((tenant, info.id))
         if before is not None and before.header.version_tag == tables.tag_of(info.version, demand.made_of):
             return before
         kept = await in_thread(self._galleries.cached, tenant, info.id, codes)
-        most = min(tables.MOST_CLASSES, tables.MOST_NUMBERS // model.dimension)
-        if kept is None or len(kept[0].labels) > most:
-            raise DataError(f"a table of this model has at most {most:,} classes: classify by queries")
+        if kept is None or len(kept[0].labels) > tables.MOST_CLASSES:
+            raise DataError(f"a table has at most {tables.MOST_CLASSES:,} classes: classify by queries")
         stored, gallery = kept
         if not stored.labels:
             return None
         refusal = None if codes is None else codes.refusal_of(code_of(demand.spec))
-        common: dict[str, Any] = {
-            **{"classifier": info.id, "name": info.name, "version": stored.version, "model": model.name},
-            **{"made_of": demand.made_of, "labels": stored.labels},
-            "signer": self._private.public_key().public_bytes_raw().hex(),
-        }
-        table: tables.Table
-        if not has_answers(model):
-            threshold = None if refusal is None else refusal.threshold
-            said = tables.PrototypesHeader(**common, dimension=model.dimension, threshold=threshold)
-            share.take(3 * gallery.vectors.nbytes)
-            sign = partial(tables.sign_prototypes, said, gallery.vectors, gallery.shots, self._private.sign)
-            table = await in_thread(sign)
-        else:
-            header = tables.Header(**common, bits=model.dimension, refuses=refusal is not None)
-            rows, none = np.zeros(2**header.bits, np.int64), np.zeros(2**header.bits, bool)
-            share.take(_BYTES * (_PART + len(rows)))
-            queries = _all_codes(header.bits)
-            step = max(1, _PART // len(stored.labels))
-            for start in range(0, len(queries), step):
-                if await gone():
-                    raise BusyError("nobody waits for this table any more", seconds=0)
-                part = slice(start, start + step)
-                named = await in_thread(partial(gallery.name, queries[part], top=1, refusal=refusal))
-                rows[part] = named.rows[:, 0]
-                if named.none_of_these is not None:
-                    none[part] = named.none_of_these
-            table = await in_thread(tables.sign_table, header, rows, none, self._private.sign)
+        header = tables.Header(
+            classifier=info.id,
+            name=info.name,
+            version=stored.version,
+            model=model.name,
+            made_of=demand.made_of,
+            labels=tuple(stored.labels),
+            signer=self._private.public_key().public_bytes_raw().hex(),
+            bits=model.dimension,
+            refuses=refusal is not None,
+        )
+        rows, none = np.zeros(2**header.bits, np.int64), np.zeros(2**header.bits, bool)
+        share.take(_BYTES * (_PART + len(rows)))
+        queries = _all_codes(header.bits)
+        step = max(1, _PART // len(stored.labels))
+        for start in range(0, len(queries), step):
+            if await gone():
+                raise BusyError("nobody waits for this table any more", seconds=0)
+            part = slice(start, start + step)
+            named = await in_thread(partial(gallery.name, queries[part], top=1, refusal=refusal))
+            rows[part] = named.rows[:, 0]
+            if named.none_of_these is not None:
+                none[part] = named.none_of_these
+        table = await in_thread(tables.sign_table, header, rows, none, self._private.sign)
         self._kept[tenant, info.id] = table
         self._kept.move_to_end((tenant, info.id))
         while sum(len(each.content) for each in self._kept.values()) > _MOST_KEPT:
@@ -136,31 +132,19 @@ class AnswerTables:
 
 
 def has_answers(model: Served) -> bool:
-    """Whether a table of the model has the answers to all codes: these are of at most 16 bits."""
+    """Whether a model has an answer table: its codes are of at most 16 bits."""
     codes = model.codes
     return codes is not None and codes.bits is not None and codes.bits <= tables.MOST_BITS
 
 
-def why_no_table(model: Served, *, confidence: str) -> str | None:
-    """Say why devices get no table of a model, and name the cure; None if they get one.
-
-    Args:
-        model: see has_answers; of others the table has prototypes.
-        confidence: of the service, see ServiceConfig.
-    """
-    if model.demands[0].kind == "pixels":
-        return (
-            f"the model {model.name} ({model.kind}) runs on the service alone, so that a device has nothing "
-            "to look up: classify by queries, or by a code or a private feature, whose encoder is on the "
-            "device (`sfumato train code`)"
-        )
-    if confidence != "exact" and not has_answers(model):
-        return (
-            f"the model {model.name} has prototypes for devices, which tell the probabilities and distances "
-            f"that this service withholds (--confidence {confidence}): classify by queries, or use a code "
-            f"of at most {tables.MOST_BITS} bits, whose table has labels alone"
-        )
-    return None
+def why_no_table(model: Served) -> str | None:
+    """Say why devices get no table of a model, and name the cure; None if they get one."""
+    if has_answers(model):
+        return None
+    return (
+        f"the model {model.name} ({model.kind}) has no answer table, which a code of at most "
+        f"{tables.MOST_BITS} bits has: classify by queries, or train such a code (`sfumato train code`)"
+    )
 
 
 @lru_cache(maxsize=4)

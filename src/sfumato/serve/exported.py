@@ -124,7 +124,9 @@ def export(served: Served, destination: str | os.PathLike[str], *, check: "Image
         )
     with whole(destination) as temporary:
         temporary.write_bytes(written)
-    card = _check_card(written, _graph(written, destination).session.get_modelmeta().custom_metadata_map, destination)
+    card = _check_card(
+        written, _graph(written, destination).session.get_modelmeta().custom_metadata_map, destination
+    )
     return Written(destination, len(written), card, len(check), difference)
 
 

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import pydantic
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from sfumato.wire.frames import Frame, parse
-from sfumato.wire.messages import Label, no_step
+from sfumato.wire.labels import Label
 
 MEDIA_TYPE = "application/vnd.sfumato.labelled-release"
 
@@ -37,7 +37,7 @@ class Labelled(pydantic.BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    label: Annotated[Label, AfterValidator(no_step)]
+    label: Label
     id: Annotated[str, Field(pattern="^[0-9A-Za-z_-]{1,64}$")]
 
 

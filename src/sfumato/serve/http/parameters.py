@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from sfumato import wire
 from sfumato.errors import needs_extra
 from sfumato.wire import labelled
-from sfumato.wire.messages import LABEL, as_kept, no_step, normal
+from sfumato.wire.labels import LABEL, as_kept, normal
 
 with needs_extra("the server", "serve"):
     from fastapi import Path
@@ -33,13 +33,11 @@ Id = Annotated[str, Path(pattern=ID, description="An id, as the list of such obj
 Label = Annotated[
     str,
     Path(pattern=LABEL, description="The label of a class, 1 to 200 characters."),
-    AfterValidator(no_step),
     AfterValidator(as_kept),
 ]
 Kept = Annotated[
     str,
     Path(pattern=LABEL, description="A name, as the list of such objects has it."),
-    AfterValidator(no_step),
     AfterValidator(normal),
 ]
 DIGITS = BeforeValidator(_digits)

@@ -302,7 +302,7 @@ def _id_in_request(key: str, row: int) -> str:
     return hashlib.sha256(f"{key} {row}".encode()).hexdigest()[:32]
 
 
-# All answers of a classifier at once, or its prototypes, for devices that send no query
+# All answers of a classifier at once, for devices that send no query
 
 
 @router.get("/v1/classifiers/{classifier}/table", response_class=Response)
@@ -315,17 +315,16 @@ async def answer_table(
 ) -> Response:
     """Give what a device looks its answers up in, signed, so that it sends no query.
 
-    For a code of at most 16 bits, the answers to all codes; for other codes and private features, the
-    prototypes, unless this service withholds confidence. The format is that of sfumato.wire.tables. The role
-    `read` is enough: queries tell the same, one by one. 304 if the classifier is still as `If-None-Match`
-    says. A table is made once for each version of a classifier, one at a time.
+    It has the answers to all codes, for a model of codes of at most 16 bits. The format is that of
+    sfumato.wire.tables. The role `read` is enough: queries tell the same, one by one. 304 if the classifier
+    is still as `If-None-Match` says. A table is made once for each version of a classifier, one at a time.
 
     Errors: 404 if you have no such classifier; 409 if it has no class, if its model is not served, or if that
-    runs on the service alone; 503 if other tables are made now.
+    has no table; 503 if other tables are made now.
     """
     name = await service.model_name(key.tenant, classifier)
     model = service.model(name)
-    if reason := why_no_table(model, confidence=service.config.confidence):
+    if reason := why_no_table(model):
         raise Problem(409, reason)
     info = await in_thread(service.store.classifier, key.tenant, classifier)
     made_of = model.demands[0].made_of

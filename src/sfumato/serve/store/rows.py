@@ -13,7 +13,7 @@ from sfumato.base.alike import look
 from sfumato.errors import DataError
 from sfumato.serve.store.errors import ConflictError, NotFoundError
 from sfumato.serve.store.schema import classes, classifiers
-from sfumato.wire.messages import as_kept
+from sfumato.wire.labels import as_kept
 
 ID = re.compile("[0-9a-f]{24}")
 WITH_CLASSES = classifiers.outerjoin(
