@@ -21,15 +21,15 @@ from typing import Any
 import httpx
 import numpy as np
 import torch
+from edge import write_code
 from timing import Line, in_turn, show
 
-from edge import write_code
 from sfumato import data, images
 from sfumato.base.listening import running
 from sfumato.device.client import Client, look_up
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import fresh_noise
-from sfumato.edge.export import export
+from sfumato.export.export import export
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect.code import Code
 from sfumato.serve import models

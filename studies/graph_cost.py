@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from sfumato.edge.runtime import session
+from sfumato.export.card import session
 
 _WARM_UP = 10  # untimed runs: the first ones allocate
 

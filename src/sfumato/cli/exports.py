@@ -42,7 +42,7 @@ def _export(artefact: Path, destination: Path) -> None:
     import torch
 
     from sfumato.artefacts import read_card
-    from sfumato.edge.export import export
+    from sfumato.export.export import export
 
     draw = torch.Generator().manual_seed(0)
     shape = read_card(artefact)["shape"]

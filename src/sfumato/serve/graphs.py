@@ -15,6 +15,8 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+
 from sfumato import artefacts
 from sfumato.base import logs
 from sfumato.errors import ArtefactError, MissingExtraError
@@ -94,12 +96,17 @@ def export_if_faster(path: str, reference: str | None) -> bytes | None:
 def measure() -> None:
     """Run in that process: read an artefact, and write its graph if that is faster."""
     path, reference = json.loads(sys.argv[1])
+    from sfumato.export.export import export
+
     served = models.load(path, name="model", reference=reference)
-    if exported.obstacle(served) is not None:
+    try:
+        side = exported.side(served)
+    except ArtefactError:
         return
-    graph = exported.bytes_of(served)
-    if _is_faster(exported.of_bytes(graph, path, "model"), served):
-        Path(sys.argv[2]).write_bytes(graph)
+    check = np.zeros((1, *served.shape), np.uint8)
+    export(path, sys.argv[2], check=check, side=side)
+    if not _is_faster(exported.read(sys.argv[2], "model"), served):
+        Path(sys.argv[2]).unlink()
 
 
 def _is_faster(one: Served, other: Served) -> bool:
