@@ -49,6 +49,7 @@ lint: $(VENV)/test.done
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/python docs/words.py
+	$(BIN)/python docs/house.py
 
 format: $(VENV)/test.done
 	$(BIN)/ruff check --fix .

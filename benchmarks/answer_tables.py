@@ -25,7 +25,7 @@ from edge import write_code
 from timing import Line, in_turn, show
 
 from sfumato import data, images
-from sfumato.base.listening import running
+from sfumato.base.server import running
 from sfumato.device.client import Client, look_up
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import fresh_noise

@@ -292,7 +292,7 @@ def row(people: int, folder: Path) -> Work:
     return lambda: run.run(board.compare(config, ["dp-pix:cell=8,epsilon=3"]), folder / "run")
 
 
-def _charges(first: int, count: int, folder: Path) -> list[Any]:
+def _charges(first: int, count: int) -> list[Any]:
     from sfumato.device.ledger.charges import Charge
     from sfumato.protect import parse
 
@@ -304,7 +304,6 @@ def _charges(first: int, count: int, folder: Path) -> list[Any]:
             shape=shape,
             guarantee=lambda pixels: protection.guarantee(shape, pixels),
             release=b"x" * 64,
-            folder=folder,
         )
         for number in range(first, first + count)
     ]
@@ -317,10 +316,10 @@ def ledger(releases: int, folder: Path) -> Work:
     opened, numbers = Ledger(folder / "ledger.db"), iter(range(releases, 1 << 60, 512))
     opened.set_budget(None)
     for first in range(0, releases, 512):
-        opened.charge(_charges(first, min(512, releases - first), folder))
+        opened.charge(_charges(first, min(512, releases - first)))
 
     def work() -> None:
-        charges = _charges(next(numbers), 512, folder)
+        charges = _charges(next(numbers), 512)
         opened.charge(charges)
         opened.find_releases(
             [(7919 * number % releases).to_bytes(32, "big") for number in range(512)], charges[0].spec
@@ -330,7 +329,7 @@ def ledger(releases: int, folder: Path) -> Work:
 
 
 class _Simulated:
-    """A folder of so many files that are not there, listed as sfumato.device.ledger.local lists one."""
+    """A folder of so many files that are not there, listed as sfumato.device.storage lists one."""
 
     def __init__(self, files: int) -> None:
         self._files = files
@@ -342,20 +341,20 @@ class _Simulated:
         return ((base, self._look) for _, base in bases)
 
     def _look(self) -> Any:
-        from sfumato.device.ledger.local import Entry
+        from sfumato.device.storage import Entry
 
         return Entry("file", 3000, "1")
 
 
 def listing(files: int, folder: Path) -> Work:
     """The files of a folder, in tasks for workers."""
+    from sfumato.device.jobs.journal import Outcome
     from sfumato.device.jobs.listing import chunks, walk
-    from sfumato.device.jobs.manifest import Outcome
     from sfumato.device.jobs.worker import Item
 
     def work() -> None:
         found = walk(_Simulated(files), None, Outcome())  # type: ignore[arg-type]
-        items = (Item(name, stamp, size, name, ours=False) for name, size, stamp in found)
+        items = (Item(name, stamp, size, name, ours=False) for name, stamp, size in found)
         assert sum(len(chunk) for chunk in chunks(items)) == files
 
     return work
@@ -475,7 +474,7 @@ def large_ledger(releases: int) -> Iterator[str]:
             first, last = releases * tenth // 10, releases * (tenth + 1) // 10
             start = time.perf_counter()
             for number in range(first, last, 512):
-                charges = _charges(number, min(512, last - number), folder)
+                charges = _charges(number, min(512, last - number))
                 opened.charge(charges)
             rate = (last - first) / (time.perf_counter() - start)
             images = [(7919 * number % last).to_bytes(32, "big") for number in range(512)]

@@ -53,7 +53,7 @@ METRICS_KEY = "key-of-the-benchmark"
 COMMAND = "import typer; from sfumato.cli.serve import serve; typer.run(serve)"
 BARE = """
 from fastapi import FastAPI, Request
-from sfumato.base.listening import address_of, listen
+from sfumato.base.server import address_of, listen
 from sfumato.serve.http.app import run
 app = FastAPI(telemetry={"tracing": False, "metrics": False, "logs": False})
 

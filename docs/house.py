@@ -1,202 +1,109 @@
-"""What the house measures: lines, modules, records, names, words and circles of imports.
+"""How many lines each room has, and the ceilings above which none may grow.
 
-    python docs/house.py [REVISION...]
+    python docs/house.py                 ends with 1 if a room is above its ceiling in docs/house.toml
+    python docs/house.py REVISION...     a table: these revisions beside the files of today
+    python docs/house.py --lower         lowers each ceiling to the lines of today; it raises none
 
-One column for each revision of the repository, then one for the working tree. A line of code holds a token
-that is neither a comment nor a docstring.
+A room is a package of the library, or what stands beside it: tests, studies, templates of pages, benchmarks.
+Lines are those of whole files, with docstrings, comments and blanks. Who needs more lines than a ceiling
+raises it by hand in the same commit, whose message says why.
 """
 
-import ast
 import io
-import re
 import subprocess
 import sys
 import tarfile
-import tempfile
-import tokenize
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import cache
-from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
-from words import REPOSITORY, rooms
-from words import program as words_of
+REPOSITORY = Path(__file__).parents[1]
+CEILINGS = REPOSITORY / "docs" / "house.toml"
+MODULE = 650  # lines of one module, at most
 
-LONG_MODULE, LONG_FUNCTION = 400, 60
-RECORDS = re.compile(r"dataclass|NamedTuple|TypedDict|BaseModel|Card\b|Record\b")
-FACE = "__init__"  # a package's face imports what it shows: no circle
-
-
-class House:
-    """The files of a revision that are text."""
-
-    def __init__(self, files: dict[str, str]) -> None:
-        self.files = files
-
-    def of(self, *folders: str, kinds: str = "py") -> Iterator[tuple[str, str]]:
-        """The path and text of each file in these folders."""
-        for path, text in self.files.items():
-            if path.startswith(folders) and re.search(rf"\.({kinds})$", path):
-                yield path, text
-
-    def lines(self, *folders: str, kinds: str = "py") -> int:
-        """Lines of the files in these folders."""
-        return sum(text.count("\n") for _, text in self.of(*folders, kinds=kinds))
-
-
-def read(folder: Path, names: list[str]) -> House:
-    """The texts of some files; a file that is not text counts as an empty one."""
-    texts = {}
-    for name in names:
-        try:
-            texts[name] = (folder / name).read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            texts[name] = ""
-    return House(texts)
-
-
-def of_revision(revision: str) -> House:
-    """The files of a revision."""
-    with tempfile.TemporaryDirectory() as folder:
-        content = subprocess.run(
-            ["git", "archive", revision], cwd=REPOSITORY, capture_output=True, check=True
-        )
-        with tarfile.open(fileobj=io.BytesIO(content.stdout)) as archive:
-            archive.extractall(folder, filter="data")
-            names = [member.name for member in archive if member.isfile()]
-        return read(Path(folder), names)
-
-
-def of_working_tree() -> House:
-    """The files that git tracks, as they are now."""
-    listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, check=True, text=True)
-    return read(REPOSITORY, [name for name in listed.stdout.splitlines() if (REPOSITORY / name).exists()])
-
-
-@cache
-def parse(source: str) -> ast.Module:
-    """The syntax tree of a module."""
-    return ast.parse(source)
-
-
-def code_lines(source: str) -> int:
-    """Lines that hold code, docstrings aside."""
-    silent = {
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    }
-    held: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in silent:
-            held.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(parse(source)):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if documented and ast.get_docstring(node, clean=False) is not None:
-            first = node.body[0]
-            held.difference_update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
-    return len(held)
-
-
-def functions(house: House) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Functions and methods of the library."""
-    for _, source in house.of("src/"):
-        for node in ast.walk(parse(source)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node
-
-
-def classes(house: House) -> Iterator[tuple[ast.ClassDef, bool]]:
-    """Classes of the library, and whether each is a record: a dataclass, a named tuple or a model."""
-    for _, source in house.of("src/"):
-        for node in ast.walk(parse(source)):
-            if isinstance(node, ast.ClassDef):
-                yield (
-                    node,
-                    any(RECORDS.search(ast.unparse(each)) for each in (*node.decorator_list, *node.bases)),
-                )
-
-
-def circles(house: House) -> int:
-    """Groups of modules of the library that import each other, also within functions."""
-    modules = {
-        path.removeprefix("src/").removesuffix(".py").removesuffix(f"/{FACE}").replace("/", "."): (
-            path,
-            source,
-        )
-        for path, source in house.of("src/")
-    }
-    imports: dict[str, set[str]] = {}
-    for name, (path, source) in modules.items():
-        if path.endswith(f"{FACE}.py"):
-            continue
-        found: set[str] = set()
-        for node in ast.walk(parse(source)):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                parts = [f"{node.module}.{each.name}" for each in node.names]
-                found.update(part if part in modules else node.module for part in parts)
-        imports[name] = {each for each in found if each in modules and each != name}
-    count = 0
-    while True:
-        try:
-            TopologicalSorter(imports).prepare()
-        except CycleError as error:
-            count += 1
-            tied = set(error.args[1])
-            for name in list(imports):  # the whole circle becomes one module
-                imports[name] = {each for each in imports[name] if not {name, each} <= tied}
-        else:
-            return count
-
-
-def participles_and_idioms(house: House) -> tuple[int, float]:
-    """Participle names of functions, and idioms in 10,000 words, of the library."""
-    modules = list(house.of("src/"))
-    counted = rooms((text for path, source in modules for text in words_of(path, source)), modules)
-    kinds = Counter(finding.against for room in counted.values() for finding in room.findings)
-    names = kinds.pop("participles", 0)
-    return names, 1e4 * kinds.total() / max(1, sum(room.words for room in counted.values()))
-
-
-MEASURES: dict[str, Callable[[House], float]] = {
-    "lines of src": lambda house: house.lines("src/"),
-    "code proper": lambda house: sum(code_lines(source) for _, source in house.of("src/")),
-    "lines of tests": lambda house: house.lines("tests/"),
-    "studies and templates": lambda house: house.lines(
-        "studies/", "docs/templates/", kinds="py|sh|yaml|jinja"
-    ),
-    "benchmarks": lambda house: house.lines("benchmarks/"),
-    "files": lambda house: len(house.files),
-    "files of records": lambda house: len(list(house.of("studies/results/", kinds="jsonl?"))),
-    f"modules over {LONG_MODULE} lines": lambda house: sum(
-        source.count("\n") > LONG_MODULE for _, source in house.of("src/")
-    ),
-    f"functions over {LONG_FUNCTION} lines": lambda house: sum(
-        (node.end_lineno or 0) - node.lineno >= LONG_FUNCTION for node in functions(house)
-    ),
-    "classes": lambda house: len(list(classes(house))),
-    "of them records": lambda house: sum(is_record for _, is_record in classes(house)),
-    "lines with Any": lambda house: sum(
-        len(re.findall(r"^.*\bAny\b.*$", source, re.M)) for _, source in house.of("src/")
-    ),
-    "functions named by a participle": lambda house: participles_and_idioms(house)[0],
-    "idioms in 10,000 words": lambda house: participles_and_idioms(house)[1],
-    "circles of imports": circles,
+# The kinds of files that count beside the library, by the folder that they are in.
+BESIDE = {
+    "tests": {".py"},
+    "studies": {".py", ".yaml", ".sh"},
+    "templates": {".jinja"},
+    "benchmarks": {".py"},
 }
 
 
-def main(revisions: list[str]) -> None:
-    """Print the table."""
-    houses = {name: of_revision(name) for name in revisions} | {"now": of_working_tree()}
-    print(f"| |{'|'.join(f' {name} ' for name in houses)}|")
-    print(f"|---{'|---:' * len(houses)}|")
-    for name, measure in MEASURES.items():
-        print(f"| {name} |{'|'.join(f' {measure(house):,.0f} ' for house in houses.values())}|", flush=True)
+def room_of(path: str) -> str | None:
+    """The room of a file, None where it has none."""
+    parts = PurePosixPath(path).parts
+    if parts[:2] == ("src", "sfumato") and path.endswith(".py"):
+        return f"src/{parts[2]}" if len(parts) > 3 else "src"
+    room = "templates" if parts[:2] == ("docs", "templates") else parts[0]
+    return room if PurePosixPath(path).suffix in BESIDE.get(room, set()) else None
+
+
+def count(files: Iterable[tuple[str, bytes]]) -> tuple[Counter[str], list[str]]:
+    """Lines by room with the number of files, and a sentence for each module that is too long."""
+    lines: Counter[str] = Counter()
+    long = []
+    for path, content in files:
+        lines["files"] += 1
+        room = room_of(path)
+        if room is None:
+            continue
+        length = content.count(b"\n")
+        lines[room] += length
+        if room.startswith("src") and length > MODULE:
+            long.append(f"{path}: {length} lines, a module has at most {MODULE}: split it by concept")
+    return lines, long
+
+
+def of_today() -> Iterable[tuple[str, bytes]]:
+    """The files that git tracks, as they are now."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True)
+    for name in listed.stdout.decode().split("\0"):
+        if name and (REPOSITORY / name).is_file():
+            yield name, (REPOSITORY / name).read_bytes()
+
+
+def of_revision(revision: str) -> Iterable[tuple[str, bytes]]:
+    """The files of a revision."""
+    content = subprocess.run(["git", "archive", revision], cwd=REPOSITORY, capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(content.stdout)) as archive:
+        for member in archive:
+            if (file := archive.extractfile(member)) is not None:
+                yield member.name, file.read()
+
+
+def excesses(lines: Counter[str], ceilings: dict[str, int]) -> list[str]:
+    """A sentence for each room above its ceiling, or without one."""
+    cure = "make it smaller, or raise the ceiling in docs/house.toml and say why in the commit"
+    unit = {"files": ""}
+    return [
+        f"{room}: {lines[room]:,}{unit.get(room, ' lines')}, at most {ceilings.get(room, 0):,}: {cure}"
+        for room in sorted(lines)
+        if lines[room] > ceilings.get(room, 0)
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Compare, print or lower. Returns the exit code."""
+    lines, sentences = count(of_today())
+    ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8")) if CEILINGS.exists() else {}
+    if arguments == ["--lower"]:
+        lowered = {room: min(lines[room], ceilings.get(room, lines[room])) for room in sorted(lines)}
+        rows = "".join(f'"{room}" = {number}\n' for room, number in lowered.items())
+        head = "# Lines of each room, and files, at most. Lowered by `python docs/house.py --lower`.\n"
+        CEILINGS.write_text(head + rows, encoding="utf-8")
+    elif arguments:
+        columns = [count(of_revision(revision))[0] for revision in arguments] + [lines]
+        print(f"| |{'|'.join(f' {name} ' for name in (*arguments, 'today'))}|\n|---{'|---:' * len(columns)}|")
+        for room in sorted({room for column in columns for room in column}):
+            print(f"| {room} |{'|'.join(f' {column[room]:,} ' for column in columns)}|")
+    else:
+        sentences += excesses(lines, ceilings)
+        print(*sentences, sep="\n", end="\n" if sentences else "")
+        return 1 if sentences else 0
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

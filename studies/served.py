@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.base.listening import running
+from sfumato.base.server import running
 from sfumato.device.client import Client
 from sfumato.device.client.demands import parse_protection
 from sfumato.device.ledger import Ledger

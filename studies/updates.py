@@ -38,7 +38,7 @@ from sfumato.attack import spear
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
 from sfumato.attack.updates import Update, load, record
 from sfumato.audits.findings import Report
-from sfumato.audits.update import Truth, UpdateAuditConfig, audit_update
+from sfumato.audits.update import USUAL_SEARCH, Truth, UpdateAuditConfig, audit_update
 from sfumato.networks import LeNet
 
 RECORDS = Rows(RESULTS / "updates.jsonl")
@@ -119,7 +119,7 @@ def audited(name: str, update: Update, truth: Truth, classes: int, *, search: in
     """One audit. The labels judge it, and are not told: the search takes those that it reads."""
     begun = time.time()
     model = network(name, classes)
-    config = UpdateAuditConfig(search_steps=search)
+    config = UpdateAuditConfig(search=replace(USUAL_SEARCH, steps=search) if search else None)
     report = audit_update(model, update, SHAPE, truth=truth, config=config)
     return {
         **figures(report),

@@ -27,7 +27,7 @@ import torch
 from rows import Rows
 from torch import Tensor
 
-from sfumato.base.listening import running
+from sfumato.base.server import running
 from sfumato.data.labelled import Label
 from sfumato.data.worlds.faces import draw
 from sfumato.device.client import Client

@@ -26,7 +26,7 @@ from sfumato.attack import sets
 from sfumato.attack.set_network import by_network
 from sfumato.attack.table import by_table
 from sfumato.base.engines import EngineConfig
-from sfumato.base.listening import running
+from sfumato.base.server import running
 from sfumato.cli import ledger as commands
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.worlds.faces import draw, faces, people

@@ -114,6 +114,12 @@ def require(what: str, extra: str, *libraries: str) -> None:
                 raise ImportError(name=library)
 
 
+def first_problem(error: Any, whole: str = "body") -> str:
+    """Words the first problem of a pydantic error: its place, or `whole`, and what is wrong."""
+    problem = error.errors()[0]
+    return f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg']}"
+
+
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Names the nearest known word, and all of them: the end of an error message."""
     words = sorted(known)

@@ -38,7 +38,6 @@ class Protect(nn.Module):
         *,
         ledger: str | os.PathLike[str] | None = None,
         outside_ledger: bool = False,
-        folder: str | os.PathLike[str] = ".",
     ) -> None:
         """Make a transform.
 
@@ -49,7 +48,6 @@ class Protect(nn.Module):
                 that command.
             outside_ledger: True without a ledger, for copies that stay on this device: an image that a random
                 protection releases again and again can be averaged, and no budget stops it.
-            folder: whose budgets the images count in.
 
         Raises:
             ConfigError: neither a ledger nor `outside_ledger`, or both.
@@ -66,7 +64,6 @@ class Protect(nn.Module):
                 "device"
             )
         self.ledger = None if ledger is None else Path(ledger).absolute()
-        self._folder = Path(folder).absolute()
         self._open: dict[tuple[int, int], Ledger] = {}
         if self.ledger is not None:
             Ledger(self.ledger).close()  # fails now, not in a worker
@@ -95,8 +92,7 @@ class Protect(nn.Module):
         here = os.getpid(), threading.get_ident()
         if here not in self._open:  # one of another process is neither used nor closed
             self._open[here] = Ledger(self.ledger)
-        folders = [self._folder] * len(pixels)
-        return release(self.protection, pixels, self._open[here], folders=folders).pictures()
+        return release(self.protection, pixels, self._open[here]).pictures()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the connections, which no other process can use."""

@@ -18,7 +18,7 @@ import torch
 from sfumato import images
 from sfumato.annotate import CampaignConfig, Pair, Store, create
 from sfumato.annotate.app import create as application
-from sfumato.base.listening import listen, running
+from sfumato.base.server import listen, running
 
 pytestmark = chromium.MARKS
 

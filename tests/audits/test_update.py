@@ -15,13 +15,13 @@ from sfumato.attack.imprint import imprint_
 from sfumato.attack.updates import LocalTraining, Noise, Update, of_gradient, of_states
 from sfumato.attack.updates.precision import rounding, significant_bits
 from sfumato.audits.findings import Finding, Report, as_text
-from sfumato.audits.update import Truth, UpdateAuditConfig, audit_update
+from sfumato.audits.update import USUAL_SEARCH, Truth, UpdateAuditConfig, audit_update
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import LeNet
 
 SHAPE = (3, 12, 12)
 LABELS = torch.tensor([2, 0, 2])
-QUICK = UpdateAuditConfig(search_steps=20, draws=4096, total_variation=0.0)
+QUICK = UpdateAuditConfig(search=replace(USUAL_SEARCH, steps=20, total_variation=0.0), draws=4096)
 
 
 def seeded(network: str) -> nn.Module:
@@ -41,7 +41,7 @@ def finding(report: Report, name: str) -> Finding:
     return found
 
 
-def audited(network: str, update: Update, truth: Truth | None = None, **settings: int) -> Report:
+def audited(network: str, update: Update, truth: Truth | None = None, **settings: Any) -> Report:
     known = Truth(photographs(update.training.images), LABELS[: update.training.images])
     return audit_update(
         seeded(network), update, SHAPE, truth=truth or known, config=replace(QUICK, **settings)
@@ -62,7 +62,9 @@ def test_a_gradient_behind_a_linear_layer_gives_its_images_and_says_so_first():
 
 def test_a_search_is_judged_by_the_truth():
     gradient = share(seeded("lenet"), photographs(1), LABELS[:1])
-    report = audited("lenet", of_gradient(gradient, images=1), search_steps=300)
+    report = audited(
+        "lenet", of_gradient(gradient, images=1), search=replace(USUAL_SEARCH, steps=300, total_variation=0.0)
+    )
     search = finding(report, "search")
     assert search.verdict == "leaks"
     assert search.figures["psnr"][0] >= 20
@@ -133,7 +135,7 @@ def test_the_usual_options_of_a_client_hide_no_image(images: int, bias: bool, op
         update,
         SHAPE,
         truth=Truth(photographs(images)),
-        config=UpdateAuditConfig(search_steps=0, draws=20_000),
+        config=UpdateAuditConfig(search=None, draws=20_000),
     )
     assert min(finding(report, "exact").figures["psnr"]) > 30
     decays = bool({"weight_decay", "absolute"} & set(options))
@@ -148,7 +150,7 @@ def test_images_of_earlier_rounds_come_back_with_those_of_this_one(others: int):
     earlier = share(model, everybody[-2:], torch.tensor([1, 5]))
     sent = {name: each + 0.05 * 0.9 * earlier[name] for name, each in update.change.items()}
     report = audit_update(
-        model, of_gradient(sent, images=2), SHAPE, truth=Truth(), config=replace(QUICK, search_steps=0)
+        model, of_gradient(sent, images=2), SHAPE, truth=Truth(), config=replace(QUICK, search=None)
     )
     assert finding(report, "exact").figures["images"] == 2 + others
 
@@ -163,7 +165,7 @@ def test_the_decay_is_found_in_16_bits_and_in_a_share_of_a_sum_of_clients(images
         of_gradient(sent, images=images),
         SHAPE,
         truth=Truth(photographs(images)),
-        config=UpdateAuditConfig(search_steps=0),
+        config=UpdateAuditConfig(search=None),
     )
     assert min(finding(report, "exact").figures["psnr"]) > 30
 
@@ -172,7 +174,7 @@ def test_the_decay_is_found_in_16_bits_and_in_a_share_of_a_sum_of_clients(images
 @pytest.mark.parametrize("steps", [1, 5])
 def test_signs_are_no_image(optimiser: type, steps: int):
     model, update = trained(1, True, optimiser=optimiser, steps=steps)
-    report = audit_update(model, update, SHAPE, config=UpdateAuditConfig(search_steps=0))
+    report = audit_update(model, update, SHAPE, config=UpdateAuditConfig(search=None))
     assert (
         "these are signs, as of signSGD and of the first steps of Adam" in finding(report, "exact").sentence
     )
@@ -188,14 +190,14 @@ def test_one_image_comes_back_behind_any_activation_and_from_8_bits(activation: 
         report = audit_update(
             *(model, of_gradient(sent, images=1), SHAPE),
             truth=Truth(photographs(1)),
-            config=replace(QUICK, search_steps=0),
+            config=replace(QUICK, search=None),
         )
         assert finding(report, "exact").figures["psnr"][0] > decibels
 
 
 def test_a_search_says_that_mini_batches_keep_their_order():
     _, update = trained(2, True, steps=4, batch=1)
-    limits = audit_update(trained(2, True)[0], update, SHAPE, config=replace(QUICK, search_steps=0)).limits
+    limits = audit_update(trained(2, True)[0], update, SHAPE, config=replace(QUICK, search=None)).limits
     assert any("mini-batches keep their order" in limit for limit in limits)
 
 
@@ -271,7 +273,7 @@ def test_a_model_that_is_made_to_read_images_is_named_first():
     model = seeded("mlp")
     imprint_(model[1], model[3], photographs(100).flatten(1).mean(1))
     update = of_gradient(share(model, photographs(), LABELS), images=3)
-    report = audit_update(model, update, SHAPE, config=replace(QUICK, search_steps=0))
+    report = audit_update(model, update, SHAPE, config=replace(QUICK, search=None))
     assert report.sentence.startswith("Do not train this model")
     assert "100% of the rows of 1" in finding(report, "imprint").sentence
 
@@ -290,8 +292,8 @@ def test_a_truth_of_other_images_and_settings_of_nothing_are_refused():
     update = of_gradient(share(seeded("mlp"), photographs(), LABELS), images=3)
     with pytest.raises(DataError, match="the truth has 2 images"):
         audited("mlp", update, Truth(photographs(2)))
-    with pytest.raises(ConfigError, match="search_steps=-1: at least 0"):
-        UpdateAuditConfig(search_steps=-1)
+    with pytest.raises(ConfigError, match="draws=0: at least 1"):
+        UpdateAuditConfig(draws=0)
 
 
 @pytest.mark.parametrize(("kind", "decibels"), [(torch.float16, 60), (torch.bfloat16, 45)])
@@ -300,12 +302,12 @@ def test_images_come_back_from_numbers_of_16_bits(kind: torch.dtype, decibels: f
     gradient = share(seeded("mlp"), photographs(images), LABELS[:images])
     for kept in (kind, torch.float32):  # as a file of 16 bits, and in one of 32 that holds such numbers
         halved = {name: each.to(kind).to(kept) for name, each in gradient.items()}
-        report = audited("mlp", of_gradient(halved, images=images), search_steps=0)
+        report = audited("mlp", of_gradient(halved, images=images), search=None)
         assert min(finding(report, "exact").figures["psnr"]) > decibels
         assert any("significant bits (half precision" in limit for limit in report.limits)
     assert not any(
         "half precision" in limit
-        for limit in audited("mlp", of_gradient(gradient, images=images), search_steps=0).limits
+        for limit in audited("mlp", of_gradient(gradient, images=images), search=None).limits
     )
 
 
@@ -314,7 +316,7 @@ def test_images_come_back_from_a_difference_of_two_states_of_16_bits():
     gradient = share(model, photographs(1), LABELS[:1])
     before = {name: each.half() for name, each in model.state_dict().items()}
     after = {name: each - (0.1 * gradient[name]).half() for name, each in before.items()}
-    report = audited("mlp", of_states(before, after, LocalTraining(images=1, rate=0.1)), search_steps=0)
+    report = audited("mlp", of_states(before, after, LocalTraining(images=1, rate=0.1)), search=None)
     assert min(finding(report, "exact").figures["psnr"]) > 40
 
 
@@ -351,7 +353,7 @@ def test_where_nothing_was_sent_no_label_is_read(silent: str):
 def test_names_that_wrappers_give_are_those_of_the_model(wrapper: str):
     gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
     named = {wrapper + name: each for name, each in gradient.items()}
-    assert finding(audited("mlp", of_gradient(named, images=1), search_steps=0), "exact").verdict == "leaks"
+    assert finding(audited("mlp", of_gradient(named, images=1), search=None), "exact").verdict == "leaks"
     # On either side, and around a part of it.
     wrapped = nn.Module()
     wrapped.add_module("module", seeded("mlp"))
@@ -383,14 +385,12 @@ def test_a_sum_over_the_batch_is_read_as_its_mean_and_a_scaled_loss_is_refused()
     counts = {}
     for factor in (1, 8):
         sent = of_gradient({name: factor * each for name, each in gradient.items()}, images=8)
-        report = audited("mlp", sent, Truth(images, labels), search_steps=0, draws=1)
+        report = audited("mlp", sent, Truth(images, labels), search=None, draws=1)
         counts[factor] = finding(report, "labels").figures
     assert counts[1] == counts[8]
     assert counts[1]["right"] >= 7
     scaled = of_gradient({name: 1024 * each for name, each in gradient.items()}, images=8)
-    sentence = finding(
-        audited("mlp", scaled, Truth(images, labels), search_steps=0, draws=1), "labels"
-    ).sentence
+    sentence = finding(audited("mlp", scaled, Truth(images, labels), search=None, draws=1), "labels").sentence
     assert "larger than cross-entropy of 8 images can make it" in sentence
     assert "undo the scaling of the loss first" in sentence
 
@@ -405,7 +405,7 @@ def test_a_label_that_the_loss_does_not_single_out_is_not_called_certain():
             strict=True,
         )
     )
-    labels = finding(audited("mlp", of_gradient(gradient, images=1), Truth(), search_steps=0), "labels")
+    labels = finding(audited("mlp", of_gradient(gradient, images=1), Truth(), search=None), "labels")
     assert labels.verdict == "not shown"
     assert labels.sentence == "The classes of the 1 images are estimated from the last layer."
 
@@ -422,7 +422,7 @@ def test_labels_are_not_read_from_a_layer_that_does_not_give_the_logits():
 
     model = Disordered()
     update = of_gradient(share(model, photographs(1), LABELS[:1]), images=1)
-    report = audit_update(model, update, SHAPE, config=replace(QUICK, search_steps=0))
+    report = audit_update(model, update, SHAPE, config=replace(QUICK, search=None))
     assert (
         "body, the last layer in the order of the model's parts, does not give its logits"
         in finding(report, "labels").sentence
@@ -431,13 +431,13 @@ def test_labels_are_not_read_from_a_layer_that_does_not_give_the_logits():
     model = nn.Sequential(*seeded("mlp"), nn.LogSoftmax(1))
     update = of_gradient(share(model, photographs(1), LABELS[:1]), images=1)
     assert (
-        finding(audit_update(model, update, SHAPE, config=replace(QUICK, search_steps=0)), "labels").verdict
+        finding(audit_update(model, update, SHAPE, config=replace(QUICK, search=None)), "labels").verdict
         == "leaks"
     )
 
 
 def test_more_images_than_were_stated_are_said():
     update = of_gradient(share(seeded("mlp"), photographs(), LABELS), images=1)
-    report = audit_update(seeded("mlp"), update, SHAPE, config=replace(QUICK, search_steps=0))
+    report = audit_update(seeded("mlp"), update, SHAPE, config=replace(QUICK, search=None))
     assert "3 images are read" in finding(report, "exact").sentence
     assert "1 were stated: the client trained on others as well" in finding(report, "exact").sentence

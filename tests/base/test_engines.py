@@ -63,7 +63,7 @@ class Strict:
     [
         ({"name": "rey"}, "engine 'rey': did you mean 'ray'"),
         ({"workers": 0}, "workers=0: at least 1"),
-        ({"cpus": 0}, "cpus=0: at least 1, for each task"),
+        ({"cpus": 0}, "cpus=0: at least 1"),
         ({"name": "ray", "gpus": -1.0}, "gpus=-1: at least 0"),
         ({"gpus": 1.0}, "gpus=1.0: only for the engine ray"),
         ({"address": "10.0.0.1:6379"}, "address=10.0.0.1:6379: only for the engine ray"),
@@ -101,25 +101,26 @@ def test_local_workers_are_other_processes_with_a_thread_for_each_core_of_a_task
 
 def test_a_task_for_a_worker_runs_in_its_process():
     with engines.engine(EngineConfig(workers=2)) as tasks:
-        first, again, second = (tasks.submit_to(worker, os.getpid).result(SECONDS) for worker in (0, 0, 1))
+        first, again, second = (
+            tasks.submit(os.getpid, worker=worker).result(SECONDS) for worker in (0, 0, 1)
+        )
         assert first == again != second
     with engines.engine(EngineConfig(workers=1)) as tasks:
-        assert tasks.submit_to(0, os.getpid).result() == os.getpid()
+        assert tasks.submit(os.getpid, worker=0).result() == os.getpid()
 
 
 def test_local_tasks_make_what_is_held_themselves():
     for workers in (1, 2):
         with engines.engine(EngineConfig(workers=workers)) as tasks:
-            assert tasks.hold(list) is list
+            assert tasks.put(list) is list
 
 
 def test_a_local_worker_that_is_lost_is_an_error_of_ours():
     with (
         engines.engine(EngineConfig(workers=2)) as tasks,
         pytest.raises(SfumatoError, match="a worker process was killed"),
-        engines.explain_lost_workers(),
     ):
-        tasks.submit(os._exit, 1).result(SECONDS)
+        dict(engines.gather([tasks.submit(os._exit, 1)]))
 
 
 def test_local_workers_know_what_the_program_registered(registering):
@@ -175,14 +176,14 @@ def test_an_error_of_a_task_on_ray_arrives_as_it_is(on_ray):
 
 
 def test_what_is_held_on_ray_is_one_object_for_all_tasks(on_ray):
-    held = on_ray.hold(list)
+    held = on_ray.put(list)
     for future in [on_ray.submit(added, held, "x") for _ in range(6)]:
         future.result(SECONDS)
     assert held().count("x") == 6  # also for who holds it
 
 
 def test_an_error_of_what_is_held_arrives_as_it_is(on_ray):
-    held = on_ray.hold(partial(Strict))
+    held = on_ray.put(partial(Strict))
     with pytest.raises(BudgetExceededError, match="nothing is left"):
         on_ray.submit(of_held, held, "charge").result(SECONDS)
 
@@ -195,8 +196,8 @@ def test_a_task_on_ray_whose_worker_is_killed_is_done_again(on_ray, ray_cluster,
 
 
 def test_a_task_that_always_loses_its_worker_is_given_up(on_ray):
-    with pytest.raises(SfumatoError, match="a worker process was killed"), engines.explain_lost_workers():
-        on_ray.submit(os._exit, 1).result(SECONDS)
+    with pytest.raises(SfumatoError, match="a worker process was killed"):
+        engines.result(on_ray.submit(os._exit, 1))
 
 
 def test_a_node_that_joins_is_used_and_one_that_leaves_is_not_missed(on_ray, ray_cluster, tmp_path):

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from PIL import Image
 
 from sfumato import artefacts, wire
-from sfumato.base import listening
+from sfumato.base import server
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.refusal import Interval, Rate, Refusal
@@ -92,7 +92,7 @@ def photograph(path: Path, number: int, *, side: int = 40) -> Path:
 
 def running(store: Store, served: list[Served]) -> AbstractContextManager[str]:
     """The address of a service on a free port of this machine."""
-    return listening.running(create(store, served))
+    return server.running(create(store, served))
 
 
 class Wire(httpx.BaseTransport):

@@ -9,7 +9,7 @@ import typer
 from commands import check_mistake
 
 from sfumato.audits.findings import Finding, Report
-from sfumato.cli.audit.family import say
+from sfumato.cli.audit.family import finish
 from sfumato.protect.dp_pix import DPPix
 
 SMALL = ("--shape", "1x8x8", "--trials", "10000")
@@ -157,11 +157,6 @@ def test_what_an_audit_found_is_said_in_json(command):
     assert 0 <= told["lower"] <= told["most"]
 
 
-def test_what_was_a_command_before_there_was_a_family_says_how_to_write_it_now(command):
-    for old in (["dp-pix:cell=4,epsilon=1"], ["--shape", "1x8x8", "blur:radius=1"]):
-        check_mistake(command("audit", *old), "for a protection write `sfumato audit protection SPEC`")
-
-
 def test_the_page_has_the_sentence_the_line_and_no_other_host(command, tmp_path):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", *SMALL, "--html", "page.html")
     page = (tmp_path / "page.html").read_text()
@@ -185,5 +180,5 @@ def test_the_exit_code_of_every_audit_is_1_if_something_leaks_or_was_not_looked_
     findings = tuple(Finding(name="a", title="A", verdict=each, sentence="So.") for each in verdicts)
     report = Report(audit="update", subject="a", sentence="So.", findings=findings)
     with pytest.raises(typer.Exit) if code else nullcontext() as stopped:
-        say(report, html=None, as_json=as_json)
+        finish(report, as_json)
     assert code == 0 or stopped.value.exit_code == 1

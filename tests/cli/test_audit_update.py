@@ -1,4 +1,4 @@
-"""`sfumato audit update`: from files to a report, and exit code 1 where something is read."""
+"""`sfumato audit update`: from files to a report and pictures, and exit code 1 where something is read."""
 
 import json
 
@@ -9,7 +9,9 @@ from commands import check_mistake
 from safetensors.torch import save_file
 from torch import nn
 
+from sfumato import images
 from sfumato.attack.gradient_inversion import share
+from sfumato.cli.audit.updates import sheet
 from sfumato.images import to_float, write
 
 SOURCE = """
@@ -19,10 +21,13 @@ from torch import nn
 def make():
     return nn.Sequential(nn.Flatten(), nn.Linear(432, 64), nn.ReLU(), nn.Linear(64, 4))
 
+def smooth():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 48), nn.Sigmoid(), nn.Linear(48, 4))
+
 def wrong():
     return 3
 """
-QUICK = ("--shape", "3x12x12", "--search-steps", "0")
+QUICK = ("--shape", "3x12x12", "--search", "none")
 
 
 @pytest.fixture
@@ -57,6 +62,38 @@ def test_a_gradient_gives_its_images_and_the_command_ends_with_1(command, client
     assert "net.py:make is your code, and runs now" in said.err
     page = (tmp_path / "report.html").read_text()
     assert page.count('src="data:image/png') == 4  # originals, and what came back
+
+
+def test_images_that_come_back_are_written_in_the_order_of_their_originals(command, client, tmp_path):
+    said = audit(command, *GRADIENT, "--truth", "photos", "--out", "back")
+    assert "originals above, images that came back: back/exact.png\n" in said.err
+    for number in range(2):
+        back, original = images.read(f"back/exact-00{number}.png"), images.read(f"photos/{number}.png")
+        assert (back.int() - original).abs().max() <= 1
+    assert images.read("back/exact.png").shape == (3, 2 * 12 + 2, 2 * 12 + 2)
+    check_mistake(audit(command, *GRADIENT, "--out", "back"), "back/exact.png: already exists")
+    assert audit(command, *GRADIENT, "--out", "back", "--force").code == 1
+
+
+def test_a_published_search_finds_the_image_behind_a_gradient(command, client, tmp_path):
+    names: dict = {}
+    exec(SOURCE, names)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = names["smooth"]()
+    image = torch.randint(0, 256, (3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    write(tmp_path / "one.png", image)
+    save_file(model.state_dict(), "smooth.safetensors")
+    save_file(share(model, to_float(image[None]), torch.tensor([2])), "one.safetensors")
+    asked = ("--model", "net.py:smooth", "--weights", "smooth.safetensors", "--shape", "3x8x8")
+    more = ("--update", "one.safetensors", "--images", "1", "--truth", "one.png", "--out", "back")
+    said = command("audit", "update", *asked, *more, "--search", "idlg", "--set", "steps=60", "--json")
+    labels, _, searched, _ = json.loads(said.out)["findings"]
+    search = searched["figures"]
+    assert labels["figures"]["counts"] == {"2": 1}
+    assert (search["steps"], search["labels"]) == (60, [2])
+    assert search["psnr"][0] > 30
+    assert images.read("back/search.png").shape == (3, 2 * 8 + 2, 8)
 
 
 def test_two_states_and_a_rate_are_the_same_update(command, client):
@@ -94,6 +131,9 @@ def test_a_network_of_sfumato_needs_its_number_of_classes(command, client):
         (("--shape", "12x12"), "--shape 12x12: write channels x height x width"),
         (("--labels", "cat"), "--labels cat: write the numbers of the classes, as 0,3,3"),
         (("--truth", "empty"), "empty: has no image"),
+        (("--search", "dgl"), "--search dgl: did you mean 'dlg'"),
+        (("--search", "dlg", "--set", "steps=0"), "steps=0: at least 1"),
+        (("--set", "steps=9"), "--set steps=9 is of a search: leave out --search none"),
     ],
 )
 def test_mistakes_have_one_line(command, client, tmp_path, options, message: str):
@@ -105,3 +145,14 @@ def test_how_the_client_trained_has_to_be_said(command, client):
     bare = ("--update", "gradient.npz", "--weights", "weights.safetensors")
     check_mistake(audit(command, *bare), "gradient.npz: does not say how the client trained")
     check_mistake(audit(command, *bare, "--steps", "5"), "--steps and --rate need --images")
+
+
+def test_a_sheet_has_rows_below_each_other_and_wraps_after_sixteen():
+    above = torch.arange(18, dtype=torch.uint8)[:, None, None, None].expand(18, 1, 4, 4)
+    page = sheet([list(above), list(above + 100)])
+    assert page.shape == (1, 4 * 6 - 2, 16 * 6 - 2)
+    tops = page[0, ::6, ::6]
+    assert tops[0].tolist() == list(range(16))
+    assert tops[1].tolist() == list(range(100, 116))
+    assert tops[2, :2].tolist() == [16, 17]
+    assert tops[2, 2] == 255

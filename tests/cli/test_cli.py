@@ -6,6 +6,7 @@ the process is the point.
 
 import contextlib
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -25,6 +26,7 @@ import sfumato
 from sfumato import data, images
 from sfumato.cli import main, show
 from sfumato.cli.app import app
+from sfumato.cli.left import LEFT
 from sfumato.study import grid
 
 SECONDS = 120  # a process that needs longer hangs
@@ -129,6 +131,23 @@ def test_a_call_that_does_not_parse_is_answered_with_usage(command: Command, arg
     assert said.code == 2
     assert "Usage: sfumato" in said.err
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("row", LEFT)
+def test_what_left_names_what_it_is_today(command: Command, row: str):
+    """Each command and option in backticks exists, and typing what left is answered with them."""
+    for typed in re.findall("`(?:sfumato )?([^`]+)`", LEFT[row]):
+        inner, words = typer.main.get_command(app), typed.split()
+        if words[0].startswith("-"):
+            words = row.partition(" -")[0].split() + words
+        while words and (found := getattr(inner, "commands", {}).get(words[0])):
+            inner, words = found, words[1:]
+        options = {name for each in inner.params for name in each.opts}
+        assert not hasattr(inner, "commands")
+        assert {word for word in words if word.startswith("-")} <= options
+    said = command(*row.split())
+    assert said.code == 2
+    assert said.err.endswith(f"\nsfumato: `{row}` is {LEFT[row]} now\n")
 
 
 # What commands print

@@ -13,7 +13,7 @@ from tests.study import synthetic
 
 from sfumato import images
 from sfumato.cli import show
-from sfumato.cli.demo import Learner, of_own_images
+from sfumato.cli.demo import of_own_images
 from sfumato.errors import DataError
 from sfumato.networks.wheels import WheelFile
 from sfumato.study import grid
@@ -46,7 +46,7 @@ def learners(settings: dict) -> list[str]:
 
 def test_classes_that_are_known_are_learned_by_a_classifier_at_64_pixels(tmp_path, capsys):
     source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")))
-    settings = of_own_images(source, "gender", Learner.auto, None)
+    settings = of_own_images(source, "gender", "auto", None)
     assert learners(settings) == ["classifier-clean", "classifier-protected"]
     assert settings["data"] == {"source": source, "size": 64}
     assert capsys.readouterr().err == (
@@ -57,7 +57,7 @@ def test_classes_that_are_known_are_learned_by_a_classifier_at_64_pixels(tmp_pat
 
 def test_classes_that_are_new_are_learned_in_episodes_at_32_pixels(tmp_path, capsys):
     source = photographs(tmp_path, {"train": ("a", "b"), "validation": ("c", "d"), "test": ("e", "f")})
-    settings = of_own_images(source, "gender", Learner.auto, None)
+    settings = of_own_images(source, "gender", "auto", None)
     assert learners(settings) == ["clean", "protected", "denoised"]
     assert settings["data"]["size"] == 32
     assert "in episodes, on images of 32x32: training and test images have not the same" in (
@@ -82,19 +82,19 @@ def test_of_few_images_of_each_class_an_encoder_stays_as_it_is(
     monkeypatch.setattr(WheelFile, "is_installed", lambda file: installed)
     names = [f"class {number}" for number in range(24)]
     source = photographs(tmp_path, {"train": names[:12], "validation": names[12:18], "test": names[18:]})
-    settings = of_own_images(source, "gender", Learner.auto, None)
+    settings = of_own_images(source, "gender", "auto", None)
     assert settings["training"]["encoder"] == encoder
     assert settings["data"]["size"] == 64
     said = capsys.readouterr().err
     assert f"learner: a few-shot classifier, tested in episodes {words}" in said
     assert "on images of 64x64: there are many classes of 'gender', with few images each" in said
-    own = of_own_images(source, "gender", Learner.auto, None, encoder="onnx:own.onnx,mean=0,std=1")
+    own = of_own_images(source, "gender", "auto", None, encoder="onnx:own.onnx,mean=0,std=1")
     assert own["training"].get("encoder") is None  # the command sets it, for every learner
 
 
 def test_what_was_asked_for_is_done(tmp_path):
     source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")))
-    settings = of_own_images(source, "gender", Learner.episodes, 16)
+    settings = of_own_images(source, "gender", "episodes", 16)
     assert learners(settings) == ["clean", "protected", "denoised"]
     assert settings["data"]["size"] == 16
 
@@ -102,13 +102,13 @@ def test_what_was_asked_for_is_done(tmp_path):
 @pytest.mark.parametrize(("each", "epochs"), [(2, 40), (300, 33), (1000, 10)])
 def test_few_images_are_seen_more_often(tmp_path, each, epochs):
     source = photographs(tmp_path, {"train": ("a", "b"), "test": ("a", "b")}, each=each)
-    assert of_own_images(source, "gender", Learner.auto, 16)["classifier"]["epochs"] == epochs
+    assert of_own_images(source, "gender", "auto", 16)["classifier"]["epochs"] == epochs
 
 
 def test_a_label_that_there_is_not_is_named(tmp_path):
     source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")))
     with pytest.raises(DataError, match="no label 'sex'"):
-        of_own_images(source, "sex", Learner.auto, None)
+        of_own_images(source, "sex", "auto", None)
 
 
 def test_where_the_class_is_the_secret_no_feature_is_asked_to_remove_it(command, tmp_path):

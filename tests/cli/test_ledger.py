@@ -29,8 +29,8 @@ def path(tmp_path: Path) -> Path:
     pixels = torch.randint(0, 256, (4, 3, SIDE, SIDE), dtype=torch.uint8)
     with Ledger(path) as ledger:
         people = ["anna", "anna", "ben"]
-        releasing.release(code, pixels[:3], ledger, folders=["/photos"] * 3, people=people)
-        releasing.release(parse("blur:radius=2"), pixels[3:], ledger, folders=["/elsewhere"], people=["ben"])
+        releasing.release(code, pixels[:3], ledger, people=people)
+        releasing.release(parse("blur:radius=2"), pixels[3:], ledger, people=["ben"])
     return path
 
 
@@ -94,14 +94,6 @@ def test_among_how_many_people_may_be_said(command: Command, path: Path):
     )
 
 
-def test_whoever_is_on_all_images_of_a_folder_is_named_from_all_of_them(command: Command, path: Path):
-    said = command("ledger", "naming", "--folder", "/photos", "--among", "1000000", "--ledger", path)
-    assert said.out.startswith(
-        f"/photos: after 3 releases {NOBODY} 1,000,000 equally likely people more than 0.41% of the time "
-        f"{AVERAGE}{LEAKAGE}; after 3 releases"
-    )
-
-
 @pytest.mark.parametrize(
     ("words", "name"), [(("naming",), "carla"), (("naming",), "ana"), (("budget", "bits=64"), "ana")]
 )
@@ -119,27 +111,11 @@ def test_a_budget_may_be_of_a_person_before_their_first_release(command: Command
         assert said.out.startswith(f"budget of the person {name.replace(chr(0x200B), '')}: at most 64 bits")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("--person", "anna", "--folder", "/photos"),
-            "a sum is for a folder or for a person: name one of them",
-        ),
-        (("--person", ""), "a statement on naming is about one person or folder: name one of them"),
-    ],
-)
-def test_naming_is_of_one_person_or_one_folder(
-    command: Command, path: Path, arguments: tuple[str, ...], message: str
-):
-    check_mistake(command("ledger", "naming", *arguments, "--ledger", path), message)
-
-
 def test_a_ledger_that_knows_nobody_by_name_says_what_to_name(command: Command, tmp_path: Path):
     Ledger(tmp_path / "ledger.db").close()
     check_mistake(
         command("ledger", "naming", "--ledger", tmp_path / "ledger.db"),
-        "the ledger knows nobody by name: name a folder with --folder",
+        "the ledger knows nobody by name: release images with --people",
     )
     check_mistake(command("ledger", "naming", "--ledger", tmp_path / "gone.db"), "no ledger yet")
 

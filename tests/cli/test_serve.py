@@ -16,14 +16,14 @@ from cloud import encoder
 from commands import Command
 
 from sfumato import wire
-from sfumato.base.listening import listen
+from sfumato.base import server
+from sfumato.base.server import listen
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import Release, parse
-from sfumato.serve import graphs, models
-from sfumato.serve.hiding import Hiding
 from sfumato.serve.http import app as service
 from sfumato.serve.store import Store
+from sfumato.wire import labelled
 
 SPEC = "pixelize:cell=2"
 
@@ -40,14 +40,10 @@ def artefact(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "fastest", models.load)
-
-
 def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch):
     given: list[object] = []
-    monkeypatch.setattr(service, "run", lambda *arguments, **_: given.extend(arguments))
+    monkeypatch.setattr(service, "create", lambda *arguments: given.extend(arguments))
+    monkeypatch.setattr(server, "serve", lambda *_, **__: None)
     said = command("serve", artefact, f"pots={artefact}", "--store", "sqlite:///s.db", "--port", "0")
     assert (said.code, said.err) == (0, "")
     first, second, where = said.out.splitlines()
@@ -62,17 +58,28 @@ def test_while_it_serves_what_it_began_with_is_not_looked_through_for_cycles(
     command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
 ):
     frozen: list[int] = []
-    monkeypatch.setattr(service, "run", lambda *_, **__: frozen.append(gc.get_freeze_count()))
+    monkeypatch.setattr(server, "serve", lambda *_, **__: frozen.append(gc.get_freeze_count()))
     assert command("serve", artefact, "--store", "sqlite:///s.db", "--port", "0").code == 0
     assert frozen[0] > 10_000
     assert gc.get_freeze_count() == 0
+
+
+def test_a_server_that_others_reach_says_that_a_proxy_belongs_before_it(
+    command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server, "serve", lambda *_, **__: None)
+    said = command("serve", artefact, "--store", "sqlite:///s.db", "--port", "0", "--host", "0.0.0.0")
+    assert (
+        said.err == "slow clients can hold this server up: put a proxy before it, such as deploy/nginx.conf\n"
+    )
 
 
 def test_what_an_answer_says_of_its_confidence_is_set_by_two_options(
     command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
 ):
     given: list[object] = []
-    monkeypatch.setattr(service, "run", lambda *arguments, **_: given.extend(arguments))
+    monkeypatch.setattr(service, "create", lambda *arguments: given.extend(arguments))
+    monkeypatch.setattr(server, "serve", lambda *_, **__: None)
     options = ["--confidence", "rounded", "--confidence-step", "0.25"]
     assert command("serve", artefact, "--store", "sqlite:///s.db", "--port", "0", *options).code == 0
     assert given[2] == service.ServiceConfig(
@@ -83,27 +90,10 @@ def test_what_an_answer_says_of_its_confidence_is_set_by_two_options(
     assert "confidence='lable': did you mean" in wrong.err
 
 
-def test_noise_on_examples_is_set_by_an_epsilon_and_a_norm_together(
-    command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
-):
-    given: list[object] = []
-    monkeypatch.setattr(service, "run", lambda *arguments, **_: given.extend(arguments))
-    options = ["--store", "sqlite:///s.db", "--port", "0", "--example-epsilon", "8"]
-    short = command("serve", artefact, *options)
-    assert short.code == 1
-    assert "give both, or neither" in " ".join(short.err.split())
-    said = command("serve", artefact, *options, "--example-norm", "2")
-    assert said.code == 0
-    assert "hides which image it is at eps = 8" in said.out
-    assert given[2] == service.ServiceConfig(
-        web=service.page_of_package(), hiding=Hiding(epsilon=8.0, clipping_norm=2.0)
-    )
-
-
 def test_codes_are_served_from_the_artefact_of_their_encoder(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(service, "run", lambda *arguments, **_: None)
+    monkeypatch.setattr(server, "serve", lambda *_, **__: None)
     path = encoder(tmp_path / "hats.safetensors", bits=12)
     said = command("serve", path, "--store", "sqlite:///s.db", "--port", "0")
     assert said.code == 0
@@ -147,10 +137,7 @@ def test_it_answers_until_it_is_stopped_and_logs_json_without_a_label(artefact: 
     with Store(url) as store:
         store.create_tenant("museum")
         _, secret = store.create_key("museum", role="write", name="camera")
-    program = (
-        "import sys; from sfumato.serve import graphs, models; graphs.fastest = models.load; "
-        "from sfumato.cli import main; sys.argv = ['sfumato', *sys.argv[1:]]; main()"
-    )
+    program = "import sys; from sfumato.cli import main; sys.argv = ['sfumato', *sys.argv[1:]]; main()"
     with subprocess.Popen(
         [
             *(sys.executable, "-c", program, "serve", artefact, "--store", url, "--port", "0"),
@@ -172,7 +159,9 @@ def test_it_answers_until_it_is_stopped_and_logs_json_without_a_label(artefact: 
                 "/v1/classifiers", json={"name": "v", "model": "vases"}, headers=headers
             ).json()
             place = f"/v1/classifiers/{made['id']}"
-            client.post(f"{place}/classes/amphora/examples", content=sent, headers=headers).raise_for_status()
+            kind = {"content-type": labelled.MEDIA_TYPE}
+            enrolled = labelled.join([("amphora", "1")], sent)
+            client.post(f"{place}/examples", content=enrolled, headers=headers | kind).raise_for_status()
             reply = client.post(f"{place}/classify", content=sent, headers=headers)
         process.send_signal(signal.SIGTERM)
         rest, errors = process.communicate(timeout=30)

@@ -1,4 +1,4 @@
-"""Many releases of one picture: what a ledger allows of an image, its near copies, a person and a folder."""
+"""Many releases of one picture: what a ledger allows of an image, its near copies, and a person."""
 
 import math
 from itertools import permutations
@@ -12,7 +12,6 @@ from sfumato import data, images
 from sfumato.base.engines import EngineConfig
 from sfumato.device.jobs import releasing
 from sfumato.device.jobs.folder import FolderConfig, protect_folder
-from sfumato.device.jobs.survey import survey
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.fingerprints import fingerprints
@@ -45,9 +44,8 @@ def release(
     spec: str = "dp-pix:cell=8,epsilon=3",
     *,
     person: str | None = None,
-    folder: str | Path = "/photos",
 ) -> Release:
-    return releasing.release(parse(spec), image[None], ledger, folders=[folder], people=[person])
+    return releasing.release(parse(spec), image[None], ledger, people=[person])
 
 
 # An image
@@ -174,9 +172,7 @@ def test_near_copies_have_budgets_of_their_own_where_they_are_ignored(ledger: Le
 def test_a_refusal_names_the_image_that_is_resembled_and_the_whole_cure(ledger: Ledger, portraits: Tensor):
     ledger.set_budget(Budget.parse("releases=1"))
     for names, image in (["anna.png"], portraits[0]), (["ben.png"], portraits[1]):
-        releasing.charge_and_release(
-            parse("gaussian:sigma=40"), image[None], ledger, folders=["/photos"], names=names
-        )
+        releasing.charge_and_release(parse("gaussian:sigma=40"), image[None], ledger, names=names)
     with pytest.raises(BudgetExceededError) as raised:
         release(ledger, mirrored(portraits[0]))
     assert "looks like a copy of anna.png, which was released before (different photographs? " in str(
@@ -264,15 +260,6 @@ def test_an_unknown_way_with_near_copies_is_refused(ledger: Ledger):
     assert ledger.near_copies == "charge"
 
 
-def test_a_copy_counts_for_the_folder_of_its_original(ledger: Ledger, portraits: Tensor):
-    ledger.set_budget(Budget.parse("releases=2"), folder="/photos/anna")
-    release(ledger, portraits[0], folder="/photos/anna")
-    release(ledger, mirrored(portraits[0]), folder="/elsewhere")
-    with pytest.raises(BudgetExceededError, match="/photos/anna has 2 different releases"):
-        release(ledger, cut(portraits[0]), folder="/elsewhere")
-    release(ledger, portraits[1], folder="/elsewhere")
-
-
 # People
 
 
@@ -310,11 +297,6 @@ def test_the_budget_of_a_person_takes_the_place_of_that_of_every_person(ledger: 
                 release(ledger, portrait, "gaussian:sigma=80", person=person)
 
 
-def test_a_budget_is_of_a_folder_or_of_a_person(ledger: Ledger):
-    with pytest.raises(ConfigError, match="for a folder or for a person: name one of them"):
-        ledger.set_budget(Budget.parse("releases=1"), folder="/photos", person="anna")
-
-
 def test_in_a_folder_of_people_each_sub_folder_has_one_budget(tmp_path: Path, portraits: Tensor):
     for number, portrait in enumerate(portraits):
         images.write(tmp_path / "photos" / ("anna" if number < 5 else "ben") / f"{number}.png", portrait)
@@ -334,68 +316,6 @@ def test_in_a_folder_of_people_each_sub_folder_has_one_budget(tmp_path: Path, po
     assert outcome.shapes.total() == 6
 
 
-# Folders whose images were not released yet
-
-
-def test_a_copy_of_an_image_that_lies_in_a_folder_with_a_budget_is_charged_to_it(
-    ledger: Ledger, portraits: Tensor, tmp_path: Path
-):
-    images.write(tmp_path / "anna" / "1.png", portraits[0])
-    ledger.set_budget(Budget.parse("releases=1"), folder=tmp_path / "anna")
-    assert survey(ledger) == 1
-    release(ledger, mirrored(portraits[0]), folder=tmp_path / "elsewhere")
-    with pytest.raises(BudgetExceededError, match="anna has 1 different releases"):
-        release(ledger, portraits[0], "gaussian:sigma=40", folder=tmp_path / "elsewhere")
-
-
-def test_what_was_released_before_a_folder_was_surveyed_counts_there(
-    ledger: Ledger, portraits: Tensor, tmp_path: Path
-):
-    release(ledger, portraits[0], folder=tmp_path / "elsewhere")
-    images.write(tmp_path / "anna" / "1.png", mirrored(portraits[0]))
-    ledger.set_budget(Budget.parse("releases=1"), folder=tmp_path / "anna")
-    survey(ledger)
-    with pytest.raises(BudgetExceededError, match="anna has 1 different releases"):
-        release(ledger, portraits[0], "gaussian:sigma=40", folder=tmp_path / "elsewhere")
-
-
-def test_a_survey_reads_what_is_new_or_changed_and_passes_over_what_is_no_image(
-    ledger: Ledger, portraits: Tensor, tmp_path: Path
-):
-    folder = tmp_path / "anna"
-    images.write(folder / "deep" / "1.png", portraits[0])
-    (folder / "damaged.png").write_bytes(b"no image")
-    (folder / "notes.txt").write_text("dear diary")
-    (folder / ".hidden.png").write_bytes(images.encode(portraits[1]))
-    ledger.set_budget(Budget.parse("releases=9"), folder=folder)
-    assert survey(ledger) == 1
-    assert survey(ledger) == 0
-    images.write(folder / "2.png", portraits[2])
-    images.write(folder / "deep" / "1.png", portraits[3])
-    assert survey(ledger) == 2
-
-
-def test_a_copy_in_another_folder_does_not_get_around_the_budget_of_a_folder_job(
-    tmp_path: Path, portraits: Tensor
-):
-    for folder in ("anna", "copies"):
-        images.write(tmp_path / folder / "1.png", portraits[0])
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.set_budget(Budget.parse("epsilon=4"), folder=tmp_path / "anna")
-    specs = [f"dp-pix:cell=8,epsilon={3 + step * 1e-6:.6f}" for step in range(3)]
-    released = [
-        protect_folder(
-            tmp_path / "copies",
-            tmp_path / f"out{number}",
-            parse(spec),
-            tmp_path / "ledger.db",
-            engine=EngineConfig(workers=1),
-        ).shapes.total()
-        for number, spec in enumerate(specs)
-    ]
-    assert released == [1, 0, 0]
-
-
 def test_near_copies_are_one_draw_of_what_many_releases_of_a_person_prove(ledger: Ledger, portraits: Tensor):
     one_bit = Information(outputs=1.0, leakage=1.0)
     for number, image in enumerate((portraits[0], portraits[0].flip(-1), portraits[1])):
@@ -405,7 +325,6 @@ def test_near_copies_are_one_draw_of_what_many_releases_of_a_person_prove(ledger
             shape=(3, 64, 64),
             guarantee=lambda pixels: None,
             release=None,
-            folder="/photos",
             person="anna",
             fingerprint=fingerprints(image[None])[0],
             information=one_bit,

@@ -1,4 +1,4 @@
-"""Budgets in bits: what releases tell by counting, added up for images, folders and people."""
+"""Budgets in bits: what releases tell by counting, added up for images and people."""
 
 import itertools
 import math
@@ -58,7 +58,6 @@ def charge(
     *,
     spec: str = "code",
     person: str | None = None,
-    folder: str = "/photos",
     epsilon: float | None = None,
     averaged: bool = False,
 ) -> Charge:
@@ -77,7 +76,6 @@ def charge(
         shape=(3, 8, 8),
         guarantee=proving,
         release=None,
-        folder=folder,
         person=person,
         information=Information(outputs=bits, leakage=bits),
         averaged=averaged,
@@ -141,7 +139,7 @@ def test_a_code_costs_its_bits_whatever_its_noise(
     name, _, noise = spec.partition(",")
     artefact = encoder(tmp_path / "c.safetensors", bits=12)
     code = parse(f"{name}:artefact={artefact}{',' * bool(noise)}{noise}", takes=["bits"])
-    releasing.release(code, photographs[:3], ledger, folders=["/photos"] * 3, people=["anna"] * 3)
+    releasing.release(code, photographs[:3], ledger, people=["anna"] * 3)
     assert ledger.set_budget(BITS_64, person="anna") == 3 * bits
 
 
@@ -149,8 +147,8 @@ def test_an_answer_of_three_classes_costs_log2_of_three_bits(
     ledger: Ledger, photographs: Tensor, tmp_path: Path
 ):
     protection = parse(f"answer:artefact={classifier(tmp_path / 'a.safetensors', 'xyz')}", takes=["answer"])
-    releasing.release(protection, photographs[:2], ledger, folders=["/photos"] * 2)
-    assert ledger.set_budget(BITS_64, folder="/photos") == pytest.approx(2 * math.log2(3))
+    releasing.release(protection, photographs[:2], ledger, people=["anna"] * 2)
+    assert ledger.set_budget(BITS_64, person="anna") == pytest.approx(2 * math.log2(3))
 
 
 @pytest.mark.parametrize("spec", ["dp-pix:cell=4,epsilon=3", "blur:radius=2", "code"])
@@ -162,7 +160,7 @@ def test_what_is_not_counted_is_refused_with_the_cure(
     protection = parse(spec, takes=["pixels", "numbers"])
     ledger.set_budget(BITS_64, person="anna")
     with pytest.raises(BudgetExceededError) as raised:
-        releasing.release(protection, photographs[:1], ledger, folders=["/photos"], people=["anna"])
+        releasing.release(protection, photographs[:1], ledger, people=["anna"])
     option = f"--person anna --ledger {ledger.path}"
     assert str(raised.value).endswith(
         ": its outputs are not counted, so no budget in bits can hold it: release a code of bits or an "
@@ -248,7 +246,7 @@ def test_noise_is_held_by_what_it_proves_of_naming_and_a_blur_is_not(ledger: Led
     ledger.charge([noisy])
     blur = parse("blur:radius=2")
     with pytest.raises(BudgetExceededError, match="nothing is proved of it, so no budget of naming can hold"):
-        releasing.release(blur, photographs[:1], ledger, folders=["/photos"], people=["anna"])
+        releasing.release(blur, photographs[:1], ledger, people=["anna"])
     with pytest.raises(BudgetExceededError, match="nothing would be proved about naming them"):
         ledger.charge([charge("b", 40, spec="long", person="anna")])
 
@@ -261,10 +259,9 @@ def test_who_is_named_in_an_image_later_has_what_left_of_it_counted(ledger: Ledg
     ledger.charge([charge("0")])
 
 
-def test_naming_is_of_a_person_and_of_no_image_or_folder(ledger: Ledger):
-    for scope in ({}, {"folder": "/photos"}):
-        with pytest.raises(ConfigError, match="a budget of naming needs a person: write --person NAME"):
-            ledger.set_budget(Budget.parse("naming=1%,of=1000"), **scope)
+def test_naming_is_of_a_person_and_of_no_image(ledger: Ledger):
+    with pytest.raises(ConfigError, match="a budget of naming needs a person: write --person NAME"):
+        ledger.set_budget(Budget.parse("naming=1%,of=1000"))
 
 
 # Sums and refusals.
@@ -290,14 +287,6 @@ def test_an_image_has_so_many_bits_for_all_its_releases(ledger: Ledger):
         ledger.charge([charge("a", math.log2(3), spec="answer")])
 
 
-def test_a_folder_adds_up_what_its_images_tell(ledger: Ledger):
-    ledger.set_budget(Budget.parse("bits=40"), folder="/photos")
-    ledger.charge([charge("a", folder="/photos/anna"), charge("b", folder="/photos/ben")])
-    with pytest.raises(BudgetExceededError, match=r"costs 16 bits, and 8 of 40 are left for /photos"):
-        ledger.charge([charge("c", folder="/photos/ben")])
-    ledger.charge([charge("c", folder="/elsewhere")])
-
-
 def test_every_person_has_the_budget_of_every_person(ledger: Ledger):
     ledger.set_budget(Budget.parse("bits=16"), person="")
     ledger.charge([charge("a", person="anna"), charge("b", person="ben")])
@@ -319,13 +308,13 @@ def test_a_budget_in_bits_stands_beside_a_number_of_releases_and_takes_the_place
 
 
 def test_a_budget_in_bits_is_there_when_the_ledger_is_opened_again(ledger: Ledger):
-    ledger.set_budget(BITS_64, folder="/photos")
-    ledger.charge([charge("a")])
+    ledger.set_budget(BITS_64, person="anna")
+    ledger.charge([charge("a", person="anna")])
     ledger.close()
     with Ledger(ledger.path) as again:
         assert [(limit.budget, limit.spent) for limit in again.summary().budgets] == [(BITS_64, 16)]
         with pytest.raises(BudgetExceededError, match="costs 60 bits, and 48 of 64 are left"):
-            again.charge([charge("b", 60, spec="other")])
+            again.charge([charge("b", 60, spec="other", person="anna")])
 
 
 def test_a_copy_of_a_ledger_knows_the_bits(ledger: Ledger, tmp_path: Path):
@@ -353,20 +342,18 @@ def test_damage_to_what_releases_tell_is_an_error_of_the_ledger(ledger: Ledger, 
 # One release of the average of several images.
 
 
-def test_an_average_costs_a_person_and_a_folder_once_and_each_of_its_images(ledger: Ledger):
+def test_an_average_costs_a_person_once_and_each_of_its_images(ledger: Ledger):
     ledger.charge(
         [charge(name, spec="code of a, b and c", person="anna", averaged=True) for name in ("a", "b", "c")]
     )
     assert ledger.set_budget(BITS_64, person="anna") == 16
-    assert ledger.set_budget(BITS_64, folder="/photos") == 16
     assert ledger.set_budget(Budget.parse("releases=9"), person="anna") == 1
     for name in ("a", "b", "c"):
         assert ledger.sum_on(name.encode(), BITS_64) == 16
 
 
-@pytest.mark.parametrize("scope", [{"person": "anna"}, {"folder": "/photos"}])
-def test_an_average_fits_a_budget_that_holds_it_once(ledger: Ledger, scope: dict[str, str]):
-    ledger.set_budget(Budget.parse("bits=16"), **scope)
+def test_an_average_fits_a_budget_that_holds_it_once(ledger: Ledger):
+    ledger.set_budget(Budget.parse("bits=16"), person="anna")
     group = [charge(f"{i}", spec="code of five", person="anna", averaged=True) for i in range(5)]
     ledger.charge(group)
     ledger.charge(group)
@@ -394,9 +381,7 @@ def code(tmp_path: Path) -> Code:
 
 
 def averaged(code: Code, images: Tensor, ledger: Ledger, person: str = "anna") -> tuple[Tensor, int]:
-    release, new, _ = releasing.release_average(
-        code, images, ledger, folders=["/photos"] * len(images), person=person
-    )
+    release, new, _ = releasing.release_average(code, images, ledger, person=person)
     return release.values, new
 
 
@@ -444,7 +429,7 @@ def test_another_image_more_is_another_release_that_costs_again(
 
 def test_the_average_of_one_image_is_its_release(ledger: Ledger, photographs: Tensor, code: Code):
     values, new = averaged(code, photographs[:1], ledger)
-    released = releasing.release(code, photographs[:1], ledger, folders=["/photos"], people=["anna"])
+    released = releasing.release(code, photographs[:1], ledger, people=["anna"])
     assert torch.equal(values, released.values)
     assert (new, ledger.summary().releases) == (1, 1)
 

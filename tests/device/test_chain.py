@@ -26,7 +26,6 @@ def charge(*images: str) -> list[Charge]:
             shape=(1, 2, 2),
             guarantee=lambda _: None,
             release=os.urandom(2000),
-            folder="/photos",
         )
         for image in images
     ]

@@ -1,4 +1,4 @@
-"""What left of an image counts for everybody who is in it, and for its folder, whenever that was said."""
+"""What left of an image counts for everybody who is in it, whenever that was said."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,20 +17,17 @@ from sfumato.dp.naming import Information
 from sfumato.errors import BudgetExceededError
 
 BITS = {"code of 8": 8.0, "code of 16": 16.0, "average of two": 16.0}
-LIMITS = {"anna": 32.0, "bert": 24.0, "/photos": 40.0}
+LIMITS = {"anna": 32.0, "bert": 24.0}
 ALIKE = [{"a", "b"}, {"b", "c"}]  # b is a near copy of both, and they are none of each other
 
 
-def charge(
-    image: str, spec: str, person: str | None = None, folder: str = "/elsewhere", *, printed: bool = True
-) -> Charge:
+def charge(image: str, spec: str, person: str | None = None, *, printed: bool = True) -> Charge:
     return Charge(
         image=image.encode(),
         spec=spec,
         shape=(3, 8, 8),
         guarantee=lambda _: None,
         release=None,
-        folder=folder,
         person=person,
         fingerprint=Fingerprint(image.encode(), (1,), (1,)) if printed else None,
         information=Information(outputs=BITS[spec], leakage=BITS[spec]),
@@ -49,13 +46,12 @@ def a_ledger(folder: Path) -> Iterator[Ledger]:
         ledger.set_budget(None)
         ledger.set_budget(None, person="")
         for name, limit in LIMITS.items():
-            scope = {"folder": name} if name.startswith("/") else {"person": name}
-            ledger.set_budget(Budget.parse(f"bits={limit:g}"), **scope)
+            ledger.set_budget(Budget.parse(f"bits={limit:g}"), person=name)
         yield ledger
 
 
 def spent(ledger: Ledger) -> dict[str, float]:
-    """What is spent for each person and folder."""
+    """What is spent for each person."""
     limits = {describe(limit.scope).removeprefix("the person "): limit for limit in ledger.summary().budgets}
     return {name: limits[name].spent for name in LIMITS}
 
@@ -65,7 +61,7 @@ class Model:
 
     def __init__(self) -> None:
         self.left: set[tuple[str, str]] = set()  # image and spec
-        self.names: set[tuple[str, str]] = set()  # image and person or folder
+        self.names: set[tuple[str, str]] = set()  # image and person
         self.seen: dict[str, bool] = {}  # image -> whether with its fingerprint
 
     def copies(self, image: str) -> set[str]:
@@ -85,7 +81,6 @@ class Model:
         was = self.seen.get(image)
         self.seen[image] = bool(was) or printed
         joined = was is False and printed and len(self.copies(image)) > 1
-        self.names.add((image, "/photos" if one.folder == "/photos/2024" else "elsewhere"))
         if one.person is not None:
             self.names.add((image, one.person))
         self.left.add((image, one.spec))
@@ -109,13 +104,11 @@ one_charge = st.builds(
     st.sampled_from("abcd"),
     st.sampled_from(["code of 8", "code of 16"]),
     st.sampled_from([None, "anna", "bert"]),
-    st.sampled_from(["/elsewhere", "/photos/2024"]),
     printed=st.booleans(),
 )
 average = st.builds(
-    lambda person, folder: [charge(image, "average of two", person, folder) for image in "ad"],
+    lambda person: [charge(image, "average of two", person) for image in "ad"],
     st.sampled_from([None, "anna"]),
-    st.sampled_from(["/elsewhere", "/photos/2024"]),
 )
 
 
@@ -162,7 +155,7 @@ def test_what_left_of_an_image_counts_for_who_is_named_in_it_now(
         ledger.set_budget(Budget.parse(words), person="anna")
         ledger.charge([charge("a", "code of 16"), *(charge(other, "code of 16", "anna") for other in others)])
         with pytest.raises(BudgetExceededError, match=f"with the earlier releases of this image, {refused}"):
-            ledger.charge([charge("a", "code of 16", "anna", "/photos")])
+            ledger.charge([charge("a", "code of 16", "anna")])
         with pytest.raises(BudgetExceededError):
             ledger.charge([charge("b", "code of 8", "anna")])  # a near copy, which never left itself
         ledger.charge([charge("a", "code of 16")])  # of nobody, it leaves again
@@ -174,8 +167,8 @@ def test_a_person_by_another_name_is_charged_under_both(tmp_path: Path):
     with a_ledger(tmp_path) as ledger:
         ledger.charge([charge("a", "code of 16", "anna")])
         ledger.charge([charge("a", "code of 16", "bert")])
-        assert spent(ledger) == {"anna": 16, "bert": 16, "/photos": 0}
+        assert spent(ledger) == {"anna": 16, "bert": 16}
         ledger.charge([charge("a", "code of 8")])
-        assert spent(ledger) == {"anna": 24, "bert": 24, "/photos": 0}
+        assert spent(ledger) == {"anna": 24, "bert": 24}
         with pytest.raises(BudgetExceededError, match="8 of 32 are left for the person anna"):
             ledger.charge([charge("a", "average of two")])

@@ -16,7 +16,7 @@ COMMANDS = """
 import importlib.util, json, sys
 from fastapi import FastAPI, Request
 from sfumato import wire
-from sfumato.base.listening import running
+from sfumato.base.server import running
 from sfumato.cli import main
 from sfumato.wire import labelled
 

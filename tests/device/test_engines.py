@@ -6,7 +6,6 @@ test_storage.py.
 
 import io
 import json
-import os
 import sqlite3
 import tarfile
 import threading
@@ -22,11 +21,10 @@ from PIL import Image
 from sfumato.base import engines
 from sfumato.base.engines import EngineConfig
 from sfumato.base.files import PART
-from sfumato.device.jobs.folder import FolderConfig, Outcome, dry_run, protect_folder
+from sfumato.device.jobs.folder import FolderConfig, Outcome, protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.scopes import describe, is_folder
-from sfumato.device.ledger.storage import Folder
+from sfumato.device.storage import Storage
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect import parse
 
@@ -78,10 +76,11 @@ def charges(ledger: Path) -> list[tuple[Any, ...]]:
     database = sqlite3.connect(ledger)
     rows = database.execute(
         "select image, spec, channels, height, width, guarantees, path, release from charges "
-        "join terms on terms.id = terms join places using (image) join folders on folders.id = folder"
+        "join terms on terms.id = terms "
+        "left join places using (image) left join folders on folders.id = folder"
     ).fetchall()
     database.close()
-    return sorted(rows)
+    return sorted(rows, key=repr)
 
 
 def check_whole(target: Path, count: int) -> None:
@@ -121,7 +120,7 @@ def during(outputs: Path, count: int, happens: Any) -> threading.Thread:
 def both(tmp_path_factory, on_ray) -> tuple[Path, list[Outcome]]:
     """The same job in this process and on the cluster, in tasks of a few files: their folder and outcomes.
 
-    Of the pictures in `limited`, which are others than elsewhere, a budget allows 7.
+    Of the pictures in `limited`, which are others than elsewhere, a budget allows their person 7.
     """
     root = tmp_path_factory.mktemp("both")
     write(root / "photos", something())
@@ -132,12 +131,13 @@ def both(tmp_path_factory, on_ray) -> tuple[Path, list[Outcome]]:
         patch.chdir(root)  # relative paths are those of the process that was started
         for name, engine in (("here", HERE), ("ray", on_ray)):
             with Ledger(f"{name}.db") as ledger:
-                ledger.set_budget(Budget.parse("releases=7"), folder="photos/limited")
-            outcomes.append(protect_folder("photos", name, parse(EXACT), f"{name}.db", engine=engine))
+                ledger.set_budget(Budget.parse("releases=7"), person="limited")
+            config = FolderConfig(people=True)
+            outcomes.append(protect_folder("photos", name, parse(EXACT), f"{name}.db", config, engine=engine))
     return root, outcomes
 
 
-LIMITED = "over the budget of a folder: at most 7 different releases"
+LIMITED = "over the budget of a person: at most 7 different releases"
 
 
 def test_a_cluster_gives_the_files_manifest_and_charges_of_this_process(both):
@@ -151,11 +151,10 @@ def test_a_cluster_gives_the_files_manifest_and_charges_of_this_process(both):
         files = files_of(root / name)
         manifest = json.loads(files.pop("manifest.json"))
         manifest["outputs"] = [row for row in manifest["outputs"] if "limited/" not in row["file"]]
-        folder = os.fsencode(root / "photos" / "limited")
         return (
             {file: content for file, content in files.items() if not file.startswith("limited/")},
             manifest,
-            [row for row in charges(root / f"{name}.db") if folder not in row],
+            [row for row in charges(root / f"{name}.db") if b"person:limited" not in row],
         )
 
     assert unlimited("here") == unlimited("ray")
@@ -225,7 +224,7 @@ def test_a_target_that_a_node_has_for_itself_is_told(tmp_path, monkeypatch):
     here = engines.engine
     monkeypatch.setattr(engines, "engine", lambda config, **settings: here(HERE, **settings))
     # As this process sees it: the node wrote to a disk of its own.
-    monkeypatch.setattr(Folder, "size", lambda *_: None)
+    monkeypatch.setattr(Storage, "size", lambda *_: None)
     with pytest.raises(
         DataError, match=r"a.png: written by a node of the cluster, and not here: name URLs, or"
     ):
@@ -348,22 +347,6 @@ def test_a_second_run_to_a_url_is_refused_on_this_device(memory, monkeypatch):
     assert refused
 
 
-def test_a_budget_of_a_url_is_for_what_lies_below_it(memory):
-    memory.write({f"{who}/{i}.png": picture(10 * i + len(who)) for who in ("anna", "al") for i in range(3)})
-    memory.write({"anna/t.tar": shard(50)})
-    with Ledger(memory.root / "l.db") as ledger:
-        ledger.set_budget(Budget.parse("epsilon=9"), folder=f"{memory.source}/anna/")
-        ledger.set_budget(Budget.parse("epsilon=1"), folder="/")  # of this machine
-    assert {cause: count for cause, (count, _) in memory.run(NOISY).failures.items()} == {
-        "over the budget of a folder: epsilon=9 for any 1 pixel": 1
-    }
-    with Ledger(memory.root / "l.db") as ledger:
-        spent = {
-            describe(limit.scope): limit.spent for limit in ledger.summary().budgets if is_folder(limit.scope)
-        }
-    assert spent == {f"{memory.source}/anna": 9, "/": 0}
-
-
 def test_no_password_of_a_url_is_kept_or_shown(memory):
     memory.write({"a.png": picture(1), "bad.png": b"no picture"})
     for name in ("source", "target"):
@@ -381,7 +364,7 @@ def test_no_password_of_a_url_is_kept_or_shown(memory):
 
 def test_a_dry_run_of_a_url_predicts_the_run_and_writes_nothing(memory):
     memory.write(something())
-    predicted = dry_run(memory.source, parse(NOISY), memory.root / "l.db", engine=HERE)
+    predicted = protect_folder(memory.source, None, parse(NOISY), memory.root / "l.db", engine=HERE)
     assert memory.outputs() == {}
     done = memory.run(NOISY)
     assert (predicted.charged, predicted.shapes, predicted.failures) == (15, done.shapes, done.failures)

@@ -26,7 +26,7 @@ def ledger(tmp_path: Path):
 
 
 def released(protection: Protection, batch: Tensor, ledger: Ledger) -> Release:
-    return releasing.release(protection, batch, ledger, folders=["/photos"] * len(batch))
+    return releasing.release(protection, batch, ledger)
 
 
 class Shifted:

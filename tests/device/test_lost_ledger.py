@@ -35,7 +35,7 @@ def photograph() -> Tensor:
 
 
 def release(ledger: Ledger, image: Tensor, spec: str = SPEC) -> Tensor:
-    return releasing.release(parse(spec), image[None], ledger, folders=["/photos"]).values
+    return releasing.release(parse(spec), image[None], ledger).values
 
 
 def remove(path: Path) -> None:

@@ -31,7 +31,6 @@ def charge(image: str, person: str = "anna", spec: str = "code") -> Charge:
         shape=(3, 8, 8),
         guarantee=lambda _: None,
         release=None,
-        folder="/elsewhere",
         person=person,
         information=Information(outputs=1.0, leakage=1.0),
     )

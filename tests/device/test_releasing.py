@@ -12,7 +12,6 @@ from torch import Tensor
 from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.scopes import is_folder
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ImageError, SpecError
 from sfumato.images import digest
@@ -38,7 +37,7 @@ def ledger(tmp_path: Path):
 
 
 def released(spec: str, images: Tensor, ledger: Ledger) -> Release:
-    return releasing.release(parse(spec), images, ledger, folders=["/photos"] * len(images))
+    return releasing.release(parse(spec), images, ledger)
 
 
 def stored(ledger: Ledger) -> list[bytes | None]:
@@ -109,7 +108,7 @@ def test_in_a_batch_of_known_and_unknown_images_each_gets_its_own(photos: Tensor
 def test_noise_is_drawn_for_unknown_images_only(photos: Tensor, ledger: Ledger):
     spied = Spied(parse("dp-pix:cell=4,epsilon=3"))
     for images in (photos[:3], photos[:5], photos[:5]):
-        releasing.release(spied, images, ledger, folders=["/"] * len(images))
+        releasing.release(spied, images, ledger)
     assert spied.drawn == [3, 2, 0]
 
 
@@ -249,25 +248,10 @@ def test_noise_that_was_refused_is_never_shown_later(photos: Tensor, ledger: Led
     spied = Spied(parse("gaussian:sigma=40"))
     ledger.set_budget(Budget.parse("rho=0.001"))
     with pytest.raises(BudgetExceededError):
-        releasing.release(spied, photos, ledger, folders=["/"] * len(photos))
+        releasing.release(spied, photos, ledger)
     ledger.set_budget(None)
-    releasing.release(spied, photos, ledger, folders=["/"] * len(photos))
+    releasing.release(spied, photos, ledger)
     assert spied.drawn == [7, 7]
-
-
-def test_every_image_is_charged_to_its_own_folder(photos: Tensor, ledger: Ledger):
-    for folder in "ab":
-        ledger.set_budget(Budget.parse("epsilon=100"), folder=f"/{folder}")
-    releasing.release(parse("dp-pix:cell=4,epsilon=3"), photos[:3], ledger, folders=["/a", "/b", "/b"])
-    spent = {limit.scope: limit.spent for limit in ledger.summary().budgets if is_folder(limit.scope)}
-    assert spent == {b"/a": 3, b"/b": 6}
-
-
-def test_a_number_of_folders_that_is_not_that_of_the_images_charges_nothing(photos: Tensor, ledger: Ledger):
-    for count in (1, 8):
-        with pytest.raises(ValueError, match="zip"):
-            releasing.release(parse("gaussian:sigma=40"), photos, ledger, folders=["/"] * count)
-    assert stored(ledger) == []
 
 
 def test_a_parameter_that_does_not_fit_charges_nothing(photos: Tensor, ledger: Ledger):
@@ -283,13 +267,12 @@ def test_what_lies_around_a_region_is_looked_at_whatever_noise_lies_within(
     height, width = photos.shape[2:]
     (tmp_path / "boxes.csv").write_text(f"left,top,right,bottom\n0,0,{width},{height // 4}\n")
     box = parse(f"{inner}@box:file={tmp_path}/boxes.csv")
-    alike = {"folders": ["/photos"] * len(photos)}
     for _ in range(2):  # noise that is kept is judged as well
         with pytest.raises(
             ImageError, match=r"75\.86% of the pixels .* leave as they are, and at most 75% may"
         ):
-            releasing.charge_and_release(box, photos, ledger, **alike, most_clear=0.75)
-        assert releasing.charge_and_release(box, photos, ledger, **alike, most_clear=0.76).release.boxes
+            releasing.charge_and_release(box, photos, ledger, most_clear=0.75)
+        assert releasing.charge_and_release(box, photos, ledger, most_clear=0.76).release.boxes
     monkeypatch.setattr(Region, "find", lambda self, image: [(0, height, 0, width)])
     background = Region(parse(inner), "background", "m")
     monkeypatch.setattr(Region, "digest", lambda self: "0" * 64)
@@ -297,7 +280,7 @@ def test_what_lies_around_a_region_is_looked_at_whatever_noise_lies_within(
     with pytest.raises(
         ImageError, match=r"100\.00% of the pixels of a \d+x\d+ image would leave as they are:"
     ):
-        releasing.charge_and_release(background, photos, ledger, **alike)
+        releasing.charge_and_release(background, photos, ledger)
     assert stored(ledger) == before
 
 
@@ -314,9 +297,7 @@ def test_a_copy_without_releases_says_what_would_be_charged_and_leaves_the_ledge
     first = released("gaussian:sigma=40", photos[:4], ledger).values
     ledger.copy_without_releases(tmp_path / "copy.db")
     with Ledger(tmp_path / "copy.db", keep_releases=False) as copy:
-        again, new, _ = releasing.charge_and_release(
-            parse("gaussian:sigma=40"), photos, copy, folders=["/photos"] * len(photos)
-        )
+        again, new, _ = releasing.charge_and_release(parse("gaussian:sigma=40"), photos, copy)
         assert not torch.equal(again.values[:4], first)
         assert new == 3
     assert torch.equal(released("gaussian:sigma=40", photos[:4], ledger).values, first)
@@ -353,7 +334,7 @@ def artefact(path: Path, content: bytes = b"weights") -> Path:
 
 
 def by(path: Path, images: Tensor, ledger: Ledger) -> Tensor:
-    return releasing.release(Added(path), images, ledger, folders=["/photos"] * len(images)).values
+    return releasing.release(Added(path), images, ledger).values
 
 
 def test_the_same_artefact_at_another_path_draws_no_noise_anew(ledger: Ledger, tmp_path: Path):
@@ -384,7 +365,7 @@ def test_a_code_with_noise_is_kept_and_given_again_byte_for_byte(
 
     def coded(images: Tensor) -> AnyRelease:
         code = parse(spec, takes=["bits", "numbers"])
-        return releasing.release(code, images, ledger, folders=["/photos"] * len(images))
+        return releasing.release(code, images, ledger)
 
     first = coded(images)
     again = coded(images[[5, *range(6)]])
@@ -398,5 +379,5 @@ def test_a_code_without_noise_is_charged_and_not_stored(ledger: Ledger, tmp_path
     code = parse(f"code:artefact={encoder(tmp_path / 'c.safetensors', bits=12)}", takes=["bits"])
     images = torch.randint(0, 256, (2, 3, SIDE, SIDE), dtype=torch.uint8)
     for _ in range(2):
-        releasing.release(code, images, ledger, folders=["/photos"] * 2)
+        releasing.release(code, images, ledger)
     assert stored(ledger) == [None, None]

@@ -14,10 +14,7 @@ from fsspec.registry import known_implementations
 
 from sfumato import images
 from sfumato.base.files import PART
-from sfumato.device.ledger import Charge, Ledger
-from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.scopes import folder_name, is_folder, without_password
-from sfumato.device.ledger.storage import Folder, Remote, storage_of
+from sfumato.device.storage import storage_of, without_password
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 
 
@@ -185,8 +182,8 @@ def test_links_at_a_url_are_followed_to_files_and_told_from_folders(tmp_path):
 
 
 def test_a_url_of_a_local_file_is_that_folder(tmp_path):
-    assert storage_of(f"file://{tmp_path}/a") == Folder(tmp_path / "a")
-    assert folder_name(f"file://{tmp_path}/a/") == folder_name(tmp_path / "a")
+    assert storage_of(f"file://{tmp_path}/a") == storage_of(tmp_path / "a")
+    assert storage_of(f"file://{tmp_path}/a/").identity == storage_of(tmp_path / "a").identity
 
 
 def test_what_lies_above_and_below_a_url_is_a_url():
@@ -220,7 +217,7 @@ def test_a_place_within_another_is_known_by_its_name(tmp_path):
 )
 def test_a_url_is_shown_without_user_and_password(url, shown):
     assert without_password(url) == str(storage_of(url)) == shown
-    assert folder_name(url) == shown.encode()
+    assert storage_of(url).identity == shown.encode()
     assert "secret" not in repr(storage_of(url))
 
 
@@ -232,7 +229,6 @@ def test_a_password_with_a_slash_is_refused_and_not_shown():
 
 def test_errors_of_a_file_system_tell_no_password(monkeypatch):
     there = storage_of("memory://anna:s%65cret@host/a")
-    assert isinstance(there, Remote)
 
     def refuse(files, path, **_):
         raise RuntimeError(f"530 login of anna with secret (s%65cret) at {there.url} failed")
@@ -255,30 +251,3 @@ def test_a_url_whose_library_is_missing_is_said(monkeypatch):
     monkeypatch.setitem(known_implementations, "gone", missing)
     with pytest.raises(MissingExtraError, match="gone://host/b: Install gone for it"):
         storage_of("gone://anna:secret@host/b").exists()
-
-
-# Budgets of folders
-
-
-def test_a_budget_of_a_url_holds_below_it_and_one_of_this_machine_does_not(tmp_path):
-    def charge(image: str, folder: str) -> Charge:
-        return Charge(
-            image=image.encode(),
-            spec="blur",
-            shape=(3, 8, 8),
-            guarantee=lambda _: None,
-            release=None,
-            folder=folder,
-        )
-
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        tight = Budget.parse("epsilon=1")  # nothing is proved of a blur: it fits no budget
-        ledger.set_budget(tight, folder="s3://bucket/anna/")
-        ledger.set_budget(tight, folder="/")
-        ledger.charge([charge("a", "s3://bucket/bert"), charge("b", "s3://bucket/annabel")])
-        for folder in ("s3://bucket/anna", "s3://user:pw@bucket/anna/2024", "file:///photos"):
-            with pytest.raises(Exception, match="nothing is proved of it"):
-                ledger.charge([charge("c", folder)])
-        folders = {limit.scope for limit in ledger.summary().budgets if is_folder(limit.scope)}
-        assert folders == {b"s3://bucket/anna", b"/"}
-    assert b"pw@" not in (tmp_path / "ledger.db").read_bytes()

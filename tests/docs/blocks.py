@@ -46,11 +46,7 @@ SMALLER = {
     "audit protection": ["--trials", "10000"],
 }
 
-# A service that does not measure by which of two libraries it is faster: tests/serve/test_models.py does.
-_SERVE = (
-    "import sys; from sfumato.serve import graphs, models; graphs.fastest = models.load; "
-    "from sfumato.cli import main; sys.argv = ['sfumato', *sys.argv[1:]]; main()"
-)
+_SERVE = "import sys; from sfumato.cli import main; sys.argv = ['sfumato', *sys.argv[1:]]; main()"
 _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->")
 
 

@@ -106,7 +106,7 @@ def test_every_command_and_its_options_are_described(site):
         assert f"<h{1 + words.count(' ')}>sfumato {words}<" in page, words
         assert "For example:" in page, words
     described = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.html"))
-    for option in ("--no-face", "--split-by", "--metrics-key", "--print-config"):
+    for option in ("--where", "--split-by", "--metrics-key", "--print-config"):
         assert option in described, option
     assert not (folder / "enroll.html").exists()  # hidden: another spelling
 

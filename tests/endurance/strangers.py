@@ -164,7 +164,7 @@ def averaging(trial: Trial) -> None:
             for step in range(100):
                 protection = parse(f"dp-pix:cell=8,epsilon={3 + step * 1e-6:.6f}")
                 try:
-                    release = releasing.release(protection, face[None], ledger, folders=["/"])
+                    release = releasing.release(protection, face[None], ledger)
                 except BudgetExceededError:
                     continue
                 drawn.append(release.values.double())

@@ -213,7 +213,11 @@ def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(tmp_path: Path)
 
 def test_a_code_is_checked_by_its_numbers_and_by_its_bits(bits: Made, numbers: Made):
     assert 0 <= bits.exported.difference.largest <= MOST_CODES
-    assert (bits.exported.images, bits.exported.difference.bits, bits.exported.difference.pixels) == (6, 0, None)
+    assert (bits.exported.images, bits.exported.difference.bits, bits.exported.difference.pixels) == (
+        6,
+        0,
+        None,
+    )
     assert numbers.exported.difference.largest <= MOST_CODES
     assert numbers.exported.difference.bits is None
 

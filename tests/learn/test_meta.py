@@ -44,8 +44,7 @@ def glyphs(small_glyphs):
 @pytest.fixture(autouse=True)
 def _cheap_prices(monkeypatch):
     """The same questions are asked of the accountant again and again here: each is computed once."""
-    for module in (accounting, accounting.budgets, accounting.accountant):
-        monkeypatch.setattr(module, "epsilon", _epsilon)
+    monkeypatch.setattr(accounting, "epsilon", _epsilon)
 
 
 @cache

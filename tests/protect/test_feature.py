@@ -47,7 +47,7 @@ def pictures(count: int = 5, seed: int = 0) -> Tensor:
 
 
 def by_ledger(feature: Feature, images: Tensor, ledger: Ledger) -> FeatureRelease:
-    return releasing.release(feature, images, ledger, folders=["/photos"] * len(images))
+    return releasing.release(feature, images, ledger)
 
 
 # What is released

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sfumato import artefacts, images
 from sfumato.base.engines import EngineConfig
 from sfumato.device.jobs import releasing
-from sfumato.device.jobs.folder import FolderConfig, dry_run, protect_folder, protect_image
+from sfumato.device.jobs.folder import FolderConfig, protect_folder, protect_image
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError, DataError, SpecError
@@ -364,7 +364,7 @@ def test_another_process_gets_the_parameters_and_no_weights(artefact: str):
 def test_a_device_releases_what_the_mask_shows_and_each_image_its_own(artefact: str, tmp_path: Path):
     batch = pictures()[[0, 1, 0, 2]]
     with Ledger(tmp_path / "ledger.db") as ledger:
-        released = releasing.release(Mask(artefact), batch, ledger, folders=["/"] * 4)
+        released = releasing.release(Mask(artefact), batch, ledger)
     expected = Mask(artefact).release(batch, NOISE)
     assert torch.equal(released.values, expected.values)
     assert torch.equal(released.shown, expected.shown)
@@ -376,14 +376,14 @@ def test_a_ledger_tells_a_mask_from_another_that_was_trained_at_its_path(artefac
 
     with Ledger(tmp_path / "ledger.db") as ledger:
         for _ in range(2):
-            releasing.release(Mask(artefact), pictures(1), ledger, folders=["/"])
+            releasing.release(Mask(artefact), pictures(1), ledger)
         (first,) = specs()
         digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
         assert first == Mask(artefact).spec.replace(artefact, digest[:16])
         write_artefact(Path(artefact), keep=0.5)
-        releasing.release(Mask(artefact), pictures(1), ledger, folders=["/"])
+        releasing.release(Mask(artefact), pictures(1), ledger)
         assert len(specs()) == 2
-        releasing.release(parse("blur:radius=1"), pictures(1), ledger, folders=["/"])
+        releasing.release(parse("blur:radius=1"), pictures(1), ledger)
         assert "blur:radius=1" in specs()
 
 
@@ -452,7 +452,7 @@ def test_a_format_without_transparency_is_refused_before_anything_is_written(
     with pytest.raises(ConfigError, match=message):
         protect_folder(tmp_path / "photos", tmp_path / "out", Mask(artefact), ledger, config)
     with pytest.raises(ConfigError, match=message):
-        dry_run(tmp_path / "photos", Mask(artefact), ledger, config)
+        protect_folder(tmp_path / "photos", None, Mask(artefact), ledger, config)
     assert not (tmp_path / "out").exists()
     assert not ledger.exists()
     with Ledger(ledger) as opened, pytest.raises(ConfigError, match=message):

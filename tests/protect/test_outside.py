@@ -209,7 +209,7 @@ def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
 
 def test_a_device_releases_each_image_its_own(tmp_path: Path, index: str):
     with Ledger(tmp_path / "ledger.db") as ledger:
-        released = releasing.release(Outside(index), pictures(0)[[1, 0, 1]], ledger, folders=["/"] * 3)
+        released = releasing.release(Outside(index), pictures(0)[[1, 0, 1]], ledger)
     assert torch.equal(released.values, pictures(1)[[1, 0, 1]])
 
 

@@ -19,7 +19,7 @@ def test_the_bound_is_a_twelfth_of_the_shorter_side():
         "people remain recognisable if a face fills the image: a cell of 9x9 pixels is 1/13 of the "
         "shorter side, and faces are recognised at cells of less than 1/12 of it: choose a share of the "
         "image, "
-        "such as cell=1/8, and look with --preview"
+        "such as cell=1/8"
     )
 
 

@@ -119,8 +119,8 @@ def test_a_table_is_made_once_for_each_version_and_only_while_somebody_waits(sto
         return store.classifier("museum", made.id)
 
     async def ask(info: Any, *gone: Any) -> list[Any]:
-        with service.room.share() as share:
-            jobs = (service.tables.make("museum", info, served, share, each) for each in gone)
+        with service.room.share() as take:
+            jobs = (service.tables.make("museum", info, served, take, each) for each in gone)
             return await asyncio.gather(*jobs, return_exceptions=True)
 
     info = enrol("a")
@@ -140,8 +140,8 @@ def test_the_memory_that_a_table_takes_counts_for_the_room_of_all_requests(store
     made = store.create_classifier("museum", name="large", model=served.name, by=key)
     store.enrol("museum", made.id, "a", [Example("1", np.ones(4, np.float32))], by=key)
     info = store.classifier("museum", made.id)
-    with service.room.share() as share, pytest.raises(BusyError, match="no room"):
-        asyncio.run(service.tables.make("museum", info, served, share, stays))
+    with service.room.share() as take, pytest.raises(BusyError, match="no room"):
+        asyncio.run(service.tables.make("museum", info, served, take, stays))
 
 
 def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
@@ -155,8 +155,8 @@ def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
         store.enrol("museum", made.id, f"class {row}", [Example(str(row), vector)], by=key)
     info = store.classifier("museum", made.id)
     service = app.state.service
-    with service.room.share() as share:
-        table = asyncio.run(service.tables.make("museum", info, served, share, stays))
+    with service.room.share() as take:
+        table = asyncio.run(service.tables.make("museum", info, served, take, stays))
     assert served.codes is not None
     code = code_of(served.demands[0].spec)
     queries = 2 * tables.codes_of(4).astype(np.float32) - 1
@@ -207,9 +207,7 @@ def test_longer_codes_have_no_table(store: Store, tmp_path: Path, images: torch.
     path, long = served_code(tmp_path, bits=17)
     device = Device(store, long, tmp_path / "ledger.db", f"code:artefact={path}")
     enrolled(device, images)
-    with pytest.raises(
-        ServiceError, match="which a code of at most 16 bits has: classify by queries"
-    ):
+    with pytest.raises(ServiceError, match="has no table, which only codes of at most 16 bits have"):
         device.ask("answer_table")
 
 
@@ -233,3 +231,11 @@ def test_a_table_is_looked_up_by_its_own_encoder_without_noise(
     other = encoder(tmp_path / "other.safetensors", seed=1, bits=BITS)
     with pytest.raises(ConfigError, match="not the artefact that the table was made for"):
         look_up.look_up(table, Code(str(other)), images[0])
+
+
+def test_codes_of_more_than_16_bits_have_no_table(store: Store, tmp_path: Path):
+    path, long = served_code(tmp_path, bits=20)
+    device = Device(store, long, tmp_path / "ledger.db", f"code:artefact={path}")
+    device.ask("create", "squares", "code")
+    with pytest.raises(ServiceError, match=r"only codes of at most 16 bits have.*: classify by queries"):
+        device.ask("answer_table")

@@ -53,7 +53,7 @@ from sfumato.protect import naming, parse
 from sfumato.protect.code import Code
 from sfumato.protect.naming import naming_words
 from sfumato.protect.release import Release
-from sfumato.serve import graphs, models
+from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served, code_of
 from sfumato.serve.store import Store, schema
@@ -153,7 +153,7 @@ def test_an_encoder_of_ones_own_is_served_as_python_computes_it(store: Store, tm
     card |= {"precision": "float32", "shape": [3, SIDE, SIDE]}
     model = few_shot.make_untrained(3, config, [parse("none")], card=card)
     model.save(tmp_path / "own.safetensors")
-    cloud = Cloud(store, [graphs.fastest(tmp_path / "own.safetensors")], tmp_path)
+    cloud = Cloud(store, [models.load(tmp_path / "own.safetensors")], tmp_path)
     photos = cloud.photos(0, 1, 2)
     device = cloud.client("none")
     for label, photo in zip(("anna", "ben"), photos, strict=False):
@@ -487,15 +487,6 @@ def test_nothing_leaves_beyond_a_budget(cloud: Cloud):
     with pytest.raises(BudgetExceededError, match="this release costs"):
         cloud.client().enrol("anna", cloud.photos(0))
     assert cloud.wire.bodies() == []
-
-
-def test_a_budget_of_a_folder_counts_files_by_where_they_lie(cloud: Cloud):
-    photos = cloud.photos(0, 1)
-    with Ledger(cloud.ledger) as ledger:
-        ledger.set_budget(Budget.parse("epsilon=4"), folder=photos[0].parent)
-    cloud.client().enrol("anna", photos[:1])
-    with pytest.raises(BudgetExceededError, match="photos"):
-        cloud.client().enrol("anna", photos[1:])
 
 
 # What a model takes.

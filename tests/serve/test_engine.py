@@ -3,17 +3,17 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import replace
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
 from sfumato.errors import ArtefactError, BusyError, ConfigError
 from sfumato.serve.engine import Engine
-from sfumato.serve.served import Served
+from sfumato.serve.served import Served, unchanged
+
+_Result = TypeVar("_Result")
 
 
 class Double:
@@ -26,11 +26,11 @@ class Double:
         self.started = threading.Event()
         self.model = self.named("double")
 
-    def named(self, name: str) -> Served:
+    def named(self, name: str, run: Callable[[np.ndarray], np.ndarray] | None = None) -> Served:
         def prepare(*_: Any) -> np.ndarray:
             raise NotImplementedError
 
-        return Served(name, "few-shot", (), (1, 1, 1), 1, None, prepare, self.run)
+        return Served(name, "few-shot", (), (1, 1, 1), 1, None, prepare, run or self.run)
 
     def run(self, inputs: np.ndarray) -> np.ndarray:
         self.started.set()
@@ -39,190 +39,160 @@ class Double:
         return 2 * inputs
 
 
-Begin = Callable[..., Engine]
-
-
 @pytest.fixture
-def double() -> Iterator[Double]:
-    made = Double()
-    yield made
-    made.gate.set()
-
-
-@pytest.fixture
-def begin(double: Double) -> Iterator[Begin]:
-    engines: list[Engine] = []
-
-    def new(**settings: Any) -> Engine:
-        engines.append(Engine(**settings))
-        return engines[-1]
-
-    yield new
-    double.gate.set()
-    for engine in engines:
-        engine.close()
+def double() -> Double:
+    return Double()
 
 
 def rows(*numbers: float) -> np.ndarray:
     return np.array(numbers, np.float32)[:, None]
 
 
-def hold(engine: Engine, double: Double) -> None:
+def work(use: Callable[[Engine], Awaitable[_Result]], **settings: Any) -> _Result:
+    """Use an engine in an event loop."""
+
+    async def used() -> _Result:
+        engine = Engine(**settings)
+        try:
+            return await use(engine)
+        finally:
+            engine.close()
+
+    return asyncio.run(used())
+
+
+def begin(engine: Engine, *asked: tuple[Served, np.ndarray]) -> "list[asyncio.Task[np.ndarray]]":
+    return [asyncio.create_task(engine.embed(*each)) for each in asked]
+
+
+async def hold(engine: Engine, double: Double) -> None:
     """Let the engine begin a batch, and stay in it."""
     double.gate.clear()
-    engine.submit(double.model, rows(0))
-    assert double.started.wait(10)
+    begin(engine, (double.model, rows(0)))
+    assert await asyncio.to_thread(double.started.wait, 10)
 
 
-def test_what_was_submitted_comes_back_computed(begin: Begin, double: Double):
-    found = begin().submit(double.model, rows(1, 2, 3)).result(10)
-    assert np.array_equal(found, rows(2, 4, 6))
+def held(double: Double, *asked: tuple[Served, np.ndarray], **settings: Any) -> list[np.ndarray]:
+    """The results of requests that came while the engine was busy."""
+
+    async def use(engine: Engine) -> list[np.ndarray]:
+        await hold(engine, double)
+        tasks = begin(engine, *asked)
+        await asyncio.sleep(0)
+        assert engine.waiting == sum(len(inputs) for _, inputs in asked)
+        double.gate.set()
+        return await asyncio.gather(*tasks)
+
+    return work(use, **settings)
 
 
-def test_requests_that_wait_together_are_one_batch_and_each_gets_its_own(begin: Begin, double: Double):
-    engine = begin()
-    hold(engine, double)
-    futures = [engine.submit(double.model, rows(number, number)) for number in range(5)]
-    assert engine.waiting == 10
-    double.gate.set()
-    for number, future in enumerate(futures):
-        assert np.array_equal(future.result(10), rows(2 * number, 2 * number))
+def test_requests_that_wait_together_are_one_batch_and_each_gets_its_own(double: Double):
+    found = held(double, *((double.model, rows(number, number)) for number in range(5)))
+    assert [each.ravel().tolist() for each in found] == [[2 * number] * 2 for number in range(5)]
     assert double.batches == [1, 10]
 
 
-def test_no_batch_is_larger_than_allowed(begin: Begin, double: Double):
-    engine = begin(most_batch=4)
-    hold(engine, double)
-    futures = [engine.submit(double.model, rows(*range(3))) for _ in range(3)]
-    futures.append(engine.submit(double.model, rows(*range(9))))
-    double.gate.set()
-    for future in futures:
-        future.result(10)
+def test_no_batch_is_larger_than_allowed(double: Double):
+    asked = [rows(*range(3))] * 3 + [rows(*range(9))]
+    found = held(double, *((double.model, each) for each in asked), most_batch=4)
+    assert all(np.array_equal(one, 2 * each) for one, each in zip(found, asked, strict=True))
     assert max(double.batches) <= 4
     assert sum(double.batches) == 1 + 9 + 9
 
 
-def test_a_job_waits_for_company_no_longer_than_the_window(begin: Begin, double: Double):
-    engine = begin(window=0.2)
-    start = time.monotonic()
-    first = engine.submit(double.model, rows(1))
-    second = engine.submit(double.model, rows(2))
-    assert (first.result(10), second.result(10)) == (rows(2), rows(4))
-    assert time.monotonic() - start >= 0.19
-    assert double.batches == [2]
-
-
-def test_a_full_batch_does_not_wait(begin: Begin, double: Double):
-    engine = begin(window=1.0, most_batch=2)
-    assert np.array_equal(engine.submit(double.model, rows(1, 2)).result(0.9), rows(2, 4))
-
-
-def test_models_are_never_mixed(begin: Begin, double: Double):
-    engine = begin()
-    hold(engine, double)
-    other = double.named("other")
-    futures = [engine.submit((double.model, other)[number % 2], rows(number)) for number in range(6)]
-    double.gate.set()
-    assert [future.result(10).item() for future in futures] == [0, 2, 4, 6, 8, 10]
+def test_models_are_never_mixed(double: Double):
+    models = double.model, double.named("other")
+    found = held(double, *((models[number % 2], rows(number)) for number in range(6)))
+    assert [each.item() for each in found] == [0, 2, 4, 6, 8, 10]
     assert double.batches == [1, 3, 3]
 
 
-def test_a_full_queue_refuses_and_goes_on_when_there_is_room(begin: Begin, double: Double):
-    engine = begin(most_batch=2, most_waiting=4)
-    hold(engine, double)
-    kept = engine.submit(double.model, rows(1, 2, 3))
-    with pytest.raises(BusyError, match="3 images wait already: send this again later") as raised:
-        engine.submit(double.model, rows(4, 5))
-    assert raised.value.seconds > 0
-    with pytest.raises(BusyError, match="3 images wait already"):  # and so is what nobody has read yet
+def test_a_job_waits_for_company_no_longer_than_the_window_and_not_in_a_full_batch(double: Double):
+    async def use(engine: Engine) -> list[float]:
+        taken = []
+        for asked in ([rows(1), rows(2)], [rows(1, 2, 3, 4)]):
+            start = time.monotonic()
+            await asyncio.gather(*begin(engine, *((double.model, each) for each in asked)))
+            taken.append(time.monotonic() - start)
+        return taken
+
+    alone, full = work(use, window=0.2, most_batch=4)
+    assert alone >= 0.19
+    assert full < 0.19
+    assert double.batches == [2, 4]
+
+
+def test_a_full_queue_refuses_and_goes_on_when_there_is_room(double: Double):
+    async def use(engine: Engine) -> None:
+        await hold(engine, double)
+        (kept,) = begin(engine, (double.model, rows(1, 2, 3)))
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError, match="3 images wait already: send this again later") as raised:
+            await engine.embed(double.model, rows(4, 5))
+        assert raised.value.seconds > 0
+        with pytest.raises(BusyError, match="3 images wait already"):  # and so is what nobody has read yet
+            engine.check()
+        double.gate.set()
+        assert np.array_equal(await kept, rows(2, 4, 6))
         engine.check()
-    double.gate.set()
-    assert np.array_equal(kept.result(10), rows(2, 4, 6))
-    engine.check()
-    assert engine.submit(double.model, rows(*range(9))).result(10).shape == (9, 1)
+        assert (await engine.embed(double.model, rows(*range(9)))).shape == (9, 1)
+
+    work(use, most_batch=2, most_waiting=4)
 
 
-def test_what_was_accepted_is_done_while_closing_and_nothing_more_is_accepted(begin: Begin, double: Double):
-    engine = begin(window=0.05)
-    hold(engine, double)
-    accepted = [engine.submit(double.model, rows(number)) for number in range(3)]
-    closing = threading.Thread(target=engine.close)
-    closing.start()
-    while engine.alive:
-        time.sleep(0.001)
-    with pytest.raises(BusyError, match="the server is closing"):
-        engine.submit(double.model, rows(9))
-    double.gate.set()
-    closing.join(10)
-    assert [future.result(0).item() for future in accepted] == [0, 2, 4]
+def test_what_was_accepted_is_done_while_closing_and_nothing_more_is_accepted(double: Double):
+    async def use(engine: Engine) -> list[np.ndarray]:
+        await hold(engine, double)
+        accepted = begin(engine, *((double.model, rows(number)) for number in range(3)))
+        await asyncio.sleep(0)
+        engine.close()
+        assert not engine.alive
+        with pytest.raises(BusyError, match="the server is closing"):
+            await engine.embed(double.model, rows(9))
+        double.gate.set()
+        return await asyncio.gather(*accepted)
+
+    assert [each.item() for each in work(use)] == [0, 2, 4]
 
 
-def test_a_failure_is_told_to_those_whose_batch_it_was_and_the_next_are_done(begin: Begin, double: Double):
-    engine = begin()
-
+def test_a_failure_is_told_to_those_whose_batch_it_was_and_the_next_are_done(double: Double):
     def fails(inputs: np.ndarray) -> np.ndarray:
-        raise RuntimeError("broken")
+        raise RuntimeError("no such layer")
 
-    broken = Served("broken", "few-shot", (), (1, 1, 1), 1, None, double.model.prepare, fails)
-    with pytest.raises(RuntimeError, match="broken"):
-        engine.submit(broken, rows(1)).result(10)
-    assert engine.submit(double.model, rows(1)).result(10).item() == 2
+    async def use(engine: Engine) -> None:
+        with pytest.raises(RuntimeError, match="no such layer"):
+            await engine.embed(double.named("broken", fails), rows(1))
+        with pytest.raises(ArtefactError, match=r"odd: gives \(\) for 1 images"):
+            await engine.embed(double.named("odd", lambda inputs: np.float32(1)), rows(1))  # type: ignore[arg-type,return-value]
+        assert (await engine.embed(double.model, rows(1))).item() == 2
 
-
-def test_what_nobody_waits_for_any_more_is_not_computed(begin: Begin, double: Double):
-    engine = begin()
-    hold(engine, double)
-    gone = engine.submit(double.model, rows(1, 1, 1))
-    kept = engine.submit(double.model, rows(2))
-    assert gone.cancel()
-    double.gate.set()
-    kept.result(10)
-    assert double.batches == [1, 1]
+    work(use)
 
 
-def test_forward_passes_are_reported(double: Double):
-    seen: list[tuple[int, float]] = []
-    engine = Engine(observe=lambda images, seconds: seen.append((images, seconds)))
-    engine.submit(double.model, rows(1, 2)).result(10)
-    engine.close()
-    assert [images for images, _ in seen] == [2]
-    assert seen[0][1] > 0
-
-
-def test_requests_of_an_event_loop_are_answered_by_one_wake_of_it(begin: Begin, double: Double):
-    engine = begin(window=0.2)
-
-    async def several() -> tuple[list[np.ndarray], int]:
-        loop, wakes = asyncio.get_running_loop(), []
-        real = loop.call_soon_threadsafe
-        loop.call_soon_threadsafe = lambda *what: wakes.append(what) or real(*what)  # type: ignore[method-assign]
-        found = await asyncio.gather(*(engine.embed(double.model, rows(number)) for number in range(4)))
-        return found, len(wakes)
-
-    found, wakes = asyncio.run(several())
-    assert [each.item() for each in found] == [0, 2, 4, 6]
-    assert (wakes, double.batches) == (1, [4])
-
-
-def test_an_error_of_a_model_reaches_the_request_of_an_event_loop_and_one_that_left_is_not_computed(
-    begin: Begin, double: Double
-):
-    engine = begin(window=0.05)
-
-    async def one_leaves() -> np.ndarray:
-        gone = asyncio.create_task(engine.embed(double.model, rows(1, 1)))
-        kept = asyncio.create_task(engine.embed(double.model, rows(2)))
+def test_what_nobody_waits_for_any_more_is_not_computed(double: Double):
+    async def use(engine: Engine) -> np.ndarray:
+        gone, kept = begin(engine, (double.model, rows(1, 1)), (double.model, rows(2)))
         await asyncio.sleep(0)
         gone.cancel()
         return await kept
 
-    def fails(inputs: np.ndarray) -> np.ndarray:
-        raise ValueError("no such layer")
-
-    assert asyncio.run(one_leaves()).item() == 4
+    assert work(use, window=0.05).item() == 4
     assert double.batches == [1]
-    with pytest.raises(ValueError, match="no such layer"):
-        asyncio.run(engine.embed(replace(double.model, run=fails), rows(1)))
+
+
+def test_forward_passes_are_reported_and_what_computes_nothing_waits_for_none(double: Double):
+    seen: list[tuple[int, float]] = []
+
+    async def use(engine: Engine) -> None:
+        await hold(engine, double)
+        code = rows(1, -1)
+        assert await engine.embed(double.named("code", unchanged), code) is code
+        double.gate.set()
+        await engine.embed(double.model, rows(1, 2))
+
+    work(use, observe=lambda images, seconds: seen.append((images, seconds)))
+    assert [images for images, _ in seen] == [1, 2]
+    assert seen[0][1] > 0
 
 
 @pytest.mark.parametrize(
@@ -231,35 +201,3 @@ def test_an_error_of_a_model_reaches_the_request_of_an_event_loop_and_one_that_l
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]):
     with pytest.raises(ConfigError, match=r"window=.*, most_batch=.*, most_waiting=.*: a window of 0 to"):
         Engine(**settings)
-
-
-class _Odd:
-    """A model whose answers have no rows. `run` is replaced by each test."""
-
-    name, dimension = "odd", 3
-
-
-def test_a_model_that_gives_no_rows_fails_its_request_and_no_other():
-    odd = _Odd()
-    odd.run = lambda rows: np.float32(1) if len(rows) == 1 else rows  # type: ignore[attr-defined]
-    with closing(Engine(window=0)) as engine:
-        with pytest.raises(ArtefactError, match=r"odd: gives \(\) for 1 images"):
-            engine.submit(odd, np.zeros((1, 3), np.float32)).result(5)  # type: ignore[arg-type]
-        assert engine.submit(odd, np.zeros((2, 3), np.float32)).result(5).shape == (2, 3)  # type: ignore[arg-type]
-
-
-def test_an_engine_that_dies_says_so_to_those_who_wait_and_ends_the_process():
-    ended = threading.Event()
-
-    def fault(images: int, seconds: float) -> None:
-        raise MemoryError
-
-    odd = _Odd()
-    odd.run = lambda rows: rows  # type: ignore[attr-defined]
-    engine = Engine(window=0, observe=fault, dead=ended.set)
-    engine.submit(odd, np.zeros((1, 3), np.float32)).result(5)  # type: ignore[arg-type]
-    assert ended.wait(5)
-    assert not engine.alive
-    with pytest.raises(BusyError, match="the server is closing"):
-        engine.submit(odd, np.zeros((1, 3), np.float32))  # type: ignore[arg-type]
-    engine.close()

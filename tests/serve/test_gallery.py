@@ -1,7 +1,7 @@
 """The nearest prototypes, and that they are those of now."""
 
-import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from cloud import refusing
 from sfumato.learn.code_prototypes import CodePrototypes, Spread
 from sfumato.learn.refusal import Refusal
 from sfumato.serve import gallery
-from sfumato.serve.gallery import Galleries, Together
-from sfumato.serve.store import Example, Key, NotFoundError, Store, search
+from sfumato.serve.gallery import Galleries
+from sfumato.serve.store import Example, Key, NotFoundError, Store
 from sfumato.wire.messages import ImageAnswer
 
 
@@ -68,11 +68,24 @@ def test_what_did_not_change_is_not_read_again(kept, monkeypatch: pytest.MonkeyP
     store, _, place = kept
     galleries = Galleries(store)
     ask(galleries, place, 0.0)
-    seen = []
-    real = store.prototypes
-    monkeypatch.setattr(store, "prototypes", lambda *a, **k: seen.append(real(*a, **k)) or seen[-1])
-    ask(galleries, place, 0.0)
-    assert seen == [None]
+    monkeypatch.setattr(store, "prototypes", None)
+    assert ask(galleries, place, 0.0)[0].guesses[0].label == "amphora"
+
+
+def test_a_gallery_that_many_ask_for_at_once_is_read_by_one_of_them(kept, monkeypatch: pytest.MonkeyPatch):
+    store, _, place = kept
+    galleries, reads, real = Galleries(store), [], store.prototypes
+    begun = threading.Barrier(8)
+
+    def ask_together(_: int):
+        begun.wait(10)
+        return ask(galleries, place, 0.0)
+
+    monkeypatch.setattr(store, "prototypes", lambda *given: reads.append(given) or real(*given))
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask_together, range(8)))
+    assert all(each == answers[0] for each in answers)
+    assert len(reads) == 1
 
 
 def test_a_classifier_that_is_gone_is_missing(kept):
@@ -101,57 +114,38 @@ def test_galleries_that_were_asked_for_long_ago_are_let_go(kept, monkeypatch: py
     assert list(galleries._kept) == [("museum", place)]
 
 
-def test_a_gallery_that_fits_is_never_left_to_the_store_whatever_is_enrolled(
-    kept, monkeypatch: pytest.MonkeyPatch
+# In PostgreSQL, which searches galleries that are too large to keep.
+
+
+def test_a_gallery_that_is_too_large_to_keep_is_searched_by_the_store(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    store, key, place = kept
-    monkeypatch.setattr(search, "MANY", 2)
-    monkeypatch.setattr(store, "nearest", None)
-    galleries = Galleries(store)
-    for number in range(5):
-        enrol(store, key, place, f"cup {number}", [10.0 + number])
-        found = ask(galleries, place, 10.0 + number)[0].guesses[0]
-        assert (found.label, found.distance) == (f"cup {number}", 0.0)
-    assert list(galleries._kept) == [("museum", place)]
-
-
-def test_a_gallery_that_grows_too_large_is_left_to_the_store(kept, monkeypatch: pytest.MonkeyPatch):
-    store, key, place = kept
-    monkeypatch.setattr(gallery, "_MOST_BYTES", 80)  # two prototypes of two numbers have 72
-    galleries = Galleries(store)
-    assert ask(galleries, place, 0.0)[0].guesses[0].label == "amphora"
-    for value in (9.0, 9.5):
-        enrol(store, key, place, f"cup {value}", [value])
-        assert ask(galleries, place, value)[0].guesses[0].label == f"cup {value}"
+    with Store(postgresql_url) as store:
+        store.create_tenant("museum")
+        key = store.create_key("museum", role="write", name="camera")[0]
+        place = store.create_classifier("museum", name="vases", model="m", by=key).id
+        enrol(store, key, place, "amphora", [0.0])
+        enrol(store, key, place, "bowl", [2.0, 3.0, 4.0])
+        small = ask(Galleries(store), place, 1.0, 4.0, 2.9, refusal=refusing(0.6))
+        codes = SIGNS[0][:2]
+        monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
+        galleries = Galleries(store)
+        large = ask(galleries, place, 1.0, 4.0, 2.9, refusal=refusing(0.6))
         assert not galleries._kept
-
-
-def test_a_gallery_that_is_too_large_to_keep_is_searched_by_the_store(kept, monkeypatch: pytest.MonkeyPatch):
-    store, _, place = kept
-    expected = ask(Galleries(store), place, 1.0)[0]
-    monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
-    galleries = Galleries(store)
-    for _ in range(2):
-        (found,) = ask(galleries, place, 1.0)
-        assert [one.label for one in found.guesses] == [one.label for one in expected.guesses]
-        assert found.guesses[1].distance == pytest.approx(4.0)
-        assert found.guesses[1].probability == pytest.approx(expected.guesses[1].probability)
-    assert not galleries._kept
-    assert len(ask(galleries, place, 1.0, top=1)[0].guesses) == 1
-
-
-def test_a_large_gallery_refuses_by_the_number_of_examples_as_a_small_one_does(
-    kept, monkeypatch: pytest.MonkeyPatch
-):
-    store, _, place = kept
-    refusal = refusing(0.6)
-    small = ask(Galleries(store), place, 1.0, 4.0, 2.9, refusal=refusal)
-    monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
-    large = ask(Galleries(store), place, 1.0, 4.0, 2.9, refusal=refusal)
-    assert (
-        [one.none_of_these for one in large] == [one.none_of_these for one in small] == [False, True, False]
-    )
-    assert ask(Galleries(store), place, 4.0)[0].none_of_these is None
+        assert [one.none_of_these for one in large] == [False, True, False]
+        for one, other in zip(large, small, strict=True):
+            assert one.none_of_these == other.none_of_these
+            assert [guess.label for guess in one.guesses] == [guess.label for guess in other.guesses]
+            for ours, theirs in zip(one.guesses, other.guesses, strict=True):
+                assert ours.distance == pytest.approx(theirs.distance, abs=1e-5)
+                assert ours.probability == pytest.approx(theirs.probability)
+        assert len(ask(galleries, place, 1.0, top=1)[0].guesses) == 1
+        (answer,) = galleries.answer(
+            "museum", place, np.array([codes]), top=1, refusal=refusing(0.0), codes=FLIPPED
+        )
+        assert answer.none_of_these is None  # no code is refused there
+        enrol(store, key, place, "cup", [9.0])
+        assert ask(galleries, place, 9.0)[0].guesses[0].label == "cup"
 
 
 # Ties, which codes of few bits have many of.
@@ -192,9 +186,7 @@ def test_each_class_at_equal_distance_is_named_as_often(coded):
     assert (abs(counts - 64) < 4 * 7).all()
 
 
-def test_a_tie_is_broken_the_same_way_when_asked_again_in_any_company_and_by_any_gallery(
-    coded, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_tie_is_broken_the_same_way_when_asked_again_in_any_company_and_by_any_gallery(coded):
     store, classifier = coded
     place = classifier("one", {label: [[1.0] * 8] for label in "abcd"})
     other = classifier("other", {label: [[1.0] * 8] for label in "dbca"})
@@ -202,8 +194,6 @@ def test_a_tie_is_broken_the_same_way_when_asked_again_in_any_company_and_by_any
     assert firsts(store, place, SIGNS, top=3) == named
     assert [firsts(store, place, [query])[0] for query in SIGNS] == named
     assert firsts(store, other, SIGNS) == named
-    monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
-    assert firsts(store, place, SIGNS) == named
 
 
 def test_a_nearer_class_is_named_before_all_that_tie_behind_it(coded):
@@ -290,148 +280,3 @@ def test_noisy_codes_are_refused_by_their_distance_whatever_the_shots(unequal):
     refusal = refusing((near + far) / 2)
     answers = ask_codes("museum", place, queries, top=1, refusal=refusal, codes=FLIPPED)
     assert [answer.none_of_these for answer in answers] == [False, True]
-
-
-def test_a_gallery_that_the_store_searches_refuses_no_codes(unequal, monkeypatch: pytest.MonkeyPatch):
-    store, place = unequal
-    monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
-    answers = Galleries(store).answer(
-        "museum",
-        place,
-        np.ones((1, 4)),
-        top=1,
-        refusal=refusing(0.0),
-        codes=FLIPPED,
-    )
-    assert answers[0].none_of_these is None
-
-
-def test_questions_of_other_noise_are_not_refused_by_the_same_threshold(unequal):
-    store, place = unequal
-    together = Together(Galleries(store))
-    strict = refusing(0.0)
-    refusals = [None, strict, None, strict, FLIPPED.refusal, None]
-
-    async def all_of_them() -> list[list[ImageAnswer]]:
-        asked = [
-            together.answer("museum", place, np.ones((1, 4)), top=1, refusal=refusal, codes=FLIPPED)
-            for refusal in refusals
-        ]
-        return await asyncio.gather(*asked)
-
-    found = [answer.none_of_these for (answer,) in asyncio.run(all_of_them())]
-    assert found == [None, True, None, True, False, None]
-
-
-# Several at once.
-
-
-def put(together: Together, place: str, *asked: tuple[float, int]) -> list[list[ImageAnswer]]:
-    """Ask for the classes of each number, so many of them, all at once."""
-
-    async def all_of_them() -> list[list[ImageAnswer]]:
-        return await asyncio.gather(
-            *(
-                together.answer("museum", place, np.array([[value, 0.0]], np.float32), top=top, refusal=None)
-                for value, top in asked
-            )
-        )
-
-    return asyncio.run(all_of_them())
-
-
-class Looks:
-    """Counts how often the store is asked for the prototypes."""
-
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        real = store.prototypes
-
-        def counted(*given, **more):
-            self.count += 1
-            return real(*given, **more)
-
-        monkeypatch.setattr(store, "prototypes", counted)
-
-
-def test_questions_that_come_together_are_answered_by_one_look_as_they_would_be_alone(
-    kept, monkeypatch: pytest.MonkeyPatch
-):
-    store, _, place = kept
-    asked = [(value / 4, 1 + value % 2) for value in range(20)]
-    alone = [ask(Galleries(store), place, value, top=top) for value, top in asked]
-    looks = Looks(store, monkeypatch)
-    assert put(Together(Galleries(store)), place, *asked) == alone
-    assert looks.count <= 2  # the first does not wait for company
-
-
-def test_no_more_queries_are_answered_together_than_fit(kept, monkeypatch: pytest.MonkeyPatch):
-    store, _, place = kept
-    monkeypatch.setattr(gallery, "_MOST_TOGETHER", 2)
-    looks = Looks(store, monkeypatch)
-    found = put(Together(Galleries(store)), place, *[(0.0, 5)] * 7)
-    assert [len(each) for each in found] == [1] * 7
-    assert looks.count >= 4
-
-
-def test_a_question_is_answered_by_what_was_enrolled_before_it_came_however_busy(
-    kept, monkeypatch: pytest.MonkeyPatch
-):
-    store, key, place = kept
-    together = Together(Galleries(store))
-    looked, go_on = threading.Event(), threading.Event()
-    real = store.prototypes
-
-    def slow(*given, **more):
-        found = real(*given, **more)
-        looked.set()
-        assert go_on.wait(10)
-        return found
-
-    monkeypatch.setattr(store, "prototypes", slow)
-
-    def question(value: float):
-        return together.answer("museum", place, np.array([[value, 0.0]], np.float32), top=1, refusal=None)
-
-    async def second_while_the_first_is_answered() -> list[ImageAnswer]:
-        first = asyncio.create_task(question(9.0))
-        await asyncio.to_thread(looked.wait, 10)
-        await asyncio.to_thread(enrol, store, key, place, "cup", [9.0])
-        second = asyncio.create_task(question(9.0))
-        await asyncio.sleep(0)
-        go_on.set()
-        return [*(await first), *(await second)]
-
-    before, after = asyncio.run(second_while_the_first_is_answered())
-    assert (before.guesses[0].label, after.guesses[0].label) == ("bowl", "cup")
-
-
-def test_an_error_reaches_all_who_asked_and_the_next_are_answered(kept, monkeypatch: pytest.MonkeyPatch):
-    store, key, place = kept
-    together = Together(Galleries(store))
-    gone = store.create_classifier("museum", name="gone", model="m", by=key).id
-    store.delete_classifier("museum", gone, by=key)
-
-    async def twice() -> list[object]:
-        asked = [together.answer("museum", gone, np.zeros((1, 2)), top=1, refusal=None) for _ in range(3)]
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    assert [type(each) for each in asyncio.run(twice())] == [NotFoundError] * 3
-    assert put(together, place, (0.0, 1))[0][0].guesses[0].label == "amphora"
-
-
-def test_who_stopped_waiting_holds_up_nobody(kept):
-    store, _, place = kept
-    together = Together(Galleries(store))
-
-    async def one_leaves() -> list[ImageAnswer]:
-        asked = [
-            asyncio.create_task(together.answer("museum", place, np.zeros((1, 2)), top=1, refusal=None))
-            for _ in range(3)
-        ]
-        await asyncio.sleep(0)
-        asked[1].cancel()
-        return [*(await asked[0]), *(await asked[2])]
-
-    assert [each.guesses[0].label for each in asyncio.run(one_leaves())] == ["amphora"] * 2
-    assert not together._waiting

@@ -1,7 +1,6 @@
 """Artefacts as one function: from what was released to embeddings, of each image by itself."""
 
-import subprocess
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from cloud import encoder, refusing
 from sfumato import artefacts, data
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError
+from sfumato.export.export import export
 from sfumato.images import to_float, write
 from sfumato.learn import few_shot, meta
 from sfumato.learn.code_prototypes import part_left
@@ -23,7 +23,7 @@ from sfumato.protect import Release, expand, parse
 from sfumato.protect.code import Code
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
-from sfumato.serve import exported, graphs, models, trained
+from sfumato.serve import exported, models, trained
 from sfumato.serve.served import Demand, Served, example
 
 CONFIG = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
@@ -100,43 +100,10 @@ def test_both_ways_to_compute_give_the_same_embeddings(tmp_path: Path):
     path = tmp_path / "m.safetensors"
     save_few_shot(path, "dp-pix:cell=4,epsilon=1,3")
     served = models.load(path)
-    again = exported.of_bytes(exported.bytes_of(served), path, "m")
+    export(path, tmp_path / "m.onnx", check=pictures(1, *served.shape), side=exported.side(served))
+    again = models.load(tmp_path / "m.onnx")
     inputs = example(served)[:3]
     np.testing.assert_allclose(again.run(inputs), served.run(inputs), rtol=1e-4, atol=1e-5)
-
-
-def test_the_fastest_is_one_of_the_two_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = tmp_path / "m.safetensors"
-    save_few_shot(path, "pixelize:cell=4")
-    served = models.load(path)
-
-    def slower(inputs: np.ndarray) -> np.ndarray:
-        return np.stack([served.run(inputs) for _ in range(20)])[0]
-
-    assert graphs._is_faster(served, replace(served, run=slower))
-    assert not graphs._is_faster(replace(served, run=slower), served)
-    file = exported.bytes_of(served)
-    for graph, by in ((file, "ONNX Runtime"), (None, "PyTorch")):
-        monkeypatch.setattr(graphs, "export_if_faster", lambda *_, graph=graph: graph)
-        found = graphs.fastest(path)
-        assert (found.by, found.name, found.digest) == (by, "m", artefact_digest(str(path)))
-
-
-@pytest.mark.parametrize("error", [ArtefactError("no memory"), subprocess.TimeoutExpired("measure", 300)])
-def test_a_model_that_cannot_be_measured_is_served_by_pytorch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-):
-    path = tmp_path / "m.safetensors"
-    save_few_shot(path, "pixelize:cell=4")
-
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(graphs, "export_if_faster", fail)
-    assert graphs.fastest(path).by == "PyTorch"
-    path.write_bytes(b"damaged")
-    with pytest.raises(ArtefactError, match="damaged"):
-        graphs.fastest(path)
 
 
 def test_a_card_tells_weights_refusal_and_artefacts(tmp_path: Path):
@@ -185,7 +152,6 @@ def test_a_feature_is_its_own_embedding(tmp_path: Path):
     assert (demand.spec, demand.made_of) == ("feature:artefact=f.safetensors", artefact_digest(str(path)))
     release = FeatureRelease(torch.randn(2, 5, generator=torch.Generator().manual_seed(0)), demand.spec)
     assert np.array_equal(served.run(served.prepare(release, demand)), release.array)
-    assert graphs.fastest(path).by == served.by
 
 
 def code(values: torch.Tensor, spec: str) -> BitsRelease | FeatureRelease:

@@ -53,8 +53,7 @@ _real_epsilon = accounting.epsilon
 @pytest.fixture(autouse=True)
 def _cheap_prices(monkeypatch):
     """Every run asks the same questions of the accountant: each is computed once."""
-    for module in (accounting, accounting.budgets, accounting.accountant):
-        monkeypatch.setattr(module, "epsilon", lambda s, d, a="pld": _remembered(tuple(s), d, a))
+    monkeypatch.setattr(accounting, "epsilon", lambda s, d, a="pld": _remembered(tuple(s), d, a))
 
 
 def config(policy="fixed", *, epsilon=1.0, tasks=8, steps=2, **more):

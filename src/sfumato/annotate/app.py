@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from sfumato.annotate import results
 from sfumato.annotate.campaign import CANNOT_TELL, CHOOSE
 from sfumato.annotate.store import PROXY, Annotator, Question, Store
-from sfumato.base import connections
+from sfumato.base import server
 from sfumato.errors import DataError, SfumatoError, needs_extra
 
 with needs_extra("the annotation page", "annotate"):
@@ -199,4 +199,4 @@ def _question(question: Question) -> dict[str, Any]:
 
 def run(app: FastAPI, listener: socket.socket) -> None:
     """Serve until stopped."""
-    connections.serve(app, listener)
+    server.serve(app, listener)

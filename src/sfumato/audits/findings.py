@@ -55,7 +55,7 @@ class Finding:
         verdict: see Verdict; None if there is nothing to judge.
         sentence: a sentence that a responsible person can act on.
         table: figures behind the sentence.
-        pictures: rows of pictures, such as originals above reconstructions.
+        pictures: rows, such as originals above reconstructions; the page shows six of each.
         figures: for JSON: numbers, texts, lists and mappings of them.
     """
 

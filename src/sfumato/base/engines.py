@@ -1,21 +1,23 @@
 """Engines that run the tasks of a job: this process, processes of this machine, or a Ray cluster.
 
-One small interface: an engine takes a function of a module with its arguments, and gives a future. Repeating
-a task must do no harm: a cluster repeats the tasks of a lost worker.
+An engine takes a function of a module with its arguments, and gives a future. Repeating a task must do no
+harm: a cluster repeats the tasks of a lost worker.
 """
 
 import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sfumato.base import registry
 from sfumato.base.threads import limit_threads, threads_of_children
@@ -23,11 +25,11 @@ from sfumato.errors import ConfigError, SfumatoError, did_you_mean, needs_extra
 
 ENGINES = ("local", "ray")
 
-_Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
-_Held = TypeVar("_Held")
 
 _LOST_WORKERS = 3  # repetitions of a task whose worker is lost
+_ANSWERS = 5.0  # seconds
+_STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,38 +54,42 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
             raise ConfigError(f"engine {self.name!r}: {did_you_mean(self.name, ENGINES)}")
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"workers={self.workers}: at least 1")
-        if self.cpus < 1:
-            raise ConfigError(f"cpus={self.cpus}: at least 1, for each task")
-        if self.gpus < 0:
-            raise ConfigError(f"gpus={self.gpus:g}: at least 0, for each task")
+        for setting, number, least in (
+            ("workers", self.workers, 1),
+            ("cpus", self.cpus, 1),
+            ("gpus", self.gpus, 0),
+        ):
+            if number is not None and number < least:
+                raise ConfigError(f"{setting}={number:g}: at least {least}")
         for setting, value in (("gpus", self.gpus), ("address", self.address)):
             if value and self.name != "ray":
                 raise ConfigError(f"{setting}={value}: only for the engine ray: name it, or leave this out")
 
 
-class Engine(Protocol):
-    """Runs tasks."""
+class Engine:
+    """Runs tasks: one in this process, as soon as it is submitted."""
 
     @property
     def workers(self) -> int:
         """The number of tasks that can run at once, now."""
+        return 1
 
-    def submit(
-        self, task: Callable[_Given, _Made], /, *args: _Given.args, **kwargs: _Given.kwargs
-    ) -> "Future[_Made]":
-        """Begins a task; see `explain_lost_workers` for errors of the future."""
+    def submit(self, task: Callable[..., _Made], *args: Any, worker: int | None = None) -> "Future[_Made]":
+        """Begins a task: in any process, or in that of a number below `workers`. A cluster takes any node."""
+        future: Future[_Made] = Future()
+        try:
+            future.set_result(task(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
-    def submit_to(self, worker: int, task: Callable[..., _Made], /, *args: Any) -> "Future[_Made]":
-        """Begins a task in the process of that number below `workers`; on a cluster, on any node."""
-
-    def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
+    def put(self, make: Callable[[], _Made]) -> Callable[[], _Made]:
         """Makes one object available to tasks that share no memory.
 
         In processes of this machine each makes its own, which suits data in a file. On a cluster one is
-        made on this node; tasks get a proxy that passes method calls to it.
+        made on this node; tasks get an object that passes method calls to it.
         """
+        return make
 
 
 @contextmanager
@@ -95,8 +101,7 @@ def engine(
     Args:
         config: which.
         preload: modules that every process of this machine needs.
-        begin: called in each process that starts on this machine. A cluster does not call it, so that tasks
-            must do without.
+        begin: called in each process that starts on this machine, and on no cluster.
 
     Raises:
         MissingExtraError: the engine is not installed.
@@ -106,96 +111,87 @@ def engine(
         with _ray(config) as found:
             yield found
     elif config.workers == 1:
-        yield _Here()
+        yield Engine()
     else:
-        with _processes(config, preload, begin) as found:
-            yield found
+        processes = _Processes(config, preload, begin)
+        try:
+            yield processes
+        except BaseException:
+            for pool in processes.pools.values():
+                for process in (pool._processes or {}).values():  # or a study would wait for its longest cell
+                    process.terminate()
+            raise
+        finally:
+            for pool in processes.pools.values():
+                pool.shutdown(cancel_futures=True)
+
+
+def gather(
+    tasks: Iterable["Future[_Made]"], timeout: float | None = None
+) -> Iterator[tuple["Future[_Made]", _Made]]:
+    """Waits until the first of some tasks ends, and yields those that ended with their results.
+
+    Raises:
+        SfumatoError: worker processes were lost for good; the error says what to do.
+    """
+    for future in wait(tasks, timeout, FIRST_COMPLETED).done:
+        yield future, result(future)
+
+
+def result(task: "Future[_Made]") -> _Made:
+    """Waits for the result of one task; see gather for errors."""
+    with _explain_lost_workers():
+        return task.result()
 
 
 @contextmanager
-def explain_lost_workers() -> Iterator[None]:
-    """Wraps `Future.result`: if worker processes are lost for good, the error says what to do."""
+def _explain_lost_workers() -> Iterator[None]:
     try:
         yield
-    except (BrokenProcessPool, _LostError) as error:
+    except Exception as error:
+        lost: tuple[type[Exception], ...] = (BrokenProcessPool,)
+        if "ray" in sys.modules:
+            from ray.exceptions import RayError, RayTaskError
+
+            if isinstance(error, RayTaskError):
+                raise error.cause from None  # as it was raised
+            lost += (RayError,)
+        if not isinstance(error, lost):
+            raise
         raise SfumatoError(
             "a worker process was killed, by the system for lack of memory or by hand. What was finished is "
             "kept: run the same command again to resume, with fewer workers for less memory"
         ) from error
 
 
-class _LostError(Exception):
-    """A task was given up, since its workers were lost again and again."""
+class _Processes(Engine):
+    """Processes of this machine. State: a pool for tasks of any, and pools of one; each starts when used."""
+
+    workers = 0
+
+    def __init__(
+        self, config: EngineConfig, preload: Sequence[str], begin: Callable[[], object] | None
+    ) -> None:
+        from multiprocessing import forkserver  # not on Windows
+
+        # Not fork: the threads of torch would not survive it. The server does all imports once.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(preload))
+        with threads_of_children(config.cpus):
+            forkserver.ensure_running()
+        self.workers = config.workers or os.cpu_count() or 1
+        self._given = (begin, *_surroundings(config))
+        self.pools: dict[int | None, ProcessPoolExecutor] = {}
+
+    def submit(self, task: Callable[..., _Made], *args: Any, worker: int | None = None) -> "Future[_Made]":
+        if worker not in self.pools:
+            size = self.workers if worker is None else 1
+            self.pools[worker] = ProcessPoolExecutor(size, self._context, _begin, self._given)
+        with _explain_lost_workers():
+            return self.pools[worker].submit(task, *args)
 
 
-class _Here:
-    """This process. A task is done when it is submitted."""
-
-    workers = 1
-
-    def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        future: Future[Any] = Future()
-        try:
-            future.set_result(task(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def submit_to(self, worker: int, task: Callable[..., Any], /, *args: Any) -> "Future[Any]":
-        return self.submit(task, *args)
-
-    def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
-        return make
-
-
-class _Processes:
-    """Processes of this machine: a pool for tasks of any, and pools of one; each starts when it is used."""
-
-    def __init__(self, pool: ProcessPoolExecutor, alone: Sequence[ProcessPoolExecutor]) -> None:
-        self.workers = len(alone)
-        self.submit = pool.submit
-        self._alone = alone
-
-    def submit_to(self, worker: int, task: Callable[..., Any], /, *args: Any) -> "Future[Any]":
-        return self._alone[worker].submit(task, *args)
-
-    def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
-        return make
-
-
-@contextmanager
-def _processes(
-    config: EngineConfig, preload: Sequence[str], begin: Callable[[], object] | None
-) -> Iterator[_Processes]:
-    from multiprocessing import forkserver  # not on Windows
-
-    # Not fork: the threads of torch would not survive it. The server does all imports once.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(preload))
-    with threads_of_children(config.cpus):
-        forkserver.ensure_running()
-    workers = config.workers or os.cpu_count() or 1
-    given = (begin, *_surroundings(config))
-    pools = [
-        ProcessPoolExecutor(size, context, initializer=_begin, initargs=given)
-        for size in (workers, *[1] * workers)
-    ]
-    try:
-        yield _Processes(pools[0], pools[1:])
-    except BaseException:
-        for pool in pools:
-            for process in (pool._processes or {}).values():  # or a study would wait for its longest cell
-                process.terminate()
-        raise
-    finally:
-        for pool in pools:
-            pool.shutdown(cancel_futures=True)
-
-
-_Surroundings = tuple[Path, int, Sequence[registry.Added]]  # folder, threads, and registered things
-
-
-def _surroundings(config: EngineConfig) -> _Surroundings:
+def _surroundings(config: EngineConfig) -> tuple[Path, int, Sequence[registry.Added]]:
     return Path.cwd(), config.cpus, registry.list_added()
 
 
@@ -222,12 +218,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-class _Ray:
+class _Ray(Engine):
     """A Ray cluster that this process is connected to."""
 
     def __init__(self, ray: Any, config: EngineConfig) -> None:
-        self._ray = ray
-        self._config = config
+        self._ray, self._config = ray, config
         resources = {"num_cpus": config.cpus, "num_gpus": config.gpus}
         self._task = ray.remote(_on_a_node).options(**resources, max_retries=_LOST_WORKERS)
 
@@ -239,35 +234,43 @@ class _Ray:
             places = min(places, int(there.get("GPU", 0) / self._config.gpus))
         return min(places, self._config.workers or places)
 
-    def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        future: Future[Any] = Future()
-
-        def unpack(done: "Future[Any]") -> None:
-            error = done.exception()
-            if error is None:
-                value, error = done.result()
-            elif isinstance(error, self._ray.exceptions.RayError):
-                error = _LostError(str(error))
-            if error is None:
-                future.set_result(value)
-            else:
-                future.set_exception(error)
-
-        running = self._task.remote(_surroundings(self._config), task, args, kwargs)
-        running.future().add_done_callback(unpack)
+    def submit(self, task: Callable[..., Any], /, *args: Any, worker: int | None = None) -> "Future[Any]":
+        future: Future[Any] = self._task.remote(_surroundings(self._config), task, *args).future()
         return future
 
-    def submit_to(self, worker: int, task: Callable[..., Any], /, *args: Any) -> "Future[Any]":
-        return self.submit(task, *args)
-
-    def hold(self, make: Callable[[], _Held]) -> Callable[[], _Held]:
-        here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            self._ray.get_runtime_context().get_node_id(), soft=False
-        )
+    def put(self, make: Callable[[], _Made]) -> Callable[[], Any]:
+        node = self._ray.get_runtime_context().get_node_id()
+        here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
         holder = self._ray.remote(_Holder).options(
             num_cpus=0, scheduling_strategy=here, max_restarts=-1, max_task_retries=-1
         )
-        return _Passed(holder.remote(_surroundings(self._config), make))
+        return partial(_Asked, holder.remote(_surroundings(self._config), make))
+
+
+def _on_a_node(surroundings: Sequence[Any], task: Callable[..., Any], *args: Any) -> Any:
+    _settle(*surroundings)
+    return task(*args)
+
+
+class _Holder:
+    """Holds one object on a node of a cluster."""
+
+    def __init__(self, surroundings: Sequence[Any], make: Callable[[], Any]) -> None:
+        _settle(*surroundings)
+        self._held = make()
+
+    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return getattr(self._held, name)(*args, **kwargs)
+
+
+class _Asked:
+    """Passes method calls to a _Holder."""
+
+    def __init__(self, holder: Any) -> None:
+        self._holder = holder
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: result(self._holder.call.remote(name, args, kwargs).future())
 
 
 @contextmanager
@@ -279,103 +282,29 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
         import ray
         import ray.util.scheduling_strategies
     address = config.address or os.environ.get("RAY_ADDRESS")
-    if address:
-        _check_answers(address)
-    begun_here: dict[str, Any] = {}
+    new: dict[str, Any] = {}
     if not address:
         workers = config.workers or max(1, (os.cpu_count() or 1) // config.cpus)
-        begun_here = {
-            "num_cpus": workers * config.cpus,
-            "object_store_memory": _STORE_BYTES,
-            "include_dashboard": False,
-        }
+        new = {"num_cpus": workers * config.cpus, "object_store_memory": _STORE_BYTES}
+        new["include_dashboard"] = False
     try:
+        host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
+        if colon and port.isdecimal():  # Ray itself would wait for minutes if nobody listens there
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS).close()
         # Not None, by which Ray would join the cluster that was last begun on this machine.
-        ray.init(address or "local", log_to_driver=False, logging_level="error", **begun_here)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise _no_cluster(str(address), error) from error
+        ray.init(address or "local", log_to_driver=False, logging_level="error", **new)
+    except (OSError, OverflowError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"address={address!r}: no Ray cluster answers ({error}): begin one with `ray start --head`, "
+            "or leave the address out, and one is started here"
+        ) from error
     try:
         found = _Ray(ray, config)
         if not found.workers:
             raise ConfigError(
                 f"cpus={config.cpus}, gpus={config.gpus:g}: no node of the cluster can run such a task; the "
-                "cluster has "
-                f"{ray.cluster_resources()}"
+                f"cluster has {ray.cluster_resources()}"
             )
         yield found
     finally:
         ray.shutdown()
-
-
-def _check_answers(address: str) -> None:
-    """Raises ConfigError if nothing listens at HOST:PORT: Ray itself would wait for minutes.
-
-    Addresses of another form, such as "auto", are left to Ray.
-    """
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if not (colon and port.isdecimal()):
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS).close()
-    except (OSError, OverflowError) as error:
-        raise _no_cluster(address, error) from error
-
-
-def _no_cluster(address: str, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"address={address!r}: no Ray cluster answers ({error}): begin one with `ray start --head`, "
-        "or leave the address out, and one is started here"
-    )
-
-
-_ANSWERS = 5.0  # seconds
-_STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
-
-
-def _on_a_node(
-    surroundings: _Surroundings, task: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[Any, Exception | None]:
-    """The result of a task or its error, as a value, which reaches the driver unchanged."""
-    _settle(*surroundings)
-    try:
-        return task(*args, **kwargs), None
-    except Exception as error:
-        return None, error
-
-
-class _Holder:
-    """Holds one object on a node of a cluster."""
-
-    def __init__(self, surroundings: _Surroundings, make: Callable[[], Any]) -> None:
-        _settle(*surroundings)
-        self._held = make()
-
-    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Exception | None]:
-        try:
-            return getattr(self._held, name)(*args, **kwargs), None
-        except Exception as error:
-            return None, error
-
-
-class _Passed:
-    """Passes method calls to a _Holder. Tasks call it to get the object, and the object is this."""
-
-    def __init__(self, holder: Any) -> None:
-        self._holder = holder
-
-    def __call__(self) -> Any:
-        return self
-
-    def __reduce__(self) -> Any:
-        return _Passed, (self._holder,)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            import ray
-
-            value, error = ray.get(self._holder.call.remote(name, args, kwargs))
-            if error is not None:
-                raise error
-            return value
-
-        return call

@@ -17,24 +17,16 @@ def new(
     ],
     task: Annotated[
         str,
-        typer.Option(
-            help="What people do: choose picks a class among several, same says whether a reconstruction "
-            "shows its original."
-        ),
+        typer.Option(help="choose: people pick a class. same: they say if it shows the original."),
     ],
     store: Annotated[Path, typer.Option(help="The campaign to write.")],
     annotators: Annotated[int, typer.Option(help="How many people answer. Each answers everything.")] = 5,
     options: Annotated[int, typer.Option(help="For choose: how many classes to choose from.")] = 20,
-    decoys: Annotated[
-        float, typer.Option(help="For same: the share of pairs that do not belong together.")
-    ] = 0.2,
+    decoys: Annotated[float, typer.Option(help="For same: the share of pairs of different images.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Seed of pairs, options, decoys and orders.")] = 0,
     most: Annotated[
         int | None,
-        typer.Option(
-            help="How many pairs to ask about, such as 200, about equally many of every source and model "
-            "(default: all)."
-        ),
+        typer.Option(help="How many pairs to ask about, as many of every source and model (default: all)."),
     ] = None,
 ) -> None:
     """Begin a campaign: read the images, draw the questions, make a link for each annotator.
@@ -71,7 +63,7 @@ def serve(
     """
     from sfumato.annotate import Store
     from sfumato.annotate import app as page
-    from sfumato.base.listening import address_of, listen, until_stopped
+    from sfumato.base.server import address_of, listen, until_stopped
 
     application = page.create(store)
     with Store(store) as campaign, listen(host, port) as listener:
@@ -97,13 +89,10 @@ def status(store: Annotated[Path, _STORE]) -> None:
     with Store(store) as campaign:
         proxy = campaign.kind == "proxy"
         for one in results.reliability(campaign):
-            decoys = (
-                ""
-                if one.share is None
-                else f", {one.right} of {one.right + one.wrong} decoys recognised as such"
-            )
             name = f"{one.annotator} (proxy)" if proxy else one.annotator
-            print(f"{name}: {one.answered} of {one.items} answered{decoys}")
+            decoys = f", {one.right} of {one.right + one.wrong} decoys recognised as such"
+            judged = "" if one.share is None else decoys
+            print(f"{name}: {one.answered} of {one.items} answered{judged}")
         alpha = results.agreement(campaign)
         print(f"agreement: {'none yet' if alpha is None else f'alpha = {alpha:.3f} (Krippendorff)'}")
         by = "proxies, not people" if proxy else "people"
@@ -112,9 +101,9 @@ def status(store: Annotated[Path, _STORE]) -> None:
         _warn(results.doubts(campaign))
 
 
-def _warn(words: list[str]) -> None:
-    for sentence in words:
-        typer.echo(f"warning: {sentence}", err=True)
+def _warn(doubts: list[str]) -> None:
+    for doubt in doubts:
+        typer.echo(f"warning: {doubt}", err=True)
 
 
 @app.command()
@@ -122,11 +111,7 @@ def export(
     store: Annotated[Path, _STORE],
     out: Annotated[Path, typer.Argument(help="The file to write, .csv or .parquet.")],
     table: Annotated[
-        str,
-        typer.Option(
-            help="What to write: results with a row per item, semsim to train SemSim, or answers with all "
-            "answers."
-        ),
+        str, typer.Option(help="results: a row per item. semsim: to train SemSim. answers: all of them.")
     ] = "results",
 ) -> None:
     """Write the results as a table, even while people are still answering.
@@ -148,11 +133,7 @@ def proxies(
         list[Path], typer.Argument(help="Artefacts: classifiers for choose, few-shot encoders for same.")
     ],
     threshold: Annotated[
-        float,
-        typer.Option(
-            help="For choose: below this confidence the answer is cannot-tell. For same: from this cosine "
-            "on the answer is same."
-        ),
+        float, typer.Option(help="For choose: the least confidence in an answer. For same: the least cosine.")
     ] = 0.5,
 ) -> None:
     """Let recognisers answer a campaign instead of people. A campaign that people have begun is refused.

@@ -8,12 +8,10 @@ import typer
 import sfumato
 from sfumato.cli import (
     annotate,
+    artefacts,
     assess,
-    attack,
     audit,
-    card,
     classify,
-    convert,
     data,
     demo,
     enrol,
@@ -38,17 +36,15 @@ app.command("demo", rich_help_panel=_START)(demo.demo)
 app.command("protect", rich_help_panel=_START)(protect.protect)
 app.add_typer(audit.app, name="audit", rich_help_panel=_START)
 app.add_typer(study.app, name="study", rich_help_panel=_START)
-app.add_typer(attack.app, name="attack", rich_help_panel=_JUDGE)
 app.add_typer(assess.app, name="assess", rich_help_panel=_JUDGE)
 app.add_typer(annotate.app, name="annotate", rich_help_panel=_JUDGE)
 app.add_typer(data.app, name="data", rich_help_panel=_MODELS)
 app.add_typer(train.app, name="train", rich_help_panel=_MODELS)
-app.command("show", rich_help_panel=_MODELS)(card.show)
+app.command("show", rich_help_panel=_MODELS)(artefacts.show)
 app.command("export", rich_help_panel=_MODELS)(export.export)
-app.command("convert", rich_help_panel=_MODELS)(convert.convert)
+app.command("convert", rich_help_panel=_MODELS)(artefacts.convert)
 app.add_typer(ledger.app, name="ledger", rich_help_panel=_SERVICE)
 app.command("enrol", rich_help_panel=_SERVICE)(enrol.enrol)
-app.command("enroll", hidden=True)(enrol.enrol)
 app.command("classify", rich_help_panel=_SERVICE)(classify.classify)
 app.command("serve", rich_help_panel=_SERVICE)(serve.serve)
 app.add_typer(keys.app, name="keys", rich_help_panel=_SERVICE)

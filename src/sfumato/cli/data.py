@@ -9,9 +9,7 @@ import typer
 from sfumato.cli.options import Size
 from sfumato.cli.sources import read
 
-app = typer.Typer(
-    help="Look at data: its labels, a contact sheet, a copy on disk, the cache.", no_args_is_help=True
-)
+app = typer.Typer(help="Look at data: labels, a contact sheet, a copy, the cache.", no_args_is_help=True)
 
 _SOURCE = typer.Argument(
     help="The images: faces, glyphs, folder:DIR, table:FILE, parquet:FILE, or a data set such as "
@@ -45,11 +43,11 @@ def info(source: Annotated[str, _SOURCE]) -> None:
     from sfumato.data import WORLDS
     from sfumato.data.copies import find_shared, in_two_splits
 
-    loaded = read(source, drawn=False) if source in WORLDS else read(source)
-    channels, height, width = loaded.images.shape[1:]
-    grey = ", all grey" if source not in WORLDS and loaded.are_grey else ""
-    read_as = "" if source in WORLDS else "read as "  # files have sizes of their own
-    print(f"{loaded.name}: {len(loaded):,} images{grey}, {read_as}{channels} x {height} x {width}")
+    drawn = source in WORLDS
+    loaded = read(source, drawn=False) if drawn else read(source)
+    words = "" if drawn else f"{', all grey' if loaded.are_grey else ''}, read as"  # files have own sizes
+    size = " x ".join(map(str, loaded.images.shape[1:]))
+    print(f"{loaded.name}: {len(loaded):,} images{words or ','} {size}")
     splits = {} if loaded.split_by is not None else loaded.splits
     for name, label in loaded.labels.items():
         values, several = len(loaded.classes(name)), len(in_two_splits(label, splits))
@@ -68,9 +66,7 @@ def info(source: Annotated[str, _SOURCE]) -> None:
 def sheet(
     source: Annotated[str, _SOURCE],
     out: Annotated[Path, typer.Argument(help="The picture to write.")],
-    label: Annotated[
-        str | None, typer.Option(help="The label whose values have a row each (default: the first).")
-    ] = None,
+    label: Annotated[str | None, typer.Option(help="The label of the rows (default: the first).")] = None,
     rows: Annotated[int, typer.Option(min=1, help="How many rows.")] = 10,
     columns: Annotated[int, typer.Option(min=1, help="How many images per row.")] = 12,
     size: Size = None,
@@ -99,14 +95,11 @@ def write(
     """
     from sfumato.data.readers.table import write as write_table
 
-    loaded = read(source, size=size)
-    print(f"table: {write_table(loaded, out)}")
+    print(f"table: {write_table(read(source, size=size), out)}")
 
 
 @app.command()
-def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
-) -> None:
+def cache(clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False) -> None:
     """List the cache on disk: images that do not fit in memory, and embeddings of frozen encoders.
 
     Cached images are copies WITHOUT protection, and embeddings tell about images. Only you can read the

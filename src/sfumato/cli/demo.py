@@ -1,8 +1,7 @@
 """`sfumato demo`: the main job end to end, on an embedded world or on the user's own images."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,13 +21,7 @@ _MANY_CLASSES, _FEW_IMAGES = 20, 30
 _SEEN = 20_000  # images that a classifier sees in all epochs together, within these bounds
 _FEWEST_EPOCHS, _MOST_EPOCHS = 10, 40
 
-
-class Learner(StrEnum):
-    """The learner of the task: an ordinary classifier for known classes, few-shot episodes for new ones."""
-
-    auto = "auto"
-    classifier = "classifier"
-    episodes = "episodes"
+Learner = Literal["auto", "classifier", "episodes"]
 
 
 def demo(
@@ -51,18 +44,11 @@ def demo(
     ] = 100,
     learner: Annotated[
         Learner,
-        typer.Option(
-            help="How images are classified: classifier if training and test images have the same classes, "
-            "episodes (few-shot) if test classes are new. auto finds out."
-        ),
-    ] = Learner.auto,
+        typer.Option(help="classifier: test images are of known classes. episodes: of new ones (few-shot)."),
+    ] = "auto",
     size: Annotated[
         int | None,
-        typer.Option(
-            min=16,
-            help="Side of the images, in pixels (default: 32, or 64 for a classifier). Twice as large takes "
-            "four times as long.",
-        ),
+        typer.Option(min=16, help="Side of the images, in pixels (default: 32, or 64 for a classifier)."),
     ] = None,
     encoder: Encoder = None,
     split_by: SplitBy = None,
@@ -78,9 +64,7 @@ def demo(
     no_pictures: NoPictures = False,
     printing: PrintConfig = False,
     out: Annotated[Path, typer.Option(help="The folder to keep the run in.")] = Path("runs/demo"),
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the run of other data in that folder.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run of other data there.")] = False,
     check: Check = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -103,25 +87,18 @@ def demo(
         settings = _settings("demo.yaml")
         settings["data"]["size"] = size or _SIDE
     else:
-        settings = of_own_images(
-            data,
-            target or "class",
-            learner,
-            size,
-            sensitive=sensitive,
-            split_by=split_by,
-            strict=strict,
-            encoder=encoder,
-        )
+        own = {"sensitive": sensitive, "split_by": split_by, "encoder": encoder}
+        settings = of_own_images(data, target or "class", learner, size, strict=strict, **own)
         encoder = encoder or settings.get("training", {}).get("encoder")
     settings["recommend"] = {"reidentification_at_most": at_most, "releases": releases}
+    task = settings["task"]
     if folds is not None:
-        settings["task"]["folds"] = folds
+        task["folds"] = folds
     if target is not None:
-        settings["task"]["target"] = target
+        task["target"] = target
     if sensitive is not None and data == "faces":
-        settings["task"]["sensitive"] = sensitive
-    if settings["task"]["sensitive"] in (None, settings["task"]["target"]):  # no feature can remove it
+        task["sensitive"] = sensitive
+    if task["sensitive"] in (None, task["target"]):  # no feature can remove it
         kept = [spec for spec in settings["protections"] if not spec.startswith("feature:")]
         settings["protections"] = kept
     if no_pictures:
@@ -138,16 +115,9 @@ def demo(
     if printing:
         print_config(config)
         return
-    run_study(
-        run.prepare(config, fit=data != "faces", loaded=loaded),
-        out,
-        force=force,
-        engine=EngineConfig(),
-        as_json=as_json,
-        check=check,
-        yes=yes,
-        options={"": "--at-most ", "folds": "--folds "},
-    )
+    prepared = run.prepare(config, fit=data != "faces", loaded=loaded)
+    options = {"": "--at-most ", "folds": "--folds "}
+    run_study(prepared, out, options, EngineConfig(), force=force, check=check, yes=yes, as_json=as_json)
 
 
 def of_own_images(
@@ -161,29 +131,25 @@ def of_own_images(
     strict: bool = False,
     encoder: str | None = None,
 ) -> dict[str, Any]:
-    """Choose settings for a user's own images; says which learner it chose, and why.
-
-    `encoder`: the user's. Without one, and with few images per class, `_frozen` chooses it.
-    """
+    """Choose settings for a user's own images; says which learner it chose, and why."""
     from sfumato import data
     from sfumato.data.splitting import split_for_task
 
     loaded = data.load(source, size=size or _SIDE_OF_CLASSES, strict=strict)  # the run names skipped files
     why, on = ", as asked for", "" if encoder is None else " on your encoder"
-    if learner == Learner.auto and _are_few_of_each(loaded, target):
-        learner, why = Learner.episodes, f": there are many classes of {target!r}, with few images each"
-    episodic = learner == Learner.episodes
-    loaded, _ = split_for_task(
-        loaded, target=target, sensitive=sensitive, episodic=episodic, split_by=split_by
-    )
-    if learner == Learner.auto:
+    if learner == "auto" and _are_few_of_each(loaded, target):
+        learner, why = "episodes", f": there are many classes of {target!r}, with few images each"
+    about: dict[str, Any] = {"target": target, "sensitive": sensitive, "split_by": split_by}
+    loaded, _ = split_for_task(loaded, episodic=learner == "episodes", **about)
+    if learner == "auto":
         known = _are_known(loaded, target)
-        learner = Learner.classifier if known else Learner.episodes
+        learner = "classifier" if known else "episodes"
         same = "the same" if known else "not the same"
         why = f": training and test images have {same} classes of {target!r}"
-    if learner == Learner.classifier:
+    if learner == "classifier":
         settings = _settings("demo_classes.yaml")
-        settings["classifier"]["epochs"] = _epochs(len(loaded.split("train")))
+        epochs = _SEEN // max(1, len(loaded.split("train")))  # few images are seen more often
+        settings["classifier"]["epochs"] = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, epochs))
         side = size or _SIDE_OF_CLASSES
         words = "an ordinary classifier"
     else:
@@ -215,10 +181,7 @@ def of_own_images(
 
 
 def _frozen(images: "Tensor") -> tuple[str, str]:
-    """Choose the encoder for (N, C, H, W) images with few per class, and its words for the user.
-
-    The choice was made on validation classes of Caltech-101 (studies/encoders.py).
-    """
+    """Choose the encoder for images with few per class, as studies/encoders.py did on Caltech-101's."""
     from sfumato.networks.encoders.efficient_net import LITES
     from sfumato.study.preflight import LITE, photographs
 
@@ -245,11 +208,6 @@ def _are_known(loaded: "LabelledImages", target: str) -> bool:
 
     train, test = (loaded.split(name).label(target).codes for name in ("train", "test"))
     return torch.isin(test, train).double().mean().item() > _KNOWN
-
-
-def _epochs(images: int) -> int:
-    """Return the epochs of a classifier for a number of images: few images are seen more often."""
-    return min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _SEEN // max(1, images)))
 
 
 def _settings(name: str) -> dict[str, Any]:

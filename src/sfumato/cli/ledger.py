@@ -36,7 +36,7 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
         summary, clock = ledger.summary(), ledger.clock
         near_copies = ledger.near_copies
         people = ledger.people()
-        proved = [_state_naming(ledger, PEOPLE, None, person) for person in people[:_MOST_SHOWN]]
+        proved = [_state_naming(ledger, PEOPLE, person) for person in people[:_MOST_SHOWN]]
     if as_json:
         print_json(
             {
@@ -106,9 +106,6 @@ def naming(
     person: Annotated[
         str | None, typer.Option(help="The person (default: each that the ledger knows).")
     ] = None,
-    folder: Annotated[
-        str | None, typer.Option(help="Instead of a person: a folder or URL with all images of one person.")
-    ] = None,
     among: Annotated[
         list[int] | None,
         typer.Option(
@@ -123,47 +120,47 @@ def naming(
     """State the bound on naming a person from all their releases so far, whatever an adversary knows.
 
     A person is a label that images were enrolled under with `--people`, or a sub-folder that was protected
-    with it. Images that were only classified count in their folders. Nothing is proved about pixels as they
+    with it. Nothing is proved about pixels as they
     are usually released. Something is proved about codes of few bits, and about answers.
 
     Example: sfumato ledger naming --person anna
     """
     from sfumato.device.ledger import Ledger
-    from sfumato.device.ledger.scopes import describe, scope_of
+    from sfumato.device.ledger.scopes import describe, person_scope
     from sfumato.dp.naming import BY_STRENGTH
     from sfumato.errors import LedgerError
     from sfumato.protect.naming import PEOPLE
 
     path = _existing(path)
     with Ledger(path) as ledger:
-        everybody = ledger.people() if person is None and folder is None else [person]
+        everybody = ledger.people() if person is None else [person]
         if not everybody:
-            raise LedgerError(f"{path}: the ledger knows nobody by name: name a folder with --folder")
-        if person is not None and folder is None:
+            raise LedgerError(f"{path}: the ledger knows nobody by name: release images with --people")
+        if person is not None:
             ledger.check_person(person)
         for name in everybody:
             if as_json:
                 stated = [
                     asdict(each)
                     for assuming in BY_STRENGTH
-                    for each in ledger.namings(among or PEOPLE, folder=folder, person=name, assuming=assuming)
+                    for each in ledger.namings(among or PEOPLE, person=name, assuming=assuming)
                 ]
-                print_json({"subject": describe(scope_of(folder, name)), "namings": stated})
+                print_json({"subject": describe(person_scope(name)), "namings": stated})
             else:
-                print(_state_naming(ledger, among or PEOPLE, folder, name))
+                print(_state_naming(ledger, among or PEOPLE, name))
 
 
-def _state_naming(ledger: "Ledger", among: Sequence[int], folder: str | None, person: str | None) -> str:
-    """State how far all releases of a person, or of a folder, bound naming them."""
+def _state_naming(ledger: "Ledger", among: Sequence[int], person: str) -> str:
+    """State how far all releases of a person bound naming them."""
     from sfumato.base.files import printable
-    from sfumato.device.ledger.scopes import describe, scope_of
+    from sfumato.device.ledger.scopes import describe, person_scope
     from sfumato.dp.naming import Assumption, Naming, sentences
 
     def assuming(assumption: Assumption) -> list[Naming]:
-        return ledger.namings(among, folder=folder, person=person, assuming=assumption)
+        return ledger.namings(among, person=person, assuming=assumption)
 
     words = sentences(assuming, releases=assuming("none")[0].releases)
-    return f"{printable(describe(scope_of(folder, person)))}: {words}"
+    return f"{printable(describe(person_scope(person)))}: {words}"
 
 
 _NEAR_COPIES = {
@@ -183,17 +180,13 @@ def budget(
             "per=year, or none.",
         ),
     ],
-    folder: Annotated[
-        str | None,
-        typer.Option(help="For all images below this folder or URL together (default: for each image)."),
-    ] = None,
     person: Annotated[
         str | None,
         typer.Option(help="For all images of this person, as `--people` names them. '' is every person."),
     ] = None,
     path: LedgerFile = None,
 ) -> None:
-    """Limit the cost of releases: of each image, of all images in a folder together, or of a person.
+    """Limit the cost of releases: of each image, or of a person.
 
     releases=5 counts different releases of an image and its near copies. bits=10 is for codes and answers:
     two codes of 5 bits are 10, and after 10 bits in all nobody names the right one of N equally likely people
@@ -205,34 +198,25 @@ def budget(
     about them. By default there are none; with assuming=exchangeable, releases are independent draws from
     what the person shows, and near copies are one draw.
 
-    Example: sfumato ledger budget epsilon=10 --folder photos
+    Example: sfumato ledger budget epsilon=10
     """
     import math
 
-    from sfumato.device.jobs.survey import survey
     from sfumato.device.ledger import Ledger, default_path
     from sfumato.device.ledger.budgets import Budget
-    from sfumato.device.ledger.scopes import describe, is_url, scope_of, without_password
-    from sfumato.errors import DataError
+    from sfumato.device.ledger.scopes import describe, person_scope
 
     words = ",".join(parts)
     limit = None if words == "none" else Budget.parse(words)
-    if limit is not None and folder is not None and not is_url(folder) and not Path(folder).is_dir():
-        raise DataError(f"{folder}: no such folder: a budget there would limit nothing")
     with Ledger(path or default_path()) as ledger:
         if person is not None and limit is not None:
             ledger.check_person(person, new=True)
-        spent = ledger.set_budget(limit, folder=folder, person=person)
-        survey(ledger)
-        unheld = 0 if limit is None or folder is not None or person else ledger.count_unheld(limit)
-    subject = "every image"
-    if folder is not None:
-        subject = without_password(folder) if is_url(folder) else folder
-    elif person is not None:
-        subject = describe(scope_of(None, person))
+        spent = ledger.set_budget(limit, person=person)
+        unheld = 0 if limit is None or person else ledger.count_unheld(limit)
+    subject = "every image" if person is None else describe(person_scope(person))
     if limit is None:
         print(f"no budget for {subject}")
-    elif folder is None and not person:
+    elif not person:
         print(f"budget of {subject}: {limit}")
     elif math.isinf(spent):
         print(

@@ -4,6 +4,7 @@ Places are text, since a Path would turn the two slashes of a URL into one.
 """
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +14,11 @@ from sfumato.cli.options import Address, LedgerFile
 from sfumato.cli.show import AsJson, keeping_work, print_json, stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sfumato.base.engines import EngineConfig
     from sfumato.device.jobs.folder import FolderConfig, Outcome
-    from sfumato.images import Images
+    from sfumato.device.jobs.journal import Shape
     from sfumato.protect import Protection
 
-_STREAM = Path("-")
+_STREAM = "-"
 _FILES = ("png", "jpg", "jpeg", "webp", "bmp", "release", "txt", "tar")
 _SHOWN = 3  # sizes of images whose guarantee is printed
 
@@ -68,28 +66,8 @@ def protect(
         typer.Option(
             metavar="PLACE",
             help="Protect only a part, and show the rest unchanged: faces, background (all but the faces), "
-            "or box:FILE, a CSV with left,top,right,bottom.",
-        ),
-    ] = None,
-    detector: Annotated[
-        Path | None, typer.Option(help="The weights of MTCNN, to find faces without the extra faces.")
-    ] = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(help="Widen each face on every side by this share of its size (default: 0.25)."),
-    ] = None,
-    no_face: Annotated[
-        str | None,
-        typer.Option(
-            "--no-face",
-            help="What to do if no face is found: stop releases nothing of the image (default), all "
-            "protects all of it.",
-        ),
-    ] = None,
-    preview: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the first image next to its release as a PNG, and nothing else."
+            "or box:FILE, a CSV with left,top,right,bottom. faces:missing=all protects all of an image in "
+            "which no face is found; margin=0.5 widens faces, and file=FILE names weights of MTCNN.",
         ),
     ] = None,
     people: Annotated[
@@ -137,28 +115,28 @@ def protect(
     from sfumato import protect as protections
     from sfumato.base.engines import EngineConfig
     from sfumato.device.jobs import video
-    from sfumato.device.jobs.folder import FolderConfig
-    from sfumato.device.jobs.worker import PAGES, channels_of, is_shard, usual_format
+    from sfumato.device.jobs.worker import PAGES, FolderConfig, channels_of, is_shard, usual_format
     from sfumato.device.ledger import default_path
-    from sfumato.device.ledger.scopes import is_url
+    from sfumato.device.storage import is_url
     from sfumato.errors import ConfigError, DataError
     from sfumato.protect.release import KINDS, kind_of
 
-    _check_source(source)
     if spec == "none":
         raise ConfigError(
             "none: protects nothing, so these images would leave in clear: choose a protection, such as "
             "dp-pix:cell=8,epsilon=3"
         )
-    protection: Any = protections.parse(
-        _on_part(spec, where, detector, margin, no_face), takes=KINDS if where is None else ("pixels",)
-    )
+    protection: Any = protections.parse(spec if where is None else _on_part(spec, where), takes=KINDS)
+    ledger = ledger or default_path()
     if Path(source).suffix.lower() in video.SUFFIXES and not is_url(source):
-        _clip(source, target, protection, ledger or default_path(), as_json=as_json)
+        _clip(source, target, protection, ledger, as_json=as_json)
         return
     many = is_url(source) or Path(source).is_dir() or is_shard(source)
-    suffix = "" if many or Path(target).is_dir() else Path(target).suffix.lower().removeprefix(".")
-    name = (format_name or suffix or usual_format(kind_of(protection))).upper()
+    suffix = Path(target).suffix.lower().removeprefix(".")
+    if many and suffix in _FILES and not Path(target).exists():
+        raise DataError(f"{target}: {source} is many images, and this names one file: name a new folder")
+    ending = "" if many or Path(target).is_dir() else suffix
+    name = (format_name or ending or usual_format(kind_of(protection))).upper()
     config = FolderConfig(
         format_name={"JPG": "JPEG", "TXT": "TEXT"}.get(name, name),
         cells=cells,
@@ -167,163 +145,113 @@ def protect(
         size=size,
         channels=channels_of(protection),
     )
-    if many and Path(target).suffix.lower().removeprefix(".") in _FILES and not Path(target).exists():
-        raise DataError(f"{target}: {source} is many images, and this names one file: name a new folder")
     engines = EngineConfig(name=engine, workers=workers, address=address)
-    ledger = ledger or default_path()
-    if preview is not None:
-        _preview(source, target, preview, protection, config, many=many)
-    elif not many:
-        left_out = _one(source, target, protection, ledger, config, dry_run, as_json=as_json)
-        if PAGES in left_out:
-            raise typer.Exit(1)
+    if not many:
+        if dry_run:
+            raise DataError("--dry-run is for folders and tar files")
+        outcome = _one(source, target, protection, ledger, config, as_json=as_json)
     else:
         if failures is not None:
             _check_kept(failures, target)
-        outcome = _many(source, target, protection, ledger, config, engines, dry_run, as_json=as_json)
+        place = None if dry_run else target
+        outcome = _many(source, place, protection, ledger, config, engines, as_json=as_json)
         if failures is not None:
             _write_failures(failures, outcome)
         elif len(outcome.failed) > len(outcome.failures) and not as_json:
             print("each file that failed, by name: the same command with --failures FILE")
-        if outcome.failures or outcome.left_out[PAGES]:
-            raise typer.Exit(1)
-        if not outcome.shapes:
-            raise DataError(f"{source}: has no images: name a folder or a tar file that holds some")
+    if outcome.failures or outcome.left_out[PAGES]:
+        raise typer.Exit(1)
+    if not outcome.shapes:
+        raise DataError(f"{source}: has no images: name a folder or a tar file that holds some")
 
 
-def _check_source(source: str) -> None:
-    """Raise DataError if the source is written as for a study, not a folder or an image."""
-    from sfumato.errors import DataError
-
-    kind, _, path = source.partition(":")
-    if (kind == "parquet" and path) or Path(source).suffix.lower() == ".parquet":
-        file = path if kind == "parquet" else source
-        raise DataError(
-            f"{source}: is a table with images in it: write them as files with `sfumato data write "
-            f"parquet:{file} DIR --size 224`, and protect DIR/images"
-        )
-    if kind in ("folder", "table") and path and not Path(source).exists():
-        what = f"write {path}" if kind == "folder" else "name the folder of its images, or an image"
-        raise DataError(f"{source}: is a source of data for studies: {what}")
-    if Path(source).suffix.lower() == ".csv":
-        raise DataError(f"{source}: is a table: name the folder of its images, or an image")
-
-
-def _on_part(
-    spec: str, where: str | None, detector: Path | None, margin: float | None, no_face: str | None
-) -> str:
-    """Write the spec of a protection on a part of the image, for sfumato.protect.region; see the options."""
+def _on_part(spec: str, where: str) -> str:
+    """Write the spec of a protection on a part of the image, see sfumato.protect.region."""
     from sfumato.errors import ConfigError
     from sfumato.protect.parameters import PLACES
 
-    asked = {"detector": detector, "margin": margin, "no-face": no_face}
-    given = [name for name, value in asked.items() if value is not None]
-    if where is None:
-        if given:
-            raise ConfigError(f"--{given[0]} is for parts of an image: add --where faces, or leave it out")
-        return spec
-    place, _, file = where.partition(":")
-    if place not in PLACES:
-        raise ConfigError(f"--where {where}: faces, background, or box:FILE")
-    if place == "box" and (not file or given):
+    place, _, rest = where.partition(":")
+    if place not in PLACES or (place == "box" and not rest):
         raise ConfigError(
-            f"--where {where}: box:FILE names a CSV with left,top,right,bottom, and takes no --detector, "
-            "--margin or --no-face"
+            f"--where {where}: faces, background, or box:FILE, a CSV with left,top,right,bottom"
         )
-    if place != "box" and file:
-        raise ConfigError(f"--where {where}: the weights that find faces are named with --detector FILE")
-    if place != "box" and detector is None:
-        from sfumato.networks.faces.center_face import WEIGHTS  # imports PyTorch
+    return f"{spec}@{place}:file={rest}" if place == "box" and "=" not in rest else f"{spec}@{where}"
 
-        WEIGHTS.path()  # fails now, not for each image, if it is not installed
-    more = [f"file={file or detector}"] if file or detector else []
-    more += [f"margin={margin:g}"] if margin is not None else []
-    more += [f"missing={no_face}"] if no_face is not None else []
-    return f"{spec}@{place}{':' if more else ''}{','.join(more)}"
+
+def _warn(words: str) -> None:
+    typer.echo(f"warning: {words}", err=True)
 
 
 def _many(
     source: str,
-    target: str,
+    target: str | None,
     protection: "Protection",
     ledger: Path,
     config: "FolderConfig",
-    engine: "EngineConfig",
-    dry_run: bool,
+    engine: Any,
     *,
     as_json: bool,
 ) -> "Outcome":
-    """Release a folder under a progress bar, and print the outcome."""
+    """Release a folder under a progress bar, or none in a dry run, and print the outcome."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from sfumato.device.jobs import folder
+    from sfumato.device.jobs.folder import protect_folder
 
     begun = not ledger.exists()
-    _warn(folder.first_image(source, config), protection)
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*columns, console=stderr()) as progress:
         task = progress.add_task("reading the folder", total=None)
 
+        def seconds() -> float:
+            return progress.tasks[task].elapsed or 1e-9
+
         def report(images: int, done: int, total: int) -> None:
-            seconds = progress.tasks[task].elapsed or 1e-9
-            words = f"{images:,} images, {images / seconds:,.0f} a second, left:"
+            words = f"{images:,} images, {images / seconds():,.0f} a second, left:"
             progress.update(task, completed=done, total=total, description=words)
 
-        if dry_run:
-            outcome = folder.dry_run(source, protection, ledger, config, engine=engine, report=report)
-        else:
-            with keeping_work():
-                outcome = folder.protect_folder(
-                    source, target, protection, ledger, config, engine=engine, report=report
-                )
-        seconds = progress.tasks[task].elapsed or 1e-9
+        with keeping_work() if target is not None else nullcontext():
+            outcome = protect_folder(
+                source, target, protection, ledger, config, engine=engine, report=report, warn=_warn
+            )
     if as_json:
-        print_json({"dry_run": dry_run, **_in_numbers(outcome, protection, ledger)})
-    else:
-        _tell(outcome, protection, ledger, config, seconds, begun=begun and ledger.exists(), dry_run=dry_run)
+        print_json({"dry_run": target is None, **_in_numbers(outcome, protection, ledger)})
+        return outcome
+    did, charged = ("would protect", "would charge") if target is None else ("protected", "charged")
+    print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds():.1f} s)")
+    _tell(outcome, protection, config)
+    if not outcome.shapes and target is not None:
+        print("nothing was released, so there is no folder of releases and no manifest")
+    if outcome.shapes or ledger.exists():
+        print(f"{charged} {outcome.charged:,} new releases; ledger: {ledger}")
+    if begun and ledger.exists():
+        print(_describe_new_ledger())
+    if outcome.manifest is not None:
+        print(f"manifest: {outcome.manifest}")
     return outcome
 
 
-def _tell(
-    outcome: "Outcome",
-    protection: "Protection",
-    ledger: Path,
-    config: "FolderConfig",
-    seconds: float,
-    *,
-    begun: bool,
-    dry_run: bool,
-) -> None:
-    """Print the outcome of a folder."""
+def _tell(outcome: "Outcome", protection: "Protection", config: "FolderConfig") -> None:
+    """Print what became of the images of a folder."""
     from sfumato.base.files import printable
-    from sfumato.device.jobs.manifest import NAMED
+    from sfumato.device.jobs.journal import NAMED, counts_by_word
     from sfumato.device.jobs.worker import SAME_NAME
 
-    did = "would protect" if dry_run else "protected"
-    print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds:.1f} s)")
+    def some(names: list[str]) -> str:
+        return ", ".join(map(printable, names[:NAMED])) + ", ..." * (len(names) > NAMED)
+
     for shape, count in outcome.shapes.most_common(_SHOWN):
         print(f"{count:,} of {'x'.join(map(str, shape))}: {_state_guarantee(protection, shape, count)}")
     if len(outcome.shapes) > _SHOWN:
         print(f"{len(outcome.shapes) - _SHOWN} more sizes: see the manifest")
-    for words in _describe_counts(protection, outcome.counts):
-        print(words)
+    for what, count in counts_by_word(protection, outcome.counts).items():
+        print(f"{what.replace('_', ' ')}: {count:,}")
     if outcome.stills:
         named = ", ".join(f"{printable(name)} {boxes}" for name, boxes in outcome.stills)
         print(f"in each: {named}{', ...: see the manifest' if outcome.shapes.total() > NAMED else ''}")
-    if outcome.without:
-        named = ", ".join(map(printable, outcome.without[:NAMED])) + ", ..." * (len(outcome.without) > NAMED)
-        print(f"no face was found in {len(outcome.without):,} images, all of which is protected: {named}")
-    if stopped := _without_face(outcome):
-        named = ", ".join(map(printable, stopped[:NAMED])) + ", ..." * (len(stopped) > NAMED)
-        print(f"no face was found in {len(stopped):,} images, which are not released: {named}")
-    if not outcome.shapes and not dry_run:
-        print("nothing was released, so there is no folder of releases and no manifest")
-    if outcome.shapes or ledger.exists():
-        print(
-            f"{'would charge' if dry_run else 'charged'} {outcome.charged:,} new releases; ledger: {ledger}"
-        )
-    if begun and not dry_run:
-        print(_describe_new_ledger())
+    if names := outcome.without:
+        print(f"no face was found in {len(names):,} images, all of which is protected: {some(names)}")
+    if names := _without_face(outcome):
+        print(f"no face was found in {len(names):,} images, which are not released: {some(names)}")
     if outcome.earlier:
         print(f"there already from an earlier run: {outcome.earlier:,} files")
     for reason, count in sorted(outcome.left_out.items()):
@@ -338,8 +266,6 @@ def _tell(
         print(f"searched: {searched}")
     if not config.rename and any(cause.startswith(SAME_NAME) for cause in outcome.failures):
         print("the same command with --rename, into a new folder, gives each release a name of its own")
-    if outcome.manifest is not None:
-        print(f"manifest: {outcome.manifest}")
 
 
 def _without_face(outcome: "Outcome") -> list[str]:
@@ -349,25 +275,14 @@ def _without_face(outcome: "Outcome") -> list[str]:
     return [name for name, cause, _ in outcome.failed if cause == NO_FACE]
 
 
-def _describe_counts(protection: "Protection", counts: "Mapping[str, int]") -> list[str]:
-    """Put the counts of images in words, a line each."""
-    from sfumato.device.jobs.manifest import counts_by_word
-
-    return [
-        f"{what.replace('_', ' ')}: {count:,}" for what, count in counts_by_word(protection, counts).items()
-    ]
-
-
-def _check_kept(file: Path, target: str | None) -> None:
+def _check_kept(file: Path, target: str) -> None:
     """Raise DataError if a file exists already, or would leave with the releases in a folder."""
     from sfumato.errors import DataError
 
     if file.exists():
         raise DataError(f"{file}: already exists: name another file, or remove it")
-    if target is not None and file.resolve().is_relative_to(Path(target).resolve()):
-        raise DataError(
-            f"{file}: shows or names originals, and lies in {target}, which leaves: name another file"
-        )
+    if file.resolve().is_relative_to(Path(target).resolve()):
+        raise DataError(f"{file}: names originals, and lies in {target}, which leaves: name another file")
 
 
 def _write_failures(file: Path, outcome: "Outcome") -> None:
@@ -384,7 +299,7 @@ def _write_failures(file: Path, outcome: "Outcome") -> None:
 
 def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> dict[str, Any]:
     """Turn the outcome of a folder into JSON."""
-    from sfumato.device.jobs.manifest import counts_by_word
+    from sfumato.device.jobs.journal import counts_by_word
 
     return {
         "spec": protection.spec,
@@ -407,144 +322,81 @@ def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> d
     }
 
 
-def _preview(
-    source: str, target: str, file: Path, protection: "Protection", config: "FolderConfig", *, many: bool
-) -> None:
-    """Write the first image next to its release, without a charge or a release."""
-    from sfumato import images
-    from sfumato.device.jobs import folder
-    from sfumato.errors import DataError
-
-    _check_kept(file, target if many else None)
-    if many:
-        image = folder.first_image(source, config)
-        if image is None:
-            raise DataError(f"{source}: has no image to preview outside of tar files")
-    else:
-        data = sys.stdin.buffer.read(images.reading.MAX_BYTES + 1) if source == "-" else source
-        image = images.read_array(data, channels=config.channels, size=config.size)
-    both = folder.preview(image, protection)
-    images.write(file, both)
-    _warn(image, protection)
-    print(f"preview: {file}, the original and its release. Keep it here: it shows the original")
-    print("nothing was charged or released: the same command without --preview does that")
-
-
-def _warn(image: "Images | None", protection: "Protection") -> None:
-    """Warn before anything leaves if people remain recognisable."""
-    from sfumato.errors import ImageError
-    from sfumato.protect.recognisable import recognisable
-    from sfumato.protect.region import Region
-
-    # Only cells are warned of: for others, no faces need to be found.
-    if image is not None and getattr(getattr(protection, "inner", protection), "cell", 1) != 1:
-        channels, height, width = image.shape
-        if isinstance(protection, Region):
-            try:
-                boxes = protection.boxes(image)
-            except ImageError:
-                boxes = []
-            heights = [(bottom - top, right - left) for top, bottom, left, right in boxes]
-            height, width = max(heights, default=(height, width))
-            protection = protection.inner
-        if words := recognisable(protection, (channels, height, width)):
-            typer.echo(f"warning: {words}", err=True)
-
-
 def _one(
-    source_name: str,
-    target_name: str,
-    protection: "Protection",
-    ledger: Path,
-    config: "FolderConfig",
-    dry_run: bool,
-    *,
-    as_json: bool,
-) -> "Mapping[str, int]":
-    """Release one image; words go to standard error, since the release may go to standard output.
-
-    Returns:
-        the number of other pictures in its file, which were left out, by their kind.
-    """
+    source: str, target: str, protection: "Protection", ledger: Path, config: "FolderConfig", *, as_json: bool
+) -> "Outcome":
+    """Release one image; words go to standard error, since the release may go to standard output."""
     from sfumato.base.files import check_writable, whole
     from sfumato.device.jobs.folder import protect_image
-    from sfumato.device.jobs.manifest import counts_by_word
-    from sfumato.device.jobs.survey import survey
+    from sfumato.device.jobs.journal import counts_by_word
     from sfumato.device.ledger import Ledger
-    from sfumato.device.ledger.scopes import is_url, without_password
+    from sfumato.device.storage import is_url, without_password
     from sfumato.errors import DataError
-    from sfumato.images.reading import MAX_BYTES, read_array
+    from sfumato.images.reading import MAX_BYTES
 
-    if as_json and target_name == str(_STREAM):
+    if as_json and target == _STREAM:
         raise DataError("--json and the image would both go to standard output: name a file for the image")
-    if dry_run:
-        raise DataError("--dry-run is for folders and tar files")
-    if is_url(target_name):
-        raise DataError(f"{without_password(target_name)}: one image needs a local file: release its folder")
-    source, target = Path(source_name), Path(target_name)
-    if target.is_dir():
-        stem = "image" if config.rename or source == _STREAM else source.stem
-        target = target / f"{stem}.{config.format_name.lower()}"
-    if target != _STREAM and target.exists():
-        raise DataError(f"{target}: already exists, and might be an original: name a new file")
+    if is_url(target):
+        raise DataError(f"{without_password(target)}: one image needs a local file: release its folder")
+    file = Path(target)
+    if file.is_dir():
+        stem = "image" if config.rename or source == _STREAM else Path(source).stem
+        file = file / f"{stem}.{config.format_name.lower()}"
     if target != _STREAM:
-        check_writable(target)
+        _check_new(file)
+        check_writable(file)
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
-    _warn(read_array(image, channels=None, size=config.size), protection)
-    folder = Path() if source == _STREAM else source.resolve().parent
     with Ledger(ledger) as opened:
         begun = opened.begun
-        survey(opened)
-        released = protect_image(image, protection, opened, config, folder=folder)
+        outcome, content = protect_image(image, protection, opened, config, warn=_warn)
     if target == _STREAM:
-        sys.stdout.buffer.write(released.content)
+        sys.stdout.buffer.write(content)
     else:
-        with whole(target) as temporary:
-            temporary.write_bytes(released.content)
-    proved = _state_guarantee(protection, released.shape, 1)
+        with whole(file) as temporary:
+            temporary.write_bytes(content)
+    (shape,) = outcome.shapes
+    proved = _state_guarantee(protection, shape, 1)
+    counts = counts_by_word(protection, outcome.counts)
     if as_json:
-        result = {"spec": protection.spec, "shape": list(released.shape), "proved": proved}
-        left_out = {"left_out": dict(released.left_out)} if released.left_out else {}
-        counts = {**counts_by_word(protection, released.counts), **left_out}
-        print_json({**result, "charged": released.charged, **counts})
-        return released.left_out
-    print(f"{protection.spec}: {proved}", file=sys.stderr)
-    for words in _describe_counts(protection, released.counts):
-        print(words, file=sys.stderr)
+        left_out = {"left_out": dict(outcome.left_out)} if outcome.left_out else {}
+        result = {"spec": protection.spec, "shape": list(shape), "proved": proved}
+        print_json({**result, "charged": outcome.charged, **counts, **left_out})
+        return outcome
+    lines = [f"{protection.spec}: {proved}"]
+    lines += [f"{what.replace('_', ' ')}: {count:,}" for what, count in counts.items()]
     if searched := getattr(protection, "searched", None):
-        print(f"searched: {searched}", file=sys.stderr)
-    for reason, count in released.left_out.items():
-        print(f"left out: {count:,} ({reason})", file=sys.stderr)
-    charged = "charged" if released.charged else "released before, and given again at no cost"
-    print(f"{charged}; ledger: {ledger}", file=sys.stderr)
-    if begun:
-        print(_describe_new_ledger(), file=sys.stderr)
-    return released.left_out
+        lines.append(f"searched: {searched}")
+    lines += [f"left out: {count:,} ({reason})" for reason, count in outcome.left_out.items()]
+    charged = "charged" if outcome.charged else "released before, and given again at no cost"
+    lines += [f"{charged}; ledger: {ledger}", *([_describe_new_ledger()] if begun else [])]
+    print("\n".join(lines), file=sys.stderr)
+    return outcome
+
+
+def _check_new(target: Path) -> None:
+    from sfumato.errors import DataError
+
+    if target.exists():
+        raise DataError(f"{target}: already exists, and might be an original: name a new file")
 
 
 def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: bool) -> None:
     """Release a video, and print the outcome."""
     from dataclasses import asdict
 
-    from sfumato.device.jobs.survey import survey
     from sfumato.device.jobs.video import protect_video
     from sfumato.device.ledger import Ledger
-    from sfumato.errors import DataError
 
-    if Path(target).exists():
-        raise DataError(f"{target}: already exists, and might be an original: name a new file")
+    _check_new(Path(target))
     with Ledger(ledger) as opened:
         begun = opened.begun
-        survey(opened)
         clip = protect_video(source, target, protection, opened)
-    shape = (3, *clip.size)
-    if as_json:
-        print_json(
-            {"spec": protection.spec, "proved": _state_guarantee(protection, shape, 1), **asdict(clip)}
-        )
-        return
-    print(f"{protection.spec}: {_state_guarantee(protection, shape, 1)}")
     height, width = clip.size
+    proved = _state_guarantee(protection, (3, height, width), 1)
+    if as_json:
+        print_json({"spec": protection.spec, "proved": proved, **asdict(clip)})
+        return
+    print(f"{protection.spec}: {proved}")
     print(f"{clip.frames:,} frames of {width}x{height}, {clip.seconds:.1f} s, without sound and metadata")
     for kind, count in sorted(clip.left_out.items()):
         print(f"left out: {count:,} ({kind} track{'s' * (count > 1)})")
@@ -569,7 +421,7 @@ def _cure_of_size(protection: "Protection") -> str:
     return f"{wanted}: --size {height} makes such squares" if height == width else f"{wanted}: resize"
 
 
-def _state_guarantee(protection: "Protection", shape: tuple[int, int, int], count: int) -> str:
+def _state_guarantee(protection: "Protection", shape: "Shape", count: int) -> str:
     """State the guarantees for pixels, and for the person shown: of one release, or of all of one person."""
     from sfumato.protect.naming import PEOPLE, bound_naming, guarantee_words, naming_words
 

@@ -1,16 +1,13 @@
 """`sfumato serve`: the cloud, which classifies images that devices protected."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sfumato.base.logs import LogFormat
 from sfumato.cli.options import Reference, StoreAddress
 from sfumato.cli.show import VOLUME, note
-
-if TYPE_CHECKING:
-    from sfumato.serve.hiding import Hiding
 
 
 def serve(
@@ -60,17 +57,6 @@ def serve(
     confidence_step: Annotated[
         float, typer.Option(help="The step to which probabilities are rounded.")
     ] = 0.1,
-    example_epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Add noise to enrolled examples: it hides, at this epsilon, which images they are."
-        ),
-    ] = None,
-    example_delta: Annotated[float, typer.Option(help="The delta of that noise.")] = 1e-5,
-    example_norm: Annotated[
-        float | None,
-        typer.Option(help="The norm to which embeddings are clipped first. Choose it on public images."),
-    ] = None,
     log: Annotated[bool, typer.Option(help="Log one line per request, without image, key or label.")] = True,
     log_format: Annotated[
         LogFormat,
@@ -87,9 +73,8 @@ def serve(
     import gc
     import logging
 
-    from sfumato.base import logs
-    from sfumato.base.listening import address_of, listen, until_stopped
-    from sfumato.serve import graphs
+    from sfumato.base import logs, server
+    from sfumato.serve import models
     from sfumato.serve.http import app as service
     from sfumato.serve.store import Store
 
@@ -102,42 +87,34 @@ def serve(
         web=web or service.page_of_package(),
         confidence=confidence,
         confidence_step=confidence_step,
-        hiding=_hiding(example_epsilon, example_delta, example_norm),
     )
-    if config.hiding is not None:
-        print(config.hiding)
     loaded = []
     for each in artefacts:
         name, _, path = each.rpartition("=") if not Path(each).exists() else (None, "", each)
-        model = graphs.fastest(path, name=name or None, reference=reference)
+        model = models.load(path, name=name or None, reference=reference)
         loaded.append(model)
         specs = ", ".join(demand.spec for demand in model.demands)
         shape = "x".join(map(str, model.shape))
         print(f"model: {model.name} ({model.kind}, {shape}, by {model.by}; takes {specs})")
         if model.codes is not None and model.device_side is None:
             note(f"{path}: for codes on the web page, run `sfumato export {path}` and serve again")
-    with Store(store) as kept, listen(host, port) as listener, until_stopped():
+    with Store(store) as kept, server.listen(host, port) as listener, server.until_stopped():
         application = service.create(kept, loaded, config)
-        print(f"serving: {address_of(listener, 'http' if certificate is None else 'https')}", flush=True)
+        scheme = "http" if certificate is None else "https"
+        print(f"serving: {server.address_of(listener, scheme)}", flush=True)
+        if not server.is_local(listener):
+            note("slow clients can hold this server up: put a proxy before it, such as deploy/nginx.conf")
         # Nearly all objects of a server exist from the start. Searching them for cycles takes
         # 0.15 s, in which nobody is answered (docs/speed.md).
         gc.collect()
         gc.freeze()
         try:
-            service.run(application, listener, config, certificate=certificate, private_key=private_key)
+            server.serve(
+                application,
+                listener,
+                most_connections=config.most_connections,
+                certificate=certificate,
+                private_key=private_key,
+            )
         finally:
             gc.unfreeze()
-
-
-def _hiding(epsilon: float | None, delta: float, norm: float | None) -> "Hiding | None":
-    """Make the noise from its options: both, or none."""
-    from sfumato.errors import ConfigError
-    from sfumato.serve.hiding import Hiding
-
-    if epsilon is None and norm is None:
-        return None
-    if epsilon is None or norm is None:
-        raise ConfigError(
-            "noise on examples needs --example-epsilon and --example-norm: give both, or neither"
-        )
-    return Hiding(epsilon=epsilon, delta=delta, clipping_norm=norm)

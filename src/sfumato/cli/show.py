@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,27 +17,23 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-_WIDEST = 10_000  # characters
+from sfumato.base.files import check_writable, printable
 
 if TYPE_CHECKING:
     from sfumato.base.engines import EngineConfig
     from sfumato.study.board import Row
     from sfumato.study.run import Prepared
 
+_WIDEST = 10_000  # characters of a table
+
 
 @dataclass
 class Volume:
-    """How much a command prints besides results; `sfumato -q` and `-v` set it.
+    """How much a command prints besides results; `sfumato -q` and `-v` set it."""
 
-    Attributes:
-        quiet: print no progress and no notes of choices, only warnings and errors.
-        verbose: print tracebacks of errors, and let libraries log.
-        keeps: the same command resumes if it is stopped now; see `keeping_work`.
-    """
-
-    quiet: bool = False
-    verbose: bool = False
-    keeps: bool = False
+    quiet: bool = False  # only warnings and errors: no progress, no notes of choices
+    verbose: bool = False  # tracebacks of errors, and the logs of libraries
+    keeps: bool = False  # the same command resumes if it is stopped now; see `keeping_work`
 
 
 VOLUME = Volume()
@@ -82,45 +78,32 @@ def print_config(config: Any) -> None:
     print(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False), end="")
 
 
-def print_settings(kind: str) -> None:
-    """Print the keys of a configuration, `module:Class`, with their types and defaults."""
-    from sfumato.base.registry import load
-    from sfumato.base.settings import list_keys
-
-    for key, words, default in list_keys(load(kind)):
-        print(f"{key}={default}  ({words})")
-
-
 def settings_of(kind: str) -> Any:
     """Make the option --settings of a command whose --set has the keys of a configuration, `module:Class`."""
 
     def list_settings(wanted: bool) -> None:
         if wanted:
-            print_settings(kind)
+            from sfumato.base.registry import load
+            from sfumato.base.settings import list_keys
+
+            for key, words, default in list_keys(load(kind)):
+                print(f"{key}={default}  ({words})")
             raise typer.Exit
 
-    return typer.Option(
-        "--settings",
-        is_eager=True,
-        callback=list_settings,
-        help="List the keys of --set with their defaults, and stop.",
-    )
+    words = "List the keys of --set with their defaults, and stop."
+    return typer.Option("--settings", is_eager=True, callback=list_settings, help=words)
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 Check = Annotated[
-    bool,
-    typer.Option("--check", help="Estimate the precision and the time of a run on this data, and stop."),
+    bool, typer.Option("--check", help="Estimate the precision and the time of a run on this data, and stop.")
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Go on without asking if this data is too small for the question.")
 ]
 NoPictures = Annotated[
     bool,
-    typer.Option(
-        "--no-pictures",
-        help="Show and record no image. Use a new folder: an earlier run's records hold images.",
-    ),
+    typer.Option("--no-pictures", help="Show and record no image. Use a new folder: old records hold them."),
 ]
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Print the settings that would be used, as YAML, and stop.")
@@ -135,6 +118,19 @@ def bars(console: Console) -> Iterator[Progress]:
         yield progress
 
 
+@contextmanager
+def bar(words: str) -> Iterator[Callable[..., None]]:
+    """Show one progress bar; yields a function of the numbers done and planned, after other words if any."""
+    with bars(stderr()) as progress:
+        task = progress.add_task(words)
+
+        def advance(*told: Any) -> None:
+            *new, done, total = told
+            progress.update(task, description=new[0] if new else words, completed=done, total=total or None)
+
+        yield advance
+
+
 def print_table(table: Table) -> None:
     """Print a table whose names stay whole, with longer lines than a narrow terminal has."""
     for column in table.columns:
@@ -145,13 +141,11 @@ def print_table(table: Table) -> None:
 
 
 def print_board(rows: "Sequence[Row]") -> None:
-    """Print the rows of a board, and below them the reasons why some do not count."""
+    """Print the rows of a board, which others may have written, and the reasons why some do not count."""
     tasks = list(dict.fromkeys(name for row in rows for name in row.tasks))
     counts = list(dict.fromkeys(count for row in rows for count in row.named))
-    table = Table(box=None)
-    for name in ("protection", *tasks, *(f"named from {count}" for count in counts), "worst person"):
-        table.add_column(name)
-    for name in ("strongest", "proof", "bytes", "ms", "marks"):
+    table = Table("protection", *tasks, *(f"named from {count}" for count in counts), box=None)
+    for name in ("worst person", "strongest", "proof", "bytes", "ms", "marks"):
         table.add_column(name)
 
     def share(made: Mapping[Any, Any], key: object) -> str:
@@ -161,42 +155,30 @@ def print_board(rows: "Sequence[Row]") -> None:
         shares = [*(share(row.tasks, name) for name in tasks), *(share(row.named, count) for count in counts)]
         best = "" if row.strongest is None else f"{row.strongest.top1.value:.1%}"
         cost = [f"{row.bytes:,}", f"{row.milliseconds:.2f}", "!" * len(row.marks)]
-        spec, proof = (escape(_printable(text)) for text in (row.protection, row.proof or "none"))
+        spec, proof = (escape(printable(text)) for text in (row.protection, row.proof or "none"))
         table.add_row(spec, *shares, f"{row.worst:.0%}", best, proof, *cost)
     print_table(table)
     for row in rows:
         for mark in row.marks:
-            print(_printable(f"! {row.protection}: {mark}"))
-
-
-def _printable(text: str) -> str:
-    """Leave out letters that steer a terminal: others may have written a row."""
-    return "".join(letter for letter in text if letter.isprintable())
+            print(printable(f"! {row.protection}: {mark}"))
 
 
 def run_study(
     prepared: "Prepared",
     directory: Path,
-    *,
-    force: bool = False,
-    engine: "EngineConfig | None" = None,
-    as_json: bool = False,
-    check: bool = False,
-    yes: bool = False,
     options: Mapping[str, str],
+    engine: "EngineConfig",
+    *,
+    force: bool,
+    check: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Run a study with progress bars, write its report, and print its advice and its path.
 
-    It prints the pre-flight first, and asks whether to go on if the data is too small; see study.preflight.
-
-    Args:
-        prepared, directory, force, engine: see run.run.
-        as_json: print one line of JSON in place of text.
-        check: stop after the pre-flight, and print it.
-        yes: do not ask.
-        options: the options for bounds and folds, see preflight.show.
+    It prints the pre-flight first, and stops there with `check`. If the data is too small, it asks whether
+    to go on, unless `yes`. `options` are those for bounds and folds, see preflight.show.
     """
-    from sfumato.base.files import check_writable
     from sfumato.cli.exports import export_codes
     from sfumato.errors import require
     from sfumato.study import preflight, report, run
@@ -206,15 +188,13 @@ def run_study(
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
     machine = preflight.measure(prepared.config, prepared.data[0].images.shape[1], engine)
     made = preflight.look(prepared.config, prepared.data, machine)
-    for sentence in prepared.notes if check else ():  # a run says them, too
+    for sentence in prepared.notes if check else ():  # a run says them itself
         note(sentence)
     if check and as_json:
         print_json(made.as_json())
     else:
         preflight.show(made, print if check else note, options=options)
     if check:
-        for sentence in prepared.notes:  # a run says them itself
-            note(sentence)
         return
     check_writable(directory, folder=True)
     if not made.fits:
@@ -239,13 +219,12 @@ def run_study(
         progress.update(cells, description="writing the report")
         path = report.write(directory)
         progress.update(cells, description="exporting codes for browsers")
-        for reason in export_codes(
-            use.codes(directory, *report.load(directory), artefacts=prepared.config.artefacts)
-        ):
+        study, records = report.load(directory)
+        codes = use.codes(directory, study, records, artefacts=prepared.config.artefacts)
+        for reason in export_codes(codes):
             note(reason)
     artefacts = None if prepared.config.artefacts is None else Path(prepared.config.artefacts)
     if as_json:
-        study, records = report.load(directory)
         advice = recommend.recommend(study, records)
         lines = use.next_commands(directory, study, records, advice, artefacts=artefacts)
         print_json({**in_json(study, records), "report": str(path), "next": lines})
@@ -264,12 +243,9 @@ def go_on(*, yes: bool) -> None:
 
 
 def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> None:
-    """Print the advice of the run in a directory, the path of its report, and the next commands.
+    """Print the advice of a run, the path of its report, and the next commands.
 
-    Args:
-        directory: of the run.
-        path: of its report.
-        artefacts: the folder of trained protections, if it is not that of the run.
+    `artefacts` is the folder of trained protections, if it is not that of the run.
     """
     from sfumato.study import report
     from sfumato.study.choose import recommend, use
@@ -282,8 +258,5 @@ def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> N
         print(f"report: {path}")
         return
     found = recommend.recommend(study, records)
-    for line in found.lines:
-        print(line)
-    print(f"report: {path}")
-    for line in use.next_commands(directory, study, records, found, artefacts=artefacts):
-        print(line)
+    commands = use.next_commands(directory, study, records, found, artefacts=artefacts)
+    print("\n".join([*found.lines, f"report: {path}", *commands]))

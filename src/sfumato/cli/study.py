@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.audit.family import For, Pdf, Threshold, say
+from sfumato.cli.audit.family import For, Pdf, Threshold, finish
 from sfumato.cli.options import Address, setting
 from sfumato.cli.show import (
     AsJson,
@@ -36,16 +36,10 @@ def run(
     engine: Annotated[str, typer.Option(help="Where cells run: local, or ray for a cluster.")] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="How many cells run at the same time (default: 1 for local, as many as fit for ray)."
-        ),
+        typer.Option(min=1, help="How many cells run at once (default: 1 for local, all that fit for ray)."),
     ] = None,
-    cpus: Annotated[
-        int, typer.Option(min=1, help="Cores for each cell, if several run at the same time.")
-    ] = 1,
-    gpus: Annotated[
-        float, typer.Option(min=0, help="GPUs for each cell, with ray. A fraction is allowed.")
-    ] = 0,
+    cpus: Annotated[int, typer.Option(min=1, help="Cores for each cell, if several run at once.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs for each cell, with ray; also a fraction.")] = 0,
     address: Address = None,
     listing: Annotated[bool, settings_of("sfumato.study.grid:StudyConfig")] = False,
     printing: PrintConfig = False,
@@ -61,9 +55,7 @@ def run(
             "`sfumato data write board COPY` writes. Repeat the option for more.",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the run of another study in that folder.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run of another study there.")] = False,
     check: Check = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -86,25 +78,13 @@ def run(
     if printing:
         print_config(config)
         return
-    if engine == "local":
-        workers = workers or 1
+    workers = workers or 1 if engine == "local" else workers
     where = EngineConfig(name=engine, workers=workers, cpus=cpus, gpus=gpus, address=address)
     directory = out or Path("runs") / config.name
     bounds = {label: f"--set recommend.inference_at_most.{label}=" for label in config.task.attributes}
-    run_study(
-        prepare(config, fit=True),
-        directory,
-        force=force,
-        engine=where,
-        as_json=as_json,
-        check=check,
-        yes=yes,
-        options={
-            "": "--set recommend.reidentification_at_most=",
-            "folds": "--set task.folds=",
-            **bounds,
-        },
-    )
+    bounds |= {"": "--set recommend.reidentification_at_most=", "folds": "--set task.folds="}
+    prepared = prepare(config, fit=True)
+    run_study(prepared, directory, bounds, where, force=force, check=check, yes=yes, as_json=as_json)
 
 
 @app.command()
@@ -114,8 +94,7 @@ def report(
     ],
     pdf: Pdf = None,
     no_pictures: Annotated[
-        bool,
-        typer.Option("--no-pictures", help="Write the report without images. The records keep them."),
+        bool, typer.Option("--no-pictures", help="Write the report without images. The records keep them.")
     ] = False,
     audience: For = None,
     protection: Annotated[
@@ -123,9 +102,7 @@ def report(
         typer.Option(metavar="SPEC", help="With --for dpo: the setting (default: the recommended one)."),
     ] = None,
     threshold: Threshold = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the content of the report as JSON instead of text.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the content of the report as JSON.")] = False,
 ) -> None:
     """Write the report of a run from its records, even if the run is not finished.
 
@@ -142,12 +119,11 @@ def report(
         from sfumato.audits import evidence, studied
 
         threshold = evidence.THRESHOLD if threshold is None else threshold
-        case = studied.read_case(
-            *reports.load(directory), directory, protection=protection, threshold=threshold
-        )
+        kept = reports.load(directory)
+        case = studied.read_case(*kept, directory, protection=protection, threshold=threshold)
         folder = directory.with_suffix("") if directory.is_file() else directory
         made = evidence.make_report(case, threshold=threshold)
-        say(made, html=folder / "evidence.html", as_json=as_json, pdf=pdf)
+        finish(made, as_json, folder / "evidence.html", pdf)
         return
     if protection is not None or threshold is not None:
         raise ConfigError("--protection and --threshold belong to --for dpo: add that, or leave them out")
@@ -168,10 +144,7 @@ def report(
 def rows(
     directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
     file: Annotated[Path, typer.Argument(help="The file to write, such as run.jsonl.")],
-    no_pictures: Annotated[
-        bool,
-        typer.Option("--no-pictures", help="Leave out images, original ones among them."),
-    ] = False,
+    no_pictures: Annotated[bool, typer.Option("--no-pictures", help="Leave out all images.")] = False,
 ) -> None:
     """Pack the records of a run into one file, a line each, to keep or to send.
 
@@ -204,5 +177,5 @@ def board(
     rows = join(runs)
     if as_json:
         print_json([row.as_json() for row in rows])
-        return
-    print_board(rows)
+    else:
+        print_board(rows)

@@ -19,7 +19,6 @@ from sfumato.images.reading import (
     read,
     read_array,
     resize,
-    size_in_file,
     write,
 )
 from sfumato.images.several import count_pictures, is_image, read_first, read_pictures
@@ -43,7 +42,6 @@ __all__ = [
     "read_first",
     "read_pictures",
     "resize",
-    "size_in_file",
     "take",
     "to_float",
     "to_uint8",

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from sfumato.base.files import read_regular, whole
 from sfumato.errors import ConfigError, ImageError, did_you_mean
 from sfumato.images.convention import Images, Pixels, as_array, as_tensor, check_batch
-from sfumato.images.decoding import UNDER_WAY, Sifted, decode, sift
+from sfumato.images.decoding import DECODING_ERRORS, UNDER_WAY, decode, open_picture, refusal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,31 +97,40 @@ def read_array(
     if channels not in (1, 3, None):
         raise ConfigError(f"channels is 1, 3 or None for the image's own, got {channels}")
     name, data = name_and_bytes(source)
-    sifted = _sift(name, data)
-    del data
     try:
-        return pixels_of(sifted, channels, size)
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
+        return pixels_of(open_picture(data), channels, size)
+    except DECODING_ERRORS as error:
+        raise refusal(name, error) from error
 
 
 def name_and_bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes]:
     """A file's name in errors, and its bytes, at most MAX_BYTES. Raises ImageError."""
+    name, length = "<bytes>", 0
     if isinstance(source, bytes):
-        return "<bytes>", source
-    return os.fspath(source), _bytes_of(Path(source))
+        length, data = len(source), source
+    else:
+        name = os.fspath(source)
+        try:
+            data = read_regular(name, MAX_BYTES)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise ImageError(
+                    f"{name}: cannot be read ({error.strerror})", cause="cannot be read"
+                ) from error
+            length = os.stat(name).st_size
+    if length > MAX_BYTES:
+        raise ImageError(
+            f"{name}: {length} bytes, more than the {MAX_BYTES} allowed: resize the file",
+            cause="more bytes than allowed",
+        )
+    return name, data
 
 
-def pixels_of(sifted: Sifted, channels: int | None, size: int | None = None) -> Pixels:
-    """Decodes a picture as `read` does, in its turn."""
-    width, height = sifted.size
-    pixels = max(width * height, sifted.pixels)
-    UNDER_WAY.enter(pixels)
-    try:
-        picture = decode(sifted, channels)
-        return planes_of(picture if size is None else _fit(picture, size))
-    finally:
-        UNDER_WAY.leave(pixels)
+def pixels_of(picture: Any, channels: int | None, size: int | None = None) -> Pixels:
+    """Decodes an opened picture as `read` does, in its turn."""
+    with UNDER_WAY.room(picture.size[0] * picture.size[1]):
+        decoded = decode(picture, channels)
+        return planes_of(decoded if size is None else _fit(decoded, size))
 
 
 def resize(image: Pixels, size: int) -> Pixels:
@@ -142,18 +151,6 @@ def planes_of(picture: Image.Image) -> Pixels:
     for plane, band in zip(planes, bands, strict=True):  # a third of the time of a transposed copy
         plane[:] = np.frombuffer(picture.tobytes("raw", band), np.uint8).reshape(height, width)
     return planes
-
-
-def size_in_file(data: bytes) -> tuple[int, int]:
-    """(H, W) in pixels of the bytes of an image file, before EXIF turns it, without decoding.
-
-    Guarantee: `read` of these bytes allocates this size, or raises ImageError.
-
-    Raises:
-        ImageError: as `read` does, as far as it can without decoding.
-    """
-    width, height = _sift("<bytes>", data).size
-    return height, width
 
 
 def write(path: str | os.PathLike[str], image: Images, *, quality: int | None = None) -> None:
@@ -216,28 +213,3 @@ def encode(
     picture = planes[0] if len(planes) == 1 else Image.merge(_MODES[len(planes)], planes)
     picture.save(buffer, format=format_name, **settings)
     return buffer.getvalue()
-
-
-def _sift(name: str, data: bytes) -> Sifted:
-    if len(data) > MAX_BYTES:
-        raise _too_long(name, len(data))
-    try:
-        return sift(data)
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return read_regular(path, MAX_BYTES)
-    except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise _too_long(str(path), path.stat().st_size) from error
-        raise ImageError(f"{path}: cannot be read ({error.strerror})", cause="cannot be read") from error
-
-
-def _too_long(name: str, length: int) -> ImageError:
-    return ImageError(
-        f"{name}: {length} bytes, more than the {MAX_BYTES} allowed: resize the file",
-        cause="more bytes than allowed",
-    )

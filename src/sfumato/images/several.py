@@ -1,56 +1,38 @@
-"""Files of several pictures: pages, frames, and pictures beside the first, as thumbnails and depth maps.
+"""Files of several pictures: pages, frames, and pictures beside the first, as thumbnails and depth maps."""
 
-They are counted by the structure of the file, without decoding, and sifted as the first picture is before a
-decoder meets them (sfumato.images.decoding). The frames of sequences in AVIF and HEIC are counted only.
-"""
-
-import io
 import os
+import re
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-
-from PIL import Image
+from typing import Any
 
 from sfumato.base.files import open_regular
 from sfumato.errors import ImageError
 from sfumato.images.convention import Pixels
 from sfumato.images.decoding import (
     DECODING_ERRORS,
+    MAX_PARTS,
     MAX_PIXELS,
-    UNDER_WAY,
-    Sifted,
-    check,
-    eight_bits,
+    NO_IMAGE,
+    check_size,
     jpeg_segments,
     kind_of,
-    png_chunks,
+    not_read,
+    open_picture,
     refusal,
-    riff_chunks,
-    sift,
-    sift_avif,
-    sift_gif,
-    sift_heic,
-    sift_png,
-    sift_tiff,
-    sift_webp,
+    too_many_parts,
 )
-from sfumato.images.heif import count_samples, further_pictures
-from sfumato.images.orientation import entries_of, turn
-from sfumato.images.reading import SUFFIXES, name_and_bytes, pixels_of, planes_of
-from sfumato.images.refusals import MAX_PARTS, too_many_parts
+from sfumato.images.reading import SUFFIXES, name_and_bytes, pixels_of
 
 # All pictures of a file together: `read_pictures` ends behind them. A byte that is copied costs an eighth.
 _MOST_PIXELS = 4 * MAX_PIXELS
 
-# A GIF's data come in blocks of at most 255 bytes, a quarter of a million in 64 MB.
-_MOST_BLOCKS = 16 * MAX_PARTS
-
+_ANIMATED = frozenset({"PNG", "WEBP", "GIF", "AVIF"})
 _HEAD = 512  # bytes
 _BMP_HEADERS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})  # bytes; "BM" alone begins words, too
-_JPEG = b"\xff\xd8\xff"
-_MPF_ENTRIES = 0xB002  # of an MPO's index (CIPA DC-007)
+_JPEG = re.compile(rb"\xff\xd8\xff[\xc0-\xc4\xdb-\xef\xfe]")
 _SUB_DIRECTORIES = 330
 
 
@@ -73,7 +55,7 @@ def is_image(source: str | os.PathLike[str] | bytes) -> bool:
     try:
         return kind_of(head) != "BMP" or int.from_bytes(head[14:18], "little") in _BMP_HEADERS
     except ImageError as error:
-        return error.cause != "not an image that can be read"  # as of a BigTIFF, which is one
+        return error.cause != NO_IMAGE  # as of a BigTIFF, which is one
 
 
 def count_pictures(source: str | os.PathLike[str] | bytes) -> int:
@@ -82,21 +64,13 @@ def count_pictures(source: str | os.PathLike[str] | bytes) -> int:
     The thumbnail in EXIF, layers, and a colour picture's transparency do not count.
 
     Raises:
-        ImageError: no image, a damaged one, or one in more than MAX_PARTS parts.
+        ImageError: no image, a damaged one, or one of more than MAX_PARTS parts.
     """
     name, data = name_and_bytes(source)
     try:
-        return _count(data)
+        return 1 + len(_others(data))
     except DECODING_ERRORS as error:
-        raise _name_error(name, error) from error
-
-
-def _count(data: bytes) -> int:
-    kind = kind_of(data)
-    if kind in _ANIMATED:
-        return _ANIMATED[kind](data)
-    frames = count_samples(data) if kind in ("AVIF", "HEIF") else 0
-    return len(_others(data, kind)) + max(1, frames)
+        raise refusal(name, error) from error
 
 
 def read_first(
@@ -105,14 +79,9 @@ def read_first(
     """Reads a file as `read_array` does, once. -> its first picture, and the number of others in it."""
     name, data = name_and_bytes(source)
     try:
-        return pixels_of(sift(data), channels, size), _count(data) - 1
+        return pixels_of(open_picture(data), channels, size), len(_others(data))
     except DECODING_ERRORS as error:
-        raise _name_error(name, error) from error
-
-
-def _name_error(name: str, error: Exception) -> ImageError:
-    known = error if isinstance(error, ImageError) else refusal(error)
-    return ImageError(f"{name}: {known}", cause=known.cause)
+        raise refusal(name, error) from error
 
 
 def read_pictures(
@@ -121,172 +90,78 @@ def read_pictures(
     """Yields the pictures of a file, the first one first, each (channels, H, W) uint8 and upright.
 
     A frame of an animation is the whole canvas, as a viewer shows it. A further picture that cannot be read
-    yields its error. Pictures behind 4 * MAX_PIXELS in all, and frames of sequences in AVIF and HEIC, are not
-    read: `count_pictures` says how many there are. One picture is held at a time, as `read` holds it; of an
+    yields its error. Pictures behind 4 * MAX_PIXELS in all, and frames of sequences in HEIC, are not read:
+    `count_pictures` says how many there are. One picture is held at a time, as `read` holds it; of an
     animation, its decoder holds a canvas besides.
 
     Raises:
         ImageError: the first picture cannot be read; see `read`.
     """
     name, data = name_and_bytes(source)
-    try:
-        first = sift(data)
-        left = _MOST_PIXELS - first.size[0] * first.size[1]
-        yield pixels_of(first, channels)
-    except ImageError as error:
-        raise _name_error(name, error) from error.__cause__
-    try:
-        if first.kind in _ANIMATED:
-            yield from _frames(data, first.kind, channels, left)
-            return
-        others = _others(data, first.kind)
-    except DECODING_ERRORS as error:
-        yield _name_error(name, error)
-        return
-    for sifted in others:
-        left -= len(data) // 8
+    left, openers = _MOST_PIXELS, [partial(open_picture, data)]
+    copied = 0 if kind_of(data) in _ANIMATED else len(data) // 8
+    for number, opened in enumerate(openers):  # it grows
         try:
-            picture = check(sifted())
-            left -= picture.size[0] * picture.size[1]
+            picture = opened()
+            left -= picture.size[0] * picture.size[1] + (copied if number else 0)
             if left < 0:
                 return
             yield pixels_of(picture, channels)
         except DECODING_ERRORS as error:
-            yield _name_error(name, error)
-
-
-def _frames(data: bytes, kind: str, channels: int, left: int) -> Iterator[Pixels]:
-    """The frames of an animation behind its first one."""
-    number = _ANIMATED[kind](data)
-    if number < 2:
-        return
-    sifted = check(_SIFTERS[kind](data))
-    pixels = sifted.size[0] * sifted.size[1]
-    with Image.open(io.BytesIO(sifted.data), formats=(kind,)) as opened:
-        for frame in range(1, min(number, 1 + left // pixels)):
-            UNDER_WAY.enter(pixels)
+            if number == 0:
+                raise refusal(name, error) from error
+            yield refusal(name, error)
+            if not copied:
+                return
+        if number == 0:
             try:
-                opened.seek(frame)
-                opened.load()
-                if any(side > most for side, most in zip(opened.size, sifted.size, strict=True)):
-                    raise ValueError("a frame outside of its canvas")
-                found = planes_of(turn(eight_bits(opened, channels), sifted.orientation))
-            finally:
-                UNDER_WAY.leave(pixels)
-            yield found
+                openers += _others(data)
+            except DECODING_ERRORS as error:
+                yield refusal(name, error)
 
 
-# How many frames an animation has.
-
-
-def _count_png(data: bytes) -> int:
-    """The picture, and every frame that begins behind its data."""
-    begun, frames = False, 1
-    for chunk, _, _ in png_chunks(data):
-        begun = begun or chunk == b"IDAT"
-        frames += begun and chunk == b"fcTL"
-    return frames
-
-
-def _count_webp(data: bytes) -> int:
-    end = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
-    return max(1, sum(chunk == b"ANMF" for chunk, _, _ in riff_chunks(data, 12, end)))
-
-
-def _count_gif(data: bytes) -> int:
-    return len(_gif_frames(data))
-
-
-def _gif_frames(data: bytes) -> list[tuple[int, int]]:
-    """How far each frame reaches, to the right and down."""
-    position = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)
-    frames: list[tuple[int, int]] = []
-    end, inside = len(data), False
-    for _ in range(_MOST_BLOCKS):
-        if position >= end:
-            return frames
-        lead = data[position]
-        if inside or lead not in (0x21, 0x2C, 0x3B):  # Pillow skips other bytes between blocks
-            position += 1 + lead * inside
-            inside = inside and lead > 0
-        elif lead == 0x21:
-            position += 2
-            inside = True
-        elif lead == 0x3B or position + 10 > end:
-            return frames
-        else:
-            left, top, width, height, flags = struct.unpack_from("<4HB", data, position + 1)
-            frames.append((left + width, top + height))
-            position += 11 + (6 << (flags & 7) if flags & 0x80 else 0)
-            inside = True
-    raise too_many_parts()
-
-
-def _sift_gif(data: bytes) -> Sifted:
-    """The size is that of the canvas at its largest, since frames behind the first may widen it."""
-    sifted = sift_gif(data)
-    sides = zip(sifted.size, *_gif_frames(data), strict=True)
-    width, height = (max(side) for side in sides)
-    return sifted._replace(size=(width, height))
-
-
-_ANIMATED: dict[str, Callable[[bytes], int]] = {"PNG": _count_png, "WEBP": _count_webp, "GIF": _count_gif}
-_SIFTERS: dict[str, Callable[[bytes], Sifted]] = {
-    "PNG": partial(sift_png, further=frozenset({b"acTL", b"fcTL", b"fdAT"})),
-    "WEBP": partial(sift_webp, animated=True),
-    "GIF": _sift_gif,
-}
-
-
-# Further pictures in files that are no animations.
-
-
-def _others(data: bytes, kind: str) -> list[Callable[[], Sifted]]:
-    """A function for each further picture, which sifts it."""
-    if kind == "JPEG":
-        return [partial(_sift_part, data, part) for part in _jpegs(data)[1:]]
-    if kind == "TIFF":
-        return [partial(sift_tiff, data, directory) for directory in directories(data)[1:]]
-    if kind in ("AVIF", "HEIF"):
-        sift_item = sift_avif if kind == "AVIF" else sift_heic
-        return [partial(sift_item, data, number) for number in further_pictures(data)]
-    return []
-
-
-def _sift_part(data: bytes, part: slice) -> Sifted:
-    return sift(data[part])
-
-
-def _jpegs(data: bytes) -> list[slice]:
-    """The parts of a file that are JPEGs: one behind the other, or as the index of an MPO says."""
-    begins, queue, walked = {0}, [0], 0
-    for start in queue:  # it grows
-        found, marker, end = set[int](), 0, start
-        for marker, body, end in jpeg_segments(data, start):
-            if marker == 0xE2 and data.startswith(b"MPF\0", body + 4):
-                found.update(_read_index(data, body + 8, end))
-        padding = data[end : end + MAX_PARTS]
-        end += len(padding) - len(padding.lstrip(b"\0"))
-        if data.startswith(_JPEG, end):
-            found.add(end)
-        queue += found - begins
-        begins |= found
-        walked += (end if marker == 0xD9 else len(data)) - start
-        if len(begins) > MAX_PARTS or walked > 4 * len(data):
+def _others(data: bytes) -> list[Callable[[], Any]]:
+    """A function for each picture of a file behind the first one, which opens it."""
+    kind = kind_of(data)
+    if kind in _ANIMATED:
+        picture = open_picture(data)
+        if picture.n_frames > MAX_PARTS:
             raise too_many_parts()
-    order = sorted(begins)
-    return [slice(*part) for part in zip(order, [*order[1:], None], strict=True)]
+        return [partial(_open_frame, picture, frame) for frame in range(1, picture.n_frames)]
+    if kind == "JPEG":
+        return [partial(_open_part, data, start) for start in _jpegs(data)[1:]]
+    if kind == "TIFF":
+        return [partial(_open_page, data, start) for start in directories(data)[1:]]
+    return _heic_pictures(data) if kind == "HEIF" else []
 
 
-def _read_index(data: bytes, base: int, end: int) -> Iterator[int]:
-    """Where the JPEGs of an index in APP2 begin, as far as they do."""
-    order, entries = entries_of(data[base:end])
-    if _MPF_ENTRIES in entries:
-        length, place = struct.unpack_from(order + "II", data, base + entries[_MPF_ENTRIES] + 4)
-        for entry in range(base + place, min(base + place + length, end) - 15, 16):
-            start = base + struct.unpack_from(order + "I", data, entry + 8)[0]
-            if data.startswith(_JPEG, start):
-                yield start
+def _open_frame(picture: Any, frame: int) -> Any:
+    picture.seek(frame)
+    return check_size(picture)
+
+
+def _open_part(data: bytes, start: int) -> Any:
+    return open_picture(data[start:])
+
+
+def _open_page(data: bytes, start: int) -> Any:
+    order = ">" if data.startswith(b"MM") else "<"
+    return open_picture(data[:4] + struct.pack(order + "I", start) + data[8:])
+
+
+def _jpegs(data: bytes) -> list[int]:
+    """Where the JPEGs of a file begin, one behind the other, as in an MPO and in photographs with depth."""
+    starts, start = list[int](), 0
+    while len(starts) <= MAX_PARTS:
+        starts.append(start)
+        end = start
+        for _, _, end in jpeg_segments(data, start):
+            pass
+        following = _JPEG.search(data, max(end, start + 2))
+        if following is None:
+            return starts
+        start = following.start()
+    raise too_many_parts()
 
 
 def directories(data: bytes) -> list[int]:
@@ -300,15 +175,43 @@ def directories(data: bytes) -> list[int]:
         found[place] = None
         (number,) = struct.unpack_from(order + "H", data, place)
         tags += number
-        if tags > _MOST_BLOCKS or len(queue) > MAX_PARTS:
+        if tags > 16 * MAX_PARTS or len(queue) > MAX_PARTS:
             raise too_many_parts()
-        entries = entries_of(data, place)[1]
-        if place + 6 + 12 * number <= len(data):
-            queue += struct.unpack_from(order + "I", data, place + 2 + 12 * number)
-        if _SUB_DIRECTORIES in entries:
-            count = min(struct.unpack_from(order + "I", data, entries[_SUB_DIRECTORIES] + 4)[0], MAX_PARTS)
-            start = entries[_SUB_DIRECTORIES] + 8
-            if count > 1:
-                (start,) = struct.unpack_from(order + "I", data, start)
-            queue += struct.unpack_from(f"{order}{count}I", data, start)
+        end = place + 2 + 12 * number
+        for entry in range(place + 2, min(end, len(data) - 11), 12):
+            tag, count, start = struct.unpack_from(order + "H2xII", data, entry)
+            if tag == _SUB_DIRECTORIES:
+                start = start if count > 1 else entry + 8
+                queue += struct.unpack_from(f"{order}{min(count, MAX_PARTS)}I", data, start)
+        if end + 4 <= len(data):
+            queue += struct.unpack_from(order + "I", data, end)
     return list(found)
+
+
+def _heic_pictures(data: bytes) -> list[Callable[[], Any]]:
+    import pillow_heif
+
+    file, openers = pillow_heif.open_heif(data), list[Callable[[], Any]]()
+    for number, image in enumerate(file):
+        if number != file.primary_index:
+            openers.append(partial(check_size, image))
+        openers += [partial(check_size, depth) for depth in image.info["depth_images"]]
+        openers += [partial(_open_item, image.get_thumbnail, i) for i in range(len(image.info["thumbnails"]))]
+        openers += [
+            partial(_open_item, image.get_aux_image, i)
+            for items in image.info.get("aux", {}).values()
+            for i in items
+        ]
+    track = data.find(b"stsz") + 12  # the frames of a sequence, of which libheif opens none
+    if track > 12:
+        (frames,) = struct.unpack_from(">I", data, track)
+        openers += [_refuse_frame] * min(frames, MAX_PARTS)
+    return openers
+
+
+def _open_item(open_item: Callable[[int], Any], number: int) -> Any:
+    return check_size(open_item(number))
+
+
+def _refuse_frame() -> Any:
+    raise not_read("a frame of a sequence in HEIC: save it as PNG or JPEG")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp import accounting
-from sfumato.dp.accounting.cross_checks import gaussian_mu
+from sfumato.dp.accounting import gaussian_mu
 from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess, plan_guesses, proves
 from sfumato.dp.clipping import ClippingPolicy
 from sfumato.dp.guarantee import Definition

@@ -74,7 +74,6 @@ class Gallery:
         weights: np.ndarray,
         examples: np.ndarray,
         codes: CodePrototypes | None,
-        before: "Gallery | None" = None,
     ) -> "Gallery":
         """Makes a gallery from the means of the examples of each class.
 
@@ -84,16 +83,11 @@ class Gallery:
             weights: (N,) the sums of the examples' weights.
             examples: (N,) their numbers.
             codes: makes prototypes of means; None for the means themselves.
-            before: an earlier gallery; labels at the same index keep their hashes.
         """
         vectors, shots = means, examples.astype(np.float64)
         if codes is not None and labels:
             vectors, shots = codes.posterior(means, weights, examples)
-        hashes = np.zeros(0, np.uint64)
-        if before is not None and labels[: len(before.labels)] == before.labels:
-            hashes = before.hashes
-        hashes = np.concatenate([hashes, hashes_of(labels[len(hashes) :])])
-        return cls(labels, vectors, np.einsum("kd,kd->k", vectors, vectors), shots, hashes)
+        return cls(labels, vectors, np.einsum("kd,kd->k", vectors, vectors), shots, hashes_of(labels))
 
     def name(self, queries: np.ndarray, *, top: int, refusal: Threshold | None) -> Named:
         """The nearest classes of (Q, D) queries; there is at least one class.

@@ -47,5 +47,5 @@ def recognisable(protection: Any, shape: tuple[int, int, int]) -> str:
     return (
         f"people remain recognisable if a face fills the image: a cell of {cell}x{cell} "
         f"pixels is 1/{shorter / cell:.0f} of the shorter side, and faces are recognised at cells of less "
-        f"than 1/{MOST_CELLS} of it: choose a share of the image, such as cell=1/8, and look with --preview"
+        f"than 1/{MOST_CELLS} of it: choose a share of the image, such as cell=1/8"
     )

@@ -1,32 +1,27 @@
-"""Signed tables for devices that send no query: all answers of a classifier of short codes."""
+"""Signed tables of all answers of a classifier, for devices that send no query."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from anyio.to_thread import run_sync as in_thread
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.errors import BusyError, DataError, needs_extra
+from sfumato.errors import BusyError, DataError
 from sfumato.serve.gallery import Galleries
-from sfumato.serve.room import Share
 from sfumato.serve.served import Served, code_of
 from sfumato.serve.store import Store
 from sfumato.wire import tables
 from sfumato.wire.messages import ClassifierInfo
-
-with needs_extra("the server", "serve"):
-    from anyio.to_thread import run_sync as in_thread
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sfumato.wire.tables import AnswerTable
 
 _PART = 1 << 20  # pairs of a code and a class that are compared together
 _BYTES = 24  # of memory for each
 _MOST_KEPT = 64 << 20  # bytes of tables
-_Gone = Callable[[], Awaitable[bool]]
 _MOST_WAITING = 8  # requests, while a table is made for another
+
+Take = Callable[[int], None]  # takes bytes of the room of all requests, see service.Room
 
 
 class AnswerTables:
@@ -38,7 +33,7 @@ class AnswerTables:
 
     def __init__(self, store: Store, galleries: Galleries) -> None:
         self._store, self._galleries = store, galleries
-        self._kept: OrderedDict[tuple[str, str], tables.AnswerTable] = OrderedDict()
+        self._kept: dict[tuple[str, str], AnswerTable] = {}
         self._turn, self._waiting = asyncio.Lock(), 0
 
     async def make(
@@ -46,9 +41,9 @@ class AnswerTables:
         tenant: str,
         info: ClassifierInfo,
         model: Served,
-        share: Share,
-        gone: _Gone,
-    ) -> tables.AnswerTable | None:
+        take: Take,
+        gone: Callable[[], Awaitable[bool]],
+    ) -> AnswerTable | None:
         """Make the table of a classifier as it is now, see sfumato.wire.tables; None if it has no class.
 
         The answers are those of `Galleries.answer` for the same codes, `none of these` included.
@@ -57,7 +52,7 @@ class AnswerTables:
             tenant: the owner of the classifier.
             info: of the classifier.
             model: a model for which why_no_table has no reason.
-            share: holds the memory of the work.
+            take: counts the memory of the work.
             gone: whether nobody waits for the table any more: then it is not finished.
 
         Raises:
@@ -70,7 +65,7 @@ class AnswerTables:
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._make(tenant, info, model, share, gone)
+                return await self._make(tenant, info, model, take, gone)
         finally:
             self._waiting -= 1
 
@@ -79,60 +74,58 @@ class AnswerTables:
         tenant: str,
         info: ClassifierInfo,
         model: Served,
-        share: Share,
-        gone: _Gone,
-    ) -> tables.AnswerTable | None:
-        codes, demand = model.codes, model.demands[0]
+        take: Take,
+        gone: Callable[[], Awaitable[bool]],
+    ) -> AnswerTable | None:
+        codes, demand, key = model.codes, model.demands[0], (tenant, info.id)
+        assert codes is not None
         assert demand.made_of is not None
-        before = self._kept.get((tenant, info.id))
+        before = self._kept.get(key)
         if before is not None and before.header.version_tag == tables.tag_of(info.version, demand.made_of):
             return before
-        kept = await in_thread(self._galleries.cached, tenant, info.id, codes)
-        if kept is None or len(kept[0].labels) > tables.MOST_CLASSES:
+        kept = await in_thread(self._galleries.kept, tenant, info.id, codes)
+        if kept is None or len(kept.stored.labels) > tables.MOST_CLASSES:
             raise DataError(f"a table has at most {tables.MOST_CLASSES:,} classes: classify by queries")
-        stored, gallery = kept
-        if not stored.labels:
+        labels, refusal = kept.stored.labels, codes.refusal_of(code_of(demand.spec))
+        if not labels:
             return None
-        refusal = None if codes is None else codes.refusal_of(code_of(demand.spec))
         header = tables.Header(
             classifier=info.id,
             name=info.name,
-            version=stored.version,
+            version=kept.stored.version,
             model=model.name,
             made_of=demand.made_of,
-            labels=tuple(stored.labels),
+            labels=labels,
             signer=self._private.public_key().public_bytes_raw().hex(),
             bits=model.dimension,
             refuses=refusal is not None,
         )
-        rows, none = np.zeros(2**header.bits, np.int64), np.zeros(2**header.bits, bool)
-        share.take(_BYTES * (_PART + len(rows)))
         queries = _all_codes(header.bits)
-        step = max(1, _PART // len(stored.labels))
+        rows, none = np.zeros(len(queries), np.int64), np.zeros(len(queries), bool)
+        take(_BYTES * (_PART + len(rows)))
+        step = max(1, _PART // len(labels))
         for start in range(0, len(queries), step):
             if await gone():
                 raise BusyError("nobody waits for this table any more", seconds=0)
             part = slice(start, start + step)
-            named = await in_thread(partial(gallery.name, queries[part], top=1, refusal=refusal))
+            named = await in_thread(partial(kept.gallery.name, queries[part], top=1, refusal=refusal))
             rows[part] = named.rows[:, 0]
             if named.none_of_these is not None:
                 none[part] = named.none_of_these
         table = await in_thread(tables.sign_table, header, rows, none, self._private.sign)
-        self._kept[tenant, info.id] = table
-        self._kept.move_to_end((tenant, info.id))
+        self._kept.pop(key, None)
+        self._kept[key] = table
         while sum(len(each.content) for each in self._kept.values()) > _MOST_KEPT:
-            self._kept.popitem(last=False)
+            self._kept.pop(next(iter(self._kept)))
         return table
 
     @cached_property
-    def _private(self) -> "Ed25519PrivateKey":
-        with needs_extra("answer tables", "serve"):
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    def _private(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self._store.signing_key())
 
 
 def has_answers(model: Served) -> bool:
-    """Whether a model has an answer table: its codes are of at most 16 bits."""
+    """Whether a table of the model has the answers to all codes: these are of at most 16 bits."""
     codes = model.codes
     return codes is not None and codes.bits is not None and codes.bits <= tables.MOST_BITS
 
@@ -142,8 +135,8 @@ def why_no_table(model: Served) -> str | None:
     if has_answers(model):
         return None
     return (
-        f"the model {model.name} ({model.kind}) has no answer table, which a code of at most "
-        f"{tables.MOST_BITS} bits has: classify by queries, or train such a code (`sfumato train code`)"
+        f"the model {model.name} ({model.kind}) has no table, which only codes of at most {tables.MOST_BITS} "
+        "bits have (`sfumato train code`): classify by queries"
     )
 
 

@@ -4,13 +4,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.base.connections import Limits
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.serve.hiding import Hiding
 
 CONFIDENCES = ("exact", "rounded", "label")
-
-_ANSWERED = 5.0  # seconds after body_seconds for an answer by 408, before the connection closes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +18,8 @@ class ServiceConfig:
         most_images, most_pixels: of a release; see sfumato.wire.decode.
         most_held: bytes of all requests together: their bodies and everything made from them; requests beyond
             it are answered by 503.
-        most_connections: at once; None for 1,000, or 500 over TLS, or fewer if there are fewer file
-            descriptors. At the limit, connections that keep the server waiting are closed: see
-            sfumato.base.connections.
-        header_seconds: time limit for a TLS handshake and a header.
-        body_seconds: time limit for a body.
-        answer_seconds: time limit for a client to take 16 kB of its answer, or the rest of it.
+        most_connections: at once; requests on further ones are answered by 503.
+        body_seconds: time limit for a body. Headers and answers have none: a proxy before the server sets it.
         window, most_batch, most_waiting: see Engine.
         allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.
         metrics_key: the bearer token that Prometheus sends; None for no metrics.
@@ -36,17 +28,14 @@ class ServiceConfig:
             "rounded": probabilities only, as a multiple of confidence_step; "label": the nearest label only,
             whatever number is asked for. Each of them says whether an image is of none of the classes.
         confidence_step: above 0, at most 1.
-        hiding: noise on the stored embeddings of examples; None for none.
     """
 
     most_bytes: int = 16_000_000
     most_images: int = 64
     most_pixels: int = 16_000_000
     most_held: int = 200_000_000
-    most_connections: int | None = None
-    header_seconds: float = 10.0
+    most_connections: int = 1000
     body_seconds: float = 20.0
-    answer_seconds: float = 20.0
     window: float = 0.002
     most_batch: int = 32
     most_waiting: int = 512
@@ -55,10 +44,9 @@ class ServiceConfig:
     web: Path | None = None
     confidence: str = "exact"
     confidence_step: float = 0.1
-    hiding: Hiding | None = None
 
     def __post_init__(self) -> None:
-        for name in ("most_bytes", "most_images", "most_pixels", "body_seconds"):
+        for name in ("most_bytes", "most_images", "most_pixels", "most_connections", "body_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}={getattr(self, name)}: must be above 0, or nothing can be sent")
         if self.most_held < self.most_bytes:
@@ -66,7 +54,6 @@ class ServiceConfig:
                 f"most_held={self.most_held}: at least most_bytes={self.most_bytes}, or a body of that size "
                 "never finds room"
             )
-        _ = self.limits  # checks the other limits
         for origin in self.allow_origins:
             if not re.fullmatch(r"https?://[^/\s*]+", origin):
                 raise ConfigError(
@@ -81,13 +68,3 @@ class ServiceConfig:
             raise ConfigError("the key of the metrics is shorter than 16 characters: choose a longer one")
         if self.web is not None and not (self.web / "index.html").is_file():
             raise ConfigError(f"{self.web}: has no index.html: build the page first, or omit it")
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of connections."""
-        return Limits(
-            connections=self.most_connections,
-            header_seconds=self.header_seconds,
-            body_seconds=self.body_seconds + _ANSWERED,
-            answer_seconds=self.answer_seconds,
-        )

@@ -2,17 +2,14 @@
 
 from collections.abc import Callable
 
-from sfumato.errors import needs_extra
-
-with needs_extra("metrics", "serve"):
-    from prometheus_client import (
-        CONTENT_TYPE_LATEST,
-        CollectorRegistry,
-        Counter,
-        Gauge,
-        Histogram,
-        generate_latest,
-    )
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 

@@ -21,7 +21,7 @@ from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.release import Release
 from sfumato.protect.vectors import FEATURE
-from sfumato.serve.served import EXPORTED, Demand, Served, code_of
+from sfumato.serve.served import EXPORTED, Demand, Served, code_of, unchanged
 from sfumato.wire import AnyRelease
 
 if TYPE_CHECKING:
@@ -127,9 +127,7 @@ def _feature(path: str | os.PathLike[str], name: str) -> Served:
     if shapes.get("device.covariance") != (dimension, dimension):
         raise ArtefactError(f"{path}: damaged: its weights do not fit features of {dimension} numbers")
     shape = (channels, height, width)
-    return Served(
-        name, "private feature", (demand,), shape, dimension, None, prepare, lambda values: values, by="NumPy"
-    )
+    return Served(name, "private feature", (demand,), shape, dimension, None, prepare, unchanged, by="NumPy")
 
 
 def _code(path: str | os.PathLike[str], name: str) -> Served:
@@ -148,7 +146,7 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
     )
     return Served(
         *(name, "code", (demand,), shape, made.dimension, made.refusal, prepare),
-        run=lambda values: values,
+        run=unchanged,
         by="NumPy",
         codes=made,
         device_side=_read_export(path),

@@ -1,28 +1,50 @@
 """The shared parts of a server's routes: its models, its store, and the parts that answer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-import numpy as np
+from anyio.to_thread import run_sync as in_thread
+from fastapi import Depends, Request
 
-from sfumato.errors import ConfigError, needs_extra
-from sfumato.serve.answer_tables import AnswerTables
+from sfumato.errors import BusyError, ConfigError
+from sfumato.serve.answer_tables import AnswerTables, Take
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.engine import Engine
-from sfumato.serve.gallery import Galleries, Together
+from sfumato.serve.gallery import Galleries
 from sfumato.serve.metrics import Metrics
-from sfumato.serve.room import Room
 from sfumato.serve.served import Served
 from sfumato.serve.store import ConflictError, Store
 
-with needs_extra("the server", "serve"):
-    import anyio.to_thread
-    from fastapi import Depends, Request
+__all__ = ["Room", "Service", "Serving", "in_thread"]
 
 _MOST_MODELS = 10_000  # classifiers with cached models
+_WAIT = 2.0  # seconds to wait before trying again
 
-_Result = TypeVar("_Result")
+
+class Room:
+    """The bytes that all requests may hold at once. State: those that they hold. For one thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._held = most, 0
+
+    @contextmanager
+    def share(self) -> Iterator[Take]:
+        """Yield a function by which one request takes bytes until the block ends; BusyError beyond `most`."""
+        mine = 0
+
+        def take(more: int) -> None:
+            nonlocal mine
+            if self._held + more > self._most:
+                cure = "send this again later, or fewer images at once"
+                raise BusyError(f"the server has no room for more requests: {cure}", seconds=_WAIT)
+            self._held, mine = self._held + more, mine + more
+
+        try:
+            yield take
+        finally:
+            self._held -= mine
 
 
 @dataclass(frozen=True)
@@ -36,7 +58,7 @@ class Service:
         engine: embeds.
         galleries: find the nearest classes.
         tables: make all answers of a classifier at once.
-        room: for the bodies of all requests.
+        room: for the bodies of all requests, and all that is made of them.
         metrics: the counts.
     """
 
@@ -44,7 +66,7 @@ class Service:
     store: Store
     models: dict[str, Served]
     engine: Engine
-    galleries: Together
+    galleries: Galleries
     tables: AnswerTables
     room: Room
     metrics: Metrics
@@ -52,7 +74,7 @@ class Service:
 
     @classmethod
     def begin(cls, store: Store, models: Sequence[Served], config: ServiceConfig) -> "Service":
-        """Start the engine and create the other parts. Raises ConfigError as `app.create` does."""
+        """Create the parts. Raises ConfigError as `app.create` does."""
         by_name = {model.name: model for model in models}
         if not by_name or len(by_name) < len(models):
             raise ConfigError(
@@ -66,20 +88,9 @@ class Service:
             most_waiting=config.most_waiting,
             observe=metrics.count_pass,
         )
-        room, galleries = Room(config.most_held), Galleries(store)
+        galleries = Galleries(store)
         tables = AnswerTables(store, galleries)
-        return cls(config, store, by_name, engine, Together(galleries), tables, room, metrics)
-
-    async def model_name(self, tenant: str, classifier: str) -> str:
-        """Return the model of a classifier. Raises NotFoundError if the tenant has no such classifier."""
-        # It never changes; if the classifier was deleted, the store reports that after the model ran.
-        name = self._model_names.get((tenant, classifier))
-        if name is None:
-            name = (await in_thread(self.store.classifier, tenant, classifier)).model
-            if len(self._model_names) >= _MOST_MODELS:
-                self._model_names.clear()
-            self._model_names[tenant, classifier] = name
-        return name
+        return cls(config, store, by_name, engine, galleries, tables, Room(config.most_held), metrics)
 
     def model(self, name: str) -> Served:
         """Return the model of a name. Raises ConflictError if this server does not run it."""
@@ -88,14 +99,16 @@ class Service:
             raise ConflictError(f"the classifier is for the model {name}, which this server does not run")
         return model
 
-    async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
-        """Embed inputs of a model, together with other waiting requests: see Engine.submit."""
-        return await self.engine.embed(model, inputs)
-
-
-async def in_thread(function: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Run a function that waits for the database, or computes for long, outside of the event loop."""
-    return await anyio.to_thread.run_sync(function, *arguments)
+    async def model_of(self, tenant: str, classifier: str) -> Served:
+        """Return the model of a classifier. Raises NotFoundError if the tenant has no such classifier."""
+        # It never changes; if the classifier was deleted, the store reports that after the model ran.
+        name = self._model_names.get((tenant, classifier))
+        if name is None:
+            name = (await in_thread(self.store.classifier, tenant, classifier)).model
+            if len(self._model_names) >= _MOST_MODELS:
+                self._model_names.clear()
+            self._model_names[tenant, classifier] = name
+        return self.model(name)
 
 
 async def _serving(request: Request) -> Service:

@@ -20,7 +20,7 @@ from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import parse
 from sfumato.protect.spec import portable
-from sfumato.serve.served import Demand, Served, example, input_maker
+from sfumato.serve.served import Demand, Served, example, input_maker, unchanged
 
 MOST_REFERENCE = 512  # reference images for the statistics
 
@@ -94,7 +94,7 @@ def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
                 refusal,
                 input_maker(model.cell, told),
             ),
-            run=lambda inputs: inputs,
+            run=unchanged,
             cell=model.cell,
             positions=told,
         ),
@@ -128,7 +128,7 @@ def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> S
 
     demand = Demand(portable(protection.spec), model.card.get("made_of"), protection)
     shape = (channels, height, width)
-    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1, None), run=lambda inputs: inputs)
+    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1, None), run=unchanged)
     return _measure(network, path, served)
 
 

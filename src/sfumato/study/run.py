@@ -9,7 +9,7 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Container, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from sfumato import data
 from sfumato.base import engines, memory
-from sfumato.base.engines import Engine, EngineConfig, explain_lost_workers
+from sfumato.base.engines import Engine, EngineConfig
 from sfumato.base.files import claim
 from sfumato.data.copies import find_shared
 from sfumato.data.labelled import LabelledImages
@@ -264,18 +264,16 @@ def _at_once(
             if waiting and at.get(worker) not in running:
                 others = {of[other] for other, future in at.items() if other != worker and future in running}
                 cell, entry = _take_next(waiting, of.get(worker), others)
-                at[worker] = engine.submit_to(worker, _measure_there, config, directory, cell, entry)
+                at[worker] = engine.submit(_measure_there, config, directory, cell, entry, worker=worker)
                 of[worker], running[at[worker]] = cell.protection, (cell, entry)
         done = total - len(waiting) - len(running) - len(held_up)
         progress.cell("; ".join(str(cell) for cell, _ in running.values()), done, total)
         if not running:
             time.sleep(_AGAIN)
-        finished, _ = wait(running, timeout=_AGAIN, return_when=FIRST_COMPLETED)
+        finished = dict(engines.gather(running, timeout=_AGAIN))
         retry = not finished
-        for future in finished:
+        for future, made in finished.items():
             task = running.pop(future)
-            with explain_lost_workers():
-                made = future.result()
             retry |= made
             if not made:
                 held_up.append(task)

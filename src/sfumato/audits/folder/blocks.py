@@ -6,19 +6,19 @@ picture are visible anyway.
 
 import re
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 
 from PIL import Image
 
-from sfumato.images.decoding import jpeg_segments, png_chunks, riff_chunks
-from sfumato.images.heif.boxes import boxes_of, items_of
-from sfumato.images.orientation import from_hex, png_text
+from sfumato.images.decoding import jpeg_segments
 from sfumato.images.several import directories
 
 Block = tuple[str, bytes]
 """A name, which `metadata` knows or which says where the block lies, and the content."""
 
 BEHIND = "bytes behind the picture"
+_MOST_TEXT = 1 << 20  # bytes of a packed text
 _SLACK = 256  # bytes that nothing points to, as editors and alignment leave them
 
 _SHOWS = {*range(0xC0, 0xD0), *range(0xD9, 0xDE)}  # frames, tables, scans, heights
@@ -83,9 +83,10 @@ _NAMES = {b"eXIf": "exif", b"tIME": "time", b"caBX": "credentials"}
 
 
 def _png(data: bytes) -> Iterator[Block]:
-    stop = 8
-    for name, start, stop in png_chunks(data):
-        body = data[start + 8 : stop - 4]
+    stop, name = 8, b""
+    while stop + 8 <= len(data) and name != b"IEND":
+        length, name = struct.unpack_from(">I4s", data, stop)
+        body, stop = data[stop + 8 : stop + 8 + length], stop + 12 + length
         if name in (b"tEXt", b"zTXt", b"iTXt", b"iCCP"):
             yield from _text(name, body)
         elif name not in _CHUNKS:
@@ -96,14 +97,19 @@ def _png(data: bytes) -> Iterator[Block]:
 def _text(name: bytes, body: bytes) -> Iterator[Block]:
     """Unpack a text of PNG; programs write EXIF, IPTC and XMP in hexadecimal, too."""
     key, _, text = body.partition(b"\0")
-    text = png_text(b"zTXt" if name == b"iCCP" else name, text)
+    packed = name != b"tEXt"
+    if name == b"iTXt":  # flag, method, language, keyword in that language
+        packed, text = text[:1] == b"\1", text[1:2] + text[2:].split(b"\0", 2)[-1]
+        text = text if packed else text[1:]
+    text = zlib.decompressobj().decompress(text[1:], _MOST_TEXT) if packed else text
     names = {b"exif": "exif", b"APP1": "exif", b"iptc": "iptc", b"xmp": "xmp", b"icc": "profile"}
     if name == b"iCCP":
         yield "profile", text
     elif key == b"XML:com.adobe.xmp":
         yield "xmp", text
     elif key.startswith(b"Raw profile type "):
-        yield names.get(key[17:], "text"), from_hex(text)
+        digits = b"".join(text.split()[2:])  # behind a name and a length
+        yield names.get(key[17:], "text"), bytes.fromhex(digits.decode("ascii"))
     else:
         yield "text", text
 
@@ -139,7 +145,10 @@ def _gif(data: bytes) -> Iterator[Block]:
 def _webp(data: bytes, start: int = 12, stop: int = 0) -> Iterator[Block]:
     names = {b"EXIF": "exif", b"XMP ": "xmp", b"ICCP": "profile"}
     end = stop or 8 + int.from_bytes(data[4:8], "little")
-    for name, begin, close in riff_chunks(data, start, min(end, len(data))):
+    while start + 8 <= min(end, len(data)):
+        name, length = struct.unpack_from("<4sI", data, start)
+        begin, close = start + 8, min(start + 8 + length, end)
+        start += 8 + length + length % 2
         if name == b"ANMF":
             yield from _webp(data, begin + 16, close)
         elif name not in (b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ANIM"):
@@ -199,23 +208,90 @@ _PROPERTIES = frozenset(  # of pictures in HEIF: sizes, coding, colours, turns, 
 )
 
 
+def _boxes(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the name of each box between two positions, and the start and end of its body."""
+    while start < end:
+        length, name = struct.unpack_from(">I4s", data, start)
+        body = start + 8
+        if length == 1:
+            (length,), body = struct.unpack_from(">Q", data, body), body + 8
+        stop = end if length == 0 else start + length
+        if not body <= stop <= end:
+            raise ValueError(f"a box {name!r} that ends outside of its own")
+        yield name, body, stop
+        start = stop
+
+
+def _items(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, bytes, list[tuple[bytes, bytes]]]]:
+    """Yield the kind, the coded data, and the properties of each item in the box `meta` of HEIF."""
+    places = {name: (body, stop) for name, body, stop in _boxes(data, start + 4, end)}
+    kinds, coded, lists = dict[int, bytes](), dict[int, bytes](), dict[int, list[int]]()
+    place = 0
+
+    def number(width: int) -> int:
+        nonlocal place
+        place += width
+        if place > len(data):
+            raise ValueError("a box that is too short")
+        return int.from_bytes(data[place - width : place])
+
+    start, end = places[b"iinf"]
+    for name, body, _ in _boxes(data, start + (8 if data[start] else 6), end):
+        if name == b"infe":
+            place = body + 4
+            item = number(2 if data[body] == 2 else 4)
+            kinds[item] = data[place + 2 : place + 6]
+    place, _ = places[b"iloc"]
+    version, widths = number(4) >> 24, number(2)
+    for _ in range(number(4 if version > 1 else 2)):
+        item = number(4 if version > 1 else 2)
+        inside = version and number(2) & 15 == 1
+        place += 2
+        base = number(widths >> 4 & 15) + (places[b"idat"][0] if inside else 0)
+        coded[item] = b""
+        for _ in range(number(2)):
+            place += (widths & 15) * bool(version)
+            begin = base + number(widths >> 12)
+            coded[item] += data[begin : begin + number(widths >> 8 & 15)]
+            if sum(map(len, coded.values())) > len(data):
+                raise ValueError("items that overlap")
+    parts = [(name, body, stop) for name, body, stop in _boxes(data, *places[b"iprp"])]
+    properties = [
+        (each, data[a:b])
+        for name, body, stop in parts
+        if name == b"ipco"
+        for each, a, b in _boxes(data, body, stop)
+    ]
+    for name, body, _ in parts:
+        if name == b"ipma":
+            place = body
+            head = number(4)
+            for _ in range(number(4)):
+                item = number(4 if head >> 24 else 2)
+                wide = 1 + head % 2
+                lists[item] = [number(wide) & (1 << 8 * wide - 1) - 1 for _ in range(number(1))]
+    for item, kind in kinds.items():
+        yield kind, coded.get(item, b""), [properties[i - 1] for i in lists.get(item, ()) if i]
+
+
 def _heif(data: bytes) -> Iterator[Block]:
     end = spent = 0
-    for name, body, stop in boxes_of(data, 0, len(data)):
+    for name, body, stop in _boxes(data, 0, len(data)):
         end = stop
         if name == b"mdat":
             spent += stop - body
-        elif name not in (b"ftyp", b"meta") and data[body:stop].strip(b"\0"):
+        elif name == b"meta":
+            meta = body, stop
+        elif name != b"ftyp" and data[body:stop].strip(b"\0"):
             yield f"box {name.decode('ascii', 'replace')}", data[body:stop]
     yield BEHIND, data[end:]
-    for item in items_of(data)[1].values():
-        coded = b"".join(data[start:stop] for start, stop in item.extents)
+    for kind, coded, properties in _items(data, *meta):
         spent -= len(coded)
-        if item.kind == b"Exif":
+        if kind == b"Exif":
             yield "exif", coded[4 + int.from_bytes(coded[:4]) :]
-        elif item.kind in (b"mime", b"uri "):
-            yield "xmp" if b"xmpmeta" in coded else f"item {item.kind.decode()}", coded
-        for name, content, _ in item.properties:
+        elif kind in (b"mime", b"uri "):
+            yield "xmp" if b"xmpmeta" in coded else f"item {kind.decode()}", coded
+        for name, content in properties:
             if name == b"colr" and content[:4] != b"nclx":
                 yield "profile", content[4:]
             elif name not in _PROPERTIES:

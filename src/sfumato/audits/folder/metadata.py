@@ -17,7 +17,7 @@ from sfumato import images
 from sfumato.audits.folder.blocks import BEHIND, SHOWN_TAGS, blocks_of
 from sfumato.device.jobs.footage import FORMATS
 from sfumato.errors import ImageError, needs_extra
-from sfumato.images.decoding import sift
+from sfumato.images.decoding import open_picture
 
 _BASE = ExifTags.Base
 _GPS = "a position (GPS)"
@@ -105,8 +105,8 @@ def metadata_of(kind: str, content: bytes, picture: Tensor) -> Metadata:
                 found.thumbnail = _find_thumbnail(body if name != "tags" else b"", picture)
     except Exception:  # Pillow raises any kind of error at a damaged block; the picture itself was read
         found.add("a block that cannot be read")
-    if kind == "JPEG" and (table := re.search(rb"\xff\xdb..\0(.{64})", sift(content).data, re.DOTALL)):
-        scale = 100 * sum(table[1]) / _LUMINANCE
+    if kind == "JPEG":
+        scale = 100 * sum(open_picture(content).quantization[0]) / _LUMINANCE
         found.quality = max(1, round((200 - scale) / 2 if scale <= 100 else 5000 / scale))
     return found
 

@@ -48,8 +48,8 @@ def audit_update(
         )
     case = make_case(model, update, shape, truth, config, progress)
     findings = [report_labels(case), *report_malicious(case), report_exact(case)]
-    if config.search_steps:
-        findings.append(report_search(case))
+    if config.search is not None:
+        findings.append(report_search(case, config.search))
     findings.append(report_bound(case))
     return Report(
         audit="update",

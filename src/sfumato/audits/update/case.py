@@ -1,17 +1,19 @@
 """The subject of the audit: an update, the auditor's knowledge, and the effort."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.attack import label_inference
+from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, InversionConfig
 from sfumato.attack.updates import Update, undo_decay
 from sfumato.audits.models import check_takes
 from sfumato.errors import ConfigError, DataError
 
 _STAND_INS = 256  # images for label inference
+USUAL_SEARCH = replace(INVERTING_GRADIENTS, steps=1000, total_variation=1e-2)  # for images of 32x32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,23 +21,18 @@ class UpdateAuditConfig:
     """The effort of the audit.
 
     Attributes:
-        search_steps: of the search for images; 0: no search.
-        restarts: of the search, from different starts.
-        total_variation: the weight of smooth images; 1e-2 works for images of 32x32 pixels.
+        search: for images, a published one or your own; None: no search.
         draws: of SPEAR.
         seed: of the search and the draws.
     """
 
-    search_steps: int = 1000
-    restarts: int = 1
-    total_variation: float = 1e-2
+    search: InversionConfig | None = USUAL_SEARCH
     draws: int = 200_000
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("search_steps", 0), ("restarts", 1), ("draws", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
+        if self.draws < 1:
+            raise ConfigError(f"draws={self.draws}: at least 1")
 
 
 @dataclass(frozen=True)

@@ -7,54 +7,39 @@ from torch import Tensor
 
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
-from sfumato.attack.gradient_inversion import (
-    INVERTING_GRADIENTS,
-    Inversion,
-    InversionConfig,
-    ThreatModel,
-    invert,
-)
+from sfumato.attack.gradient_inversion import Inversion, InversionConfig, ThreatModel, invert
 from sfumato.audits.findings import Finding, Picture, Table
 from sfumato.audits.update.case import Case, label_counts
 from sfumato.errors import SfumatoError
 from sfumato.images import to_uint8
 
 CAME_BACK = 20.0  # dB of PSNR from which an image counts as recovered
-_SHOWN = 6  # pictures a row
 _MOST_DECIBELS = 200.0  # for equal images: JSON has no infinity
 _SMALLEST = 11  # pixels a side, for SSIM
 
 
-def report_search(case: Case) -> Finding:
+def report_search(case: Case, config: InversionConfig) -> Finding:
     """Report images recovered by optimisation."""
     title = "Images that come back by a search"
-    config = replace(
-        INVERTING_GRADIENTS,
-        steps=case.config.search_steps,
-        restarts=case.config.restarts,
-        total_variation=case.config.total_variation,
-    )
     try:
-        found = rebuild(case, config)
+        found = _rebuild(case, config)
     except SfumatoError as error:
         return Finding(name="search", title=title, verdict="not shown", sentence=f"None came back: {error}.")
+    unit = "1 less the cosine" if config.objective == "cosine" else "squared distance"
     sentence = (
         f"A search of {config.steps:,} steps found images whose update differs from the client's by "
-        f"{found.cost:.3g} (1 less the cosine; 0 is the same update)."
+        f"{found.cost:.3g} ({unit}; 0 is the same update)."
     )
     finding = report_images("search", title, sentence, found.images, case.truth.images, leaks=False)
-    return replace(finding, figures={**finding.figures, "cost": found.cost, "steps": config.steps})
+    more = {"cost": found.cost, "steps": config.steps, "labels": found.labels.tolist()}
+    return replace(finding, figures={**finding.figures, **more})
 
 
-def rebuild(case: Case, config: InversionConfig) -> Inversion:
+def _rebuild(case: Case, config: InversionConfig) -> Inversion:
     """Rebuild the images of an update by one attack, knowing the client's training.
 
     Labels are those of the truth, if known; else they are inferred from the last layer, or, if that fails,
     optimised with the images.
-
-    Args:
-        case: the update fitted to its model.
-        config: of the attack; its `labels` are replaced as above.
 
     Raises:
         DataError, ConfigError: see gradient_inversion.invert.
@@ -97,14 +82,22 @@ def _tells_labels(case: Case) -> bool:
 
 
 def report_images(
-    name: str, title: str, sentence: str, found: Tensor, truth: Tensor | None, *, leaks: bool
+    name: str,
+    title: str,
+    sentence: str,
+    found: Tensor,
+    truth: Tensor | None,
+    *,
+    leaks: bool,
+    in_order: bool = False,
 ) -> Finding:
-    """Show recovered images next to known originals, and measure their similarity."""
+    """Show recovered images next to known originals, and measure how alike they are.
+
+    They are matched to the originals unless they are `in_order`. Without originals, `leaks` is the verdict.
+    """
     if truth is None or len(truth) != len(found):
-        shown = tuple(_row(found[:_SHOWN], "came back"))
-        judged = (
-            "" if leaks else " Whether they are the client's shows in the pictures alone: no truth was given."
-        )
+        shown = tuple(_row(found, "came back"))
+        judged = "" if leaks else " Whether they are right shows in the pictures alone: no truth was given."
         verdict = "leaks" if leaks else "not shown"
         return Finding(
             name=name,
@@ -114,7 +107,7 @@ def report_images(
             pictures=(shown,) if shown else (),
             figures={"images": len(found)},
         )
-    ordered = found[match(truth.float(), found.float())].float().clamp(0, 1)
+    ordered = (found if in_order else found[match(truth.float(), found.float())]).float().clamp(0, 1)
     psnr = similarity.psnr(truth.float(), ordered).clamp(max=_MOST_DECIBELS)
     large = min(truth.shape[2:]) >= _SMALLEST
     ssim = similarity.ssim(truth.float(), ordered).tolist() if large else None
@@ -131,7 +124,7 @@ def report_images(
         table=Table(
             ("image", "PSNR", "SSIM"), rows, "How near each image that came back is to its original."
         ),
-        pictures=(tuple(_row(truth[:_SHOWN], "original")), tuple(_row(ordered[:_SHOWN], "came back"))),
+        pictures=(tuple(_row(truth, "original")), tuple(_row(ordered, "came back"))),
         figures={"images": len(found), "came_back": back, "psnr": psnr.tolist(), "ssim": ssim},
     )
 

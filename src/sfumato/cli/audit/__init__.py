@@ -1,7 +1,7 @@
-"""`sfumato audit`: attack your own models and updates before others do. A file a command."""
+"""`sfumato audit`: attack your own models, releases and updates before others do."""
 
-# Each module adds its command when it is imported; help lists them in this order.
-from sfumato.cli.audit import folder, gallery, protection, training, update, vectors  # noqa: F401
+# Each module adds its commands when it is imported; help lists them in this order.
+from sfumato.cli.audit import releases, updates, models  # noqa: F401, I001
 from sfumato.cli.audit.family import app
 
 __all__ = ["app"]

@@ -1,4 +1,4 @@
-"""The family of the audit commands, and how each prints its findings."""
+"""Shared by all audits: the family, the options of a report, and how it is printed and written."""
 
 import hashlib
 import re
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer.core import TyperGroup
 
 import sfumato
 from sfumato.base.files import check_writable
@@ -21,24 +20,8 @@ from sfumato.errors import ConfigError
 if TYPE_CHECKING:
     from sfumato.audits.findings import Report
 
-
-class _Family(TyperGroup):
-    """Refuses `sfumato audit SPEC`, an old form, and names the new one."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        first = args[0] if args else "--help"
-        if first not in self.commands and first != "--help":
-            raise ConfigError(
-                f"sfumato audit {' '.join(args)}: say what to audit, one of {', '.join(self.commands)}: "
-                "for a protection write `sfumato audit protection SPEC`"
-            )
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=_Family,
-    help="Find what leaks: try all attacks that fit, and say what to change.",
-    no_args_is_help=True,
+    help="Find what leaks: try all attacks that fit, and say what to change.", no_args_is_help=True
 )
 
 
@@ -51,15 +34,12 @@ def _writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
 
 Html = Annotated[
     Path | None,
-    typer.Option(
-        "--html",
-        metavar="FILE",
-        callback=_writable,
-        help="Write the report as one page that needs nothing else.",
-    ),
+    typer.Option(metavar="FILE", callback=_writable, help="Write the report as one self-contained page."),
 ]
-
-
+Pdf = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", callback=_writable, help="Also print it as PDF. Needs Chromium or Chrome."),
+]
 For = Annotated[
     Literal["dpo"] | None,
     typer.Option(
@@ -72,34 +52,20 @@ Threshold = Annotated[
     float | None,
     typer.Option(help="With --for dpo: the share that is accepted (default: 0.09, as in EMA Policy 0070)."),
 ]
-Pdf = Annotated[
-    Path | None,
-    typer.Option(
-        "--pdf",
-        metavar="FILE",
-        callback=_writable,
-        help="Also print it as PDF. Needs Chromium or Chrome.",
-    ),
-]
 
 
-def say(
+def finish(
     report: "Report",
-    *,
-    html: Path | None,
     as_json: bool,
+    html: Path | None = None,
+    pdf: Path | None = None,
     audience: str | None = None,
     threshold: float | None = None,
-    pdf: Path | None = None,
 ) -> None:
-    """Print a report, for an audience if one is named, and write its page.
-
-    Raises:
-        typer.Exit: with 1, if something leaks or was not looked at.
-    """
-    leaks = any(finding.verdict in ("leaks", "not measured") for finding in report.findings)
+    """Print a report, write its pages, and exit with 1 if something leaks or was not looked at."""
     from sfumato.audits import evidence, findings
 
+    leaks = any(finding.verdict in ("leaks", "not measured") for finding in report.findings)
     if report.audit != "evidence":  # which says itself how to repeat it
         report = replace(report, origin=(*report.origin, *_origin()))
     if audience is not None:
@@ -149,3 +115,14 @@ def _bare(word: str) -> str:
             last = last.rpartition("@")[2].partition("?")[0]
         word = re.sub(r"(^|[=:])[A-Za-z]:$", r"\1", option) + ("" if "~" in last[:1] else last)
     return word.replace("\N{FRACTION SLASH}", "/")
+
+
+def image_shape(text: str) -> tuple[int, int, int]:
+    """Parse (C, H, W) from --shape. Raises ConfigError."""
+    try:
+        channels, height, width = map(int, text.split("x"))
+        if min(channels, height, width) < 1:
+            raise ValueError
+    except ValueError:
+        raise ConfigError(f"--shape {text}: write channels x height x width, as 3x28x28") from None
+    return channels, height, width

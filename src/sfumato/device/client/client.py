@@ -25,7 +25,6 @@ from sfumato.device.client import demands, outgoing
 from sfumato.device.client.connection import SYSTEM, Connection, ServiceError, check_url
 from sfumato.device.client.demands import Accept, Notice, Policy, Protecting, size_words, words
 from sfumato.device.client.outgoing import Failed, Image, Source, Stopped, as_list, batches
-from sfumato.device.jobs.survey import survey
 from sfumato.device.ledger import Ledger
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.release import Trained
@@ -148,8 +147,7 @@ class Client:
         self._connection = Connection(self.url, key, timeout=timeout, retries=retries, transport=transport)
         chosen = demands.parse_protection(protection) if isinstance(protection, str) else protection
         self._policy = Policy(self.url, chosen, accept, notice)
-        self._ledger, self._surveyed = ledger, False
-        self._default = classifier
+        self._ledger, self._default = ledger, classifier
         self._subjects: dict[tuple[str, bool], _Subject] = {}
 
     def close(self) -> None:
@@ -426,9 +424,6 @@ class Client:
                 protection = self._policy.agree(ledger, name, model)  # before anything is created
                 number = self._begin(name, model) if info is None else info.id
                 subject = self._subjects[name, begin] = _Subject(number, model.shape, protection)
-            if not self._surveyed:
-                survey(ledger)
-                self._surveyed = True
             yield subject, ledger
 
     def _check(self, name: str, model: ModelInfo, info: ClassifierDetails | None, *, begin: bool) -> None:

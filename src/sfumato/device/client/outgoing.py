@@ -151,17 +151,19 @@ def release(
 def _charge(ledger: Ledger, protection: Protection, read: list[tuple[Image, Pixels]]) -> Released | None:
     if not read:
         return None
-    paths = [Path(image.source) if isinstance(image.source, str | os.PathLike) else None for image, _ in read]
     return charge_and_release(
         protection,
         np.stack([values for _, values in read]),
         ledger,
-        folders=[Path() if path is None else path.resolve().parent for path in paths],
         people=[image.person for image, _ in read],
-        names=["" if path is None else path.name for path in paths],
+        names=[_name_of(image.source) for image, _ in read],
         printed=[image.printed for image, _ in read],
         most_clear=MOST_SHOWN,
     )
+
+
+def _name_of(source: Source) -> str:
+    return Path(source).name if isinstance(source, str | os.PathLike) else ""
 
 
 def fit(source: Source, shape: tuple[int, int, int]) -> tuple[Pixels, Pixels]:

@@ -6,26 +6,20 @@ more than once and writes the same each time: the ledger fixes every release.
 
 import os
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
-
-import numpy as np
 
 from sfumato import images
 from sfumato.base import engines
 from sfumato.base.engines import EngineConfig
 from sfumato.base.files import check_writable, lock_file
 from sfumato.device.jobs import listing, releasing, worker
-from sfumato.device.jobs.journal import BOXES, Journal, Row, by_shape, path_of
-from sfumato.device.jobs.manifest import MANIFEST, Outcome, write_manifest
-from sfumato.device.jobs.survey import survey
+from sfumato.device.jobs.journal import BOXES, MANIFEST, Journal, Outcome, path_of, write_manifest
 from sfumato.device.jobs.worker import (
     RELEASE,
     TEXT,
@@ -39,67 +33,41 @@ from sfumato.device.jobs.worker import (
 )
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.fingerprints import look
-from sfumato.device.ledger.storage import Folder, Remote, Storage, storage_of
-from sfumato.dp.mechanisms import fresh_noise
+from sfumato.device.storage import Storage, storage_of
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
-from sfumato.images import Images, Pixels, as_array
+from sfumato.images import Images, Pixels
 from sfumato.images.reading import name_and_bytes
-from sfumato.protect.region import Box, Region
-from sfumato.protect.release import IMAGES, Protection, artefact_of, file_digest_of, kind_of
+from sfumato.protect.recognisable import recognisable
+from sfumato.protect.region import Region
+from sfumato.protect.release import IMAGES, Protection, artefact_of, cell_of, file_digest_of, kind_of
 
-__all__ = [
-    "MANIFEST",
-    "FolderConfig",
-    "Outcome",
-    "dry_run",
-    "first_image",
-    "preview",
-    "protect_folder",
-    "protect_image",
-]
+__all__ = ["MANIFEST", "FolderConfig", "Outcome", "protect_folder", "protect_image"]
 
 _AHEAD = 3  # tasks for each worker, including those that wait
 
 
 Report = Callable[[int, int, int], None]  # images done, bytes done, total bytes
-
-
-class ReleasedFile(NamedTuple):
-    """The release of one image.
-
-    Attributes:
-        content: the bytes of its file.
-        shape: (C, H, W) of the original.
-        charged: number of releases that were new to the ledger: 1 or 0.
-        counts: see Row.counts.
-        left_out: the number of other pictures in its file: worker.PAGES or SMALLER.
-    """
-
-    content: bytes
-    shape: tuple[int, int, int]
-    charged: int
-    counts: Counter[str]
-    left_out: Counter[str]
+Warn = Callable[[str], None]
 
 
 def protect_folder(
     source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None,
     protection: Protection,
     ledger: str | os.PathLike[str],
     config: FolderConfig | None = None,
     *,
     engine: EngineConfig | None = None,
     report: Report = lambda images, done, total: None,
+    warn: Warn = lambda words: None,
 ) -> Outcome:
     """Release every image below a folder into another, under the same names with a new suffix.
 
     Each image is charged in the ledger before its release is written, and each file appears whole. If the
     run is stopped or killed, the same call resumes it: existing releases stay, and new or changed files are
     released (the release of a file that can no longer be read is removed). Files of others are never
-    replaced. A tar shard becomes a shard, and counts as lying in its own folder. Files without an image
-    suffix, hidden files, links to folders and links out of the source are skipped and counted. A run that
-    releases nothing leaves no files.
+    replaced. A tar shard becomes a shard. Files without an image suffix, hidden files, links to folders and
+    links out of the source are skipped and counted. A run that releases nothing leaves no files.
 
     On a Ray cluster the ledger stays on this machine, in one process that all workers ask. The source, the
     target and the artefact of a mask are URLs, or folders that all nodes share. Work that a lost worker or
@@ -108,11 +76,13 @@ def protect_folder(
     Args:
         source: the folder, or one tar file; a path, or a URL (a str) that fsspec opens.
         target: a folder that is new, empty, or from an earlier run with the same settings; a path or a URL.
+            None for a dry run, which reads everything, writes nothing and charges a copy of the ledger.
         protection: the protection.
         ledger: path of this device's ledger.
         config: the output format.
         engine: where tasks run; None for one process per core of this machine.
         report: called during the job, with images and bytes done and bytes in all.
+        warn: called before anything leaves, if people remain recognisable on the first image.
 
     Raises:
         ConfigError, ArtefactError: for a mask, the format has no transparency, or the file is not an
@@ -124,32 +94,45 @@ def protect_folder(
         SfumatoError: worker processes were killed; finished work is kept.
     """
     config, engine = _fit_channels(config, protection), engine or EngineConfig()
-    origin, goal, ledger = storage_of(source), storage_of(target), Path(ledger)
-    _check_storages(origin, goal, ledger)
-    _check_shared(engine, origin, goal)
-    _check_format(protection, config)
-    _check_people(origin, config)
-    new, missing = goal.is_empty(), not goal.exists()
-    if new and not _has_images(origin, config):
-        return _simulate(origin, protection, ledger, config, engine, report)
+    origin, goal = storage_of(source), None if target is None else storage_of(target)
+    ledger, outcome = Path(ledger), Outcome()
+    _check_storages(origin, goal, ledger, engine)
+    check_format(protection, config)
     with ExitStack() as stack:
+        plan = stack.enter_context(closing(listing.Plan(origin, outcome)))
+        if config.people:
+            _check_people(plan, origin)
+        image = _first_image(plan, config)
+        if image is not None:
+            _warn_of_people(image, protection, warn)
+        new = goal is None or goal.is_empty()
+        if goal is None or (new and image is None and not any(map(is_shard, plan.names()))):
+            copy = Path(stack.enter_context(TemporaryDirectory())) / "ledger.db"
+            if ledger.exists():
+                with Ledger(ledger) as original:
+                    original.copy_without_releases(copy)
+            job = Job(plan.source, None, protection.spec, config, b"")
+            _run(job, plan, partial(Ledger, copy, keep_releases=False), None, engine, report, outcome)
+            return outcome
         stack.enter_context(_journal_errors(ledger))
+        missing = not goal.exists()
         goal.make()
-        with Ledger(ledger) as opened:  # creates it, or fails now and not in a worker
-            survey(opened)
+        opened = Ledger(ledger)  # creates it, or fails now and not in a worker
+        make: Callable[[], Ledger] = partial(Ledger, ledger)
+        if engine.name == "local" and engine.workers == 1:
+            make = stack.enter_context(opened).__enter__
+        else:
+            opened.close()
         journal_path = path_of(ledger, goal)
         stack.enter_context(_lock(goal, journal_path))
         if config.rename:
             stack.callback(goal.level_times)  # also after an error
         first = not journal_path.exists()
-        journal = Journal(journal_path)
-        stack.callback(journal.close)
-        made = file_digest_of(protection)
-        secret = journal.settle(_settings(origin, protection, made, config), goal)
+        journal = stack.enter_context(closing(Journal(journal_path)))
+        secret = journal.settle(_settings(origin, protection, config), goal)
         goal.tidy()
-        below, only = listing.split_source(origin)
-        job = Job(below, goal, protection.spec, config, secret)
-        outcome = _run(job, only, ledger, journal, engine, report)
+        job = Job(plan.source, goal, protection.spec, config, secret)
+        _run(job, plan, make, journal, engine, report, outcome)
         if engine.name == "ray":  # which continues after a worker was killed and left a partial file
             goal.tidy()
         outcome.shapes, outcome.counts = journal.totals()
@@ -160,120 +143,10 @@ def protect_folder(
                 journal.remove()
             return outcome
         outcome.manifest = goal.at(MANIFEST)
-        write_manifest(goal, outcome, protection, config, journal)
+        told = {"format": config.format_name, "one_pixel_is": "a cell" if config.cells else "a pixel"}
+        size = {} if config.size is None else {"size": config.size}
+        write_manifest(goal, outcome, protection, {**told, "renamed": config.rename, **size}, journal)
     return outcome
-
-
-def _fit_channels(config: FolderConfig | None, protection: Protection) -> FolderConfig:
-    config = config or FolderConfig()
-    return config if config.channels else replace(config, channels=channels_of(protection))
-
-
-def _has_images(source: Storage, config: FolderConfig) -> bool:
-    """Whether a source has a readable image, or a tar file, which is not opened here."""
-    below, only = listing.split_source(source)
-    names = (name for name, _, _ in listing.walk(below, only, Outcome()))
-    return any(is_shard(name) for name in names) or first_image(source, config) is not None
-
-
-def _check_people(source: Storage, config: FolderConfig) -> None:
-    """Raise DataError if each sub-folder is a person, and there is none."""
-    below, only = listing.split_source(source)
-    names = [name for name, _, _ in listing.walk(below, only, Outcome())] if config.people else []
-    if names and not any("/" in name or is_shard(name) for name in names):
-        raise DataError(
-            f"{source}: no image lies in a sub-folder, and each person needs one: make a folder for each of "
-            "them, or leave --people out"
-        )
-
-
-def dry_run(
-    source: str | os.PathLike[str],
-    protection: Protection,
-    ledger: str | os.PathLike[str],
-    config: FolderConfig | None = None,
-    *,
-    engine: EngineConfig | None = None,
-    report: Report = lambda images, done, total: None,
-) -> Outcome:
-    """Return the outcome and charges of protect_folder: it reads everything and writes nothing.
-
-    The charges go to a copy of the ledger, so that its budgets apply.
-    """
-    config, engine = _fit_channels(config, protection), engine or EngineConfig()
-    origin, ledger = storage_of(source), Path(ledger)
-    _check_storages(origin, None, ledger)
-    _check_shared(engine, origin)
-    _check_format(protection, config)
-    _check_people(origin, config)
-    return _simulate(origin, protection, ledger, config, engine, report)
-
-
-def _simulate(
-    origin: Storage,
-    protection: Protection,
-    ledger: Path,
-    config: FolderConfig,
-    engine: EngineConfig,
-    report: Report,
-) -> Outcome:
-    """See dry_run."""
-    with TemporaryDirectory() as folder:
-        copy = Path(folder) / "ledger.db"
-        if ledger.exists():
-            with Ledger(ledger) as original:
-                original.copy_without_releases(copy)
-            with Ledger(copy) as opened:
-                survey(opened)
-        below, only = listing.split_source(origin)
-        return _run(Job(below, None, protection.spec, config, b""), only, copy, None, engine, report)
-
-
-def first_image(
-    source: str | os.PathLike[str] | Storage, config: FolderConfig | None = None
-) -> Pixels | None:
-    """Read the first readable image of a folder, unprotected; None if there is none.
-
-    Tar files are skipped.
-    """
-    config = config or FolderConfig()
-    origin = source if isinstance(source, Folder | Remote) else storage_of(source)
-    below, only = listing.split_source(origin)
-    for name, _, _ in listing.walk(below, only, Outcome()) if origin.exists() else ():
-        if not is_shard(name):
-            with suppress(ImageError, MissingExtraError):
-                return images.read_array(below.read(name), channels=config.channels, size=config.size)
-    return None
-
-
-def preview(image: Images, protection: Protection) -> Pixels:
-    """Show an image next to the receiver's view of its release: (C, H, W) uint8 -> (C, H, 2 W).
-
-    If parts are protected, they are framed on the original. Nothing is charged, and the noise is drawn for
-    this picture alone: it must not leave the device.
-
-    Raises:
-        ConfigError: the protection does not release images.
-        SpecError: a parameter does not fit the image.
-    """
-    if kind_of(protection) not in IMAGES:
-        raise ConfigError(f"{protection.spec}: releases {kind_of(protection)}, which have no picture")
-    shown = as_array(image)
-    released = protection.release(image[None], fresh_noise()).pictures()[0]
-    if isinstance(protection, Region):
-        shown = _frame(shown, protection.boxes(image))
-    return np.concatenate([shown, released], axis=2)
-
-
-def _frame(image: Pixels, boxes: Sequence[Box]) -> Pixels:
-    """Copy a (C, H, W) image with a white frame, inside a black one, around each box."""
-    framed = image.copy()
-    for top, bottom, left, right in boxes:
-        for i, value in ((0, 0), (1, 255), (2, 0)):
-            inner = framed[:, top + i : bottom - i, left + i : right - i]
-            for edge in (inner[:, :1], inner[:, -1:], inner[:, :, :1], inner[:, :, -1:]):
-                edge[:] = value
-    return framed
 
 
 def protect_image(
@@ -282,16 +155,9 @@ def protect_image(
     ledger: Ledger,
     config: FolderConfig | None = None,
     *,
-    folder: str | os.PathLike[str] = ".",
-) -> ReleasedFile:
-    """Release one image file, or its bytes. Returns the file of its release.
-
-    Args:
-        source: the image.
-        protection: the protection.
-        ledger: of this device.
-        config: the output format.
-        folder: where the image lies, for the budgets of folders; a path or a URL.
+    warn: Warn = lambda words: None,
+) -> tuple[Outcome, bytes]:
+    """Release one image file, or its bytes. Returns the outcome, and the bytes of the file of its release.
 
     Raises:
         ImageError: the image cannot be read.
@@ -299,48 +165,87 @@ def protect_image(
         ConfigError, ArtefactError: see protect_folder.
     """
     config = _fit_channels(config, protection)
-    _check_format(protection, config)
-    counts: Counter[str] = Counter()
-    left_out: Counter[str] = Counter()
+    check_format(protection, config)
     name = "" if isinstance(source, bytes) else Path(source).name
+    outcome = Outcome(source=name)
     shown, data = name_and_bytes(source)
     try:
-        read = read_as(data, name, config.channels, counts, left_out)
+        read = read_as(data, name, config.channels, outcome)
     except ImageError as error:
         raise ImageError(str(error).replace("<bytes>", shown), cause=error.cause) from error.__cause__
     image, printed = look(read, config.size)
-    released, new, _ = releasing.charge_and_release(
-        protection, image[None], ledger, folders=[folder], names=[name], printed=[printed]
+    _warn_of_people(image, protection, warn)
+    released, outcome.charged, _ = releasing.charge_and_release(
+        protection, image[None], ledger, names=[name], printed=[printed]
     )
-    content = next(encode_files(released, config, made_of=artefact_of(protection)))
-    counts[BOXES] = sum(getattr(released, "boxes", ()))
-    return ReleasedFile(content, (image.shape[0], image.shape[1], image.shape[2]), new, counts, left_out)
+    outcome.shapes[image.shape[0], image.shape[1], image.shape[2]] = 1
+    outcome.counts[BOXES] = sum(getattr(released, "boxes", ()))
+    return outcome, next(encode_files(released, config, made_of=artefact_of(protection)))
 
 
-def _settings(
-    source: Storage, protection: Protection, made: str | None, config: FolderConfig
-) -> dict[str, str]:
-    """Return the settings that all runs into one target share."""
+def _fit_channels(config: FolderConfig | None, protection: Protection) -> FolderConfig:
+    config = config or FolderConfig()
+    return config if config.channels else replace(config, channels=channels_of(protection))
+
+
+def _check_people(plan: listing.Plan, source: Storage) -> None:
+    """Raise DataError if each sub-folder is a person, and there is none."""
+    names = list(plan.names())
+    if names and not any("/" in name or is_shard(name) for name in names):
+        raise DataError(
+            f"{source}: no image lies in a sub-folder, and each person needs one: make a folder for each of "
+            "them, or leave --people out"
+        )
+
+
+def _first_image(plan: listing.Plan, config: FolderConfig) -> Pixels | None:
+    """Read the first readable image, unprotected; None if there is none outside of tar files."""
+    for name in plan.names():
+        if not is_shard(name):
+            with suppress(ImageError, MissingExtraError):
+                return images.read_array(plan.source.read(name), channels=config.channels, size=config.size)
+    return None
+
+
+def _warn_of_people(image: Images, protection: Protection, warn: Warn) -> None:
+    """Warn if people remain recognisable on an image."""
+    if cell_of(getattr(protection, "inner", protection)) == 1:
+        return  # only cells are warned of: for others, no faces need to be found
+    channels, height, width = image.shape
+    if isinstance(protection, Region):
+        boxes = []
+        with suppress(ImageError):
+            boxes = protection.boxes(image)
+        sides = [(bottom - top, right - left) for top, bottom, left, right in boxes]
+        height, width = max(sides, default=(height, width))
+        protection = protection.inner
+    if words := recognisable(protection, (channels, height, width)):
+        warn(words)
+
+
+def _settings(source: Storage, protection: Protection, config: FolderConfig) -> dict[str, str]:
+    """Return the settings that all runs into one target share: all that change a byte, or a budget."""
     settings = {
-        "source": source.identity.hex(),
+        "source": source.identity.decode("utf-8", "backslashreplace"),
         "spec": protection.spec,
-        "format": config.format_name,
-        "cells": str(config.cells),
-        "rename": str(config.rename),
-        "people": str(config.people),  # earlier releases would count for nobody
-        "size": "" if config.size is None else str(config.size),  # the same as a journal without a size
-        "channels": "" if config.channels in (None, channels_of(protection)) else str(config.channels),
+        **{name: str(value) for name, value in asdict(config).items()},
     }
-    if made is not None:  # a retrained mask is another protection under the same spec
-        settings["files of the protection"] = made
-    return settings
+    settings["format"] = settings.pop("format_name")
+    made = file_digest_of(protection)  # a retrained mask is another protection under the same spec
+    return settings if made is None else {**settings, "files of the protection": made}
 
 
-def _check_storages(source: Storage, target: Storage | None, ledger: Path) -> None:
+def _check_storages(source: Storage, target: Storage | None, ledger: Path, engine: EngineConfig) -> None:
     if not source.exists():
         raise DataError(f"{source}: no such folder or file")
     if not source.is_folder() and not is_shard(source.name):
         raise DataError(f"{source}: is neither a folder nor a tar file")
+    for storage in (source, target):
+        shared = engine.name != "local" or engine.workers != 1
+        if storage is not None and storage.of_one_process and shared:
+            raise ConfigError(
+                f"{storage}: is in the memory of this process: use the engine local with workers=1"
+            )
     if target is None:
         return
     if target.exists() and not target.is_folder():
@@ -350,24 +255,13 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path) -> No
             f"{target}: lies in {source}, whose images would be mixed with their releases: name a folder "
             "outside of it"
         )
-    if isinstance(target, Folder):
-        check_writable(target.path, folder=True)
-    if Folder(ledger).within(target):
+    if target.local:
+        check_writable(Path(target.url), folder=True)
+    if storage_of(ledger).within(target):
         raise DataError(f"{ledger}: lies in {target}, which leaves the device: the ledger must not")
 
 
-def _check_shared(engine: EngineConfig, *storages: Storage) -> None:
-    """Raise ConfigError if each process of an engine would see its own storage."""
-    if engine.name == "local" and engine.workers == 1:
-        return
-    for storage in storages:
-        if isinstance(storage, Remote) and storage.of_one_process:
-            raise ConfigError(
-                f"{storage}: is in the memory of this process: use the engine local with workers=1"
-            )
-
-
-def _check_format(protection: Protection, config: FolderConfig) -> None:
+def check_format(protection: Protection, config: FolderConfig) -> None:
     """Raise the errors that would stop every file, before anything is charged or written."""
     if isinstance(protection, Region) and protection.of_original and config.size is not None:
         raise ConfigError(
@@ -382,15 +276,17 @@ def _check_format(protection: Protection, config: FolderConfig) -> None:
         raise ConfigError(
             f"{config.format_name}: {protection.spec} releases {what}: write them in the format {usual}"
         )
+    if isinstance(protection, Region) and protection.place != "box" and not protection.file:
+        from sfumato.networks.faces.center_face import WEIGHTS  # imports PyTorch
+
+        WEIGHTS.path()  # fails now, not for each image, if it is not installed
     if not hasattr(protection, "artefact"):
         return
     if hasattr(protection, "check"):
         protection.check()
     from sfumato.protect.mask import Mask  # PyTorch comes with it
 
-    if not isinstance(protection, Mask):
-        return
-    if config.format_name not in (*images.TRANSPARENT, RELEASE):
+    if isinstance(protection, Mask) and config.format_name not in (*images.TRANSPARENT, RELEASE):
         raise ConfigError(
             f"{config.format_name} cannot say which pixels are hidden: "
             f"write a mask as {' or '.join(images.TRANSPARENT)}"
@@ -411,9 +307,8 @@ def _journal_errors(ledger: Path) -> Iterator[None]:
 @contextmanager
 def _lock(target: Storage, journal: Path) -> Iterator[None]:
     """Keep a second run out of a target. The system drops the lock when this process ends in any way."""
-    if isinstance(target, Folder):
-        path = target.path
-    else:
+    path = Path(target.url)
+    if not target.local:
         # Not the journal itself: closing any handle to it would drop SQLite's own locks.
         path = journal.with_suffix(".lock")
         path.touch(mode=0o600)
@@ -429,61 +324,53 @@ def _lock(target: Storage, journal: Path) -> Iterator[None]:
 
 
 def _run(
-    job: Job, only: str | None, ledger: Path, journal: Journal | None, where: EngineConfig, report: Report
-) -> Outcome:
-    """Walk the source, let workers release the missing files, and keep the journal."""
-    outcome = Outcome()
+    job: Job,
+    plan: listing.Plan,
+    ledger: Callable[[], Ledger],
+    journal: Journal | None,
+    where: EngineConfig,
+    report: Report,
+    outcome: Outcome,
+) -> None:
+    """Let workers release the missing files, and keep the journal."""
     done_images = done_bytes = 0
 
-    def finish(rows: list[Row], size: int) -> None:
+    def finish(files: list[Outcome], size: int) -> None:
         nonlocal done_images, done_bytes
         if journal is not None:
             assert job.target is not None
-            for row in rows:
-                if where.name == "ray" and row.output and not listing.is_there(job.target, row):
+            for file in files:
+                if where.name == "ray" and file.output and not listing.is_there(job.target, file):
                     raise DataError(
-                        f"{job.target.at(row.output)}: written by a node of the cluster, and not here: name "
+                        f"{job.target.at(file.output)}: written by a node of the cluster, and not here: name "
                         "URLs, or folders that all nodes share"
                     )
-                before = None if row.output else journal.find(row.source)
+                before = None if file.output else journal.find(file.source)
                 if before is not None and before.output:
                     job.target.delete(before.output)
-            journal.record(rows)
-        else:
-            for row in rows:
-                outcome.shapes += by_shape(row.shapes)
-                outcome.counts.update(row.counts)
-        for row in rows:
-            outcome.add(row)
-        done_images += sum(row.shapes.total() for row in rows)
+            journal.record(files)
+        for file in files:
+            outcome.add(file)
+        done_images += sum(file.shapes.total() for file in files)
         done_bytes += size
         report(done_images, done_bytes, plan.total)
 
     # A cluster would run tasks that are meant to wait: there, the limit is on tasks.
     ahead = 1 if where.name == "ray" and where.workers else _AHEAD
+    running: dict[Future[list[Outcome]], int] = {}
+
+    def collect() -> None:
+        for future, files in dict(engines.gather(running)).items():
+            finish(files, running.pop(future))
+
     with ExitStack() as stack:
-        plan = listing.Plan(job, only, outcome)
-        stack.callback(plan.close)
         stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
-        held = tasks.hold(partial(Ledger, ledger, keep_releases=job.target is not None))
-        running: dict[Future[list[Row]], int] = {}
+        held = tasks.put(ledger)
         for items in listing.chunks(listing.todo(job, plan, journal, outcome, finish)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
             while len(running) >= max(1, ahead * tasks.workers):
-                _collect(running, finish)
-            with engines.explain_lost_workers():
-                future = tasks.submit(worker.release_items, job, items, held)
-            running[future] = sum(item.size for item in items)
+                collect()
+            running[tasks.submit(worker.release_items, job, items, held)] = sum(item.size for item in items)
         while running:
-            _collect(running, finish)
-    return outcome
-
-
-def _collect(running: dict[Future[list[Row]], int], finish: Callable[[list[Row], int], None]) -> None:
-    wait(running, return_when=FIRST_COMPLETED)
-    for future in [future for future in running if future.done()]:
-        size = running.pop(future)
-        with engines.explain_lost_workers():
-            rows = future.result()
-        finish(rows, size)
+            collect()

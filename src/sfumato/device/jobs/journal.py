@@ -1,11 +1,13 @@
-"""The journal of a folder job, by which the same command resumes it: one small database a target.
+"""What became of the files of a folder job: outcomes, the journal that resumes a run, and the manifest.
 
-It lies next to the ledger and not in the target, because it has the names of the originals.
+The journal, one small database a target, lies next to the ledger and not in the target, because it has the
+names of the originals. The manifest travels with the releases.
 """
 
 import hashlib
 import json
 import os
+import platform
 import secrets
 import sqlite3
 from collections import Counter
@@ -13,79 +15,100 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from sfumato.device.ledger.storage import Storage
+import numpy
+import PIL
+
+import sfumato
 from sfumato.device.ledger.witness import runs_of
+from sfumato.device.storage import Storage
 from sfumato.errors import DataError
+from sfumato.protect.naming import naming_words
+from sfumato.protect.region import COUNTED, Region
+from sfumato.protect.release import Protection, artefact_of
+from sfumato.protect.spec import portable
 
+MANIFEST = "manifest.json"
 BOXES = "boxes"
-_FACTS = ("shapes", "failures", "left_out", "counts")  # of Row
+NAMED = 10  # files that are named in a report
+
+Shape = tuple[int, int, int]
 
 _SCHEMA = """
 create table if not exists settings (key text primary key, value text not null);
 create table if not exists results (
     source blob primary key,  -- path below the source folder
-    stamp text not null, output blob unique, sha256 text, size integer,
-    facts text not null  -- shapes, failures, left_out and counts of Row, in JSON
+    output blob unique,
+    facts text not null  -- the rest of an Outcome, in JSON
 );
 """
+_FACTS = ("stamp", "sha256", "size", "failures", "left_out", "counts")  # as they are
 
 
 @dataclass
-class Row:
-    """The result for one file or tar shard.
+class Outcome:
+    """The result for one file or tar shard, or the sum for a folder.
 
     Attributes:
-        source: path below the source.
-        stamp: of the source, to notice a changed file; see storage.Entry.
-        output: path below the target; "" if nothing was written.
-        sha256: of the output, in hexadecimal.
-        size: of the output, in bytes.
-        shapes: maps "3x84x84" to the number of images of that shape in the output.
+        source: of a file: its path below the source.
+        stamp: of a file, to notice a change; see storage.Entry.
+        output: of a file: path of its release below the target; "" if nothing was written.
+        sha256, size: of the output, in hexadecimal and in bytes.
+        shapes: maps (C, H, W) to the number of released images of that shape. For a folder, and for counts,
+            of all in the target, earlier runs included.
         failures: maps each cause to the number of images that failed for it, and the name of the first.
-        words: maps each cause to the message for the first image that failed for it; may name other images.
-        left_out: maps each reason to the number of members of a shard, or of pictures of a file behind its
-            first one, that were skipped.
+        words: maps each cause to the message for the first image that failed for it; stays on the device.
+        failed: of a folder: file, cause and number of images, for each file with failures.
+        left_out: maps each reason to the number of files, members of shards, or further pictures of files,
+            that were skipped.
         counts: further counts of its images: BOXES, and the conversions of sfumato.device.jobs.worker.
+        stills: of a folder: the first files of this run with protected parts, and their numbers of boxes.
         without: the names of released images without a box: all of the image is protected.
-        charged: number of releases that were new to the ledger.
+        charged: number of releases that were new to the ledger. If a worker was lost on a cluster and its
+            task repeated, the ledger has the releases of its first attempt, and this number does not.
+        earlier: of a folder: number of files that an earlier run had released.
+        manifest: of a folder: its path, or its URL without the password; None after a dry run.
     """
 
-    source: str
-    stamp: str
+    source: str = ""
+    stamp: str = ""
     output: str = ""
     sha256: str = ""
     size: int = 0
-    shapes: Counter[str] = field(default_factory=Counter)
+    shapes: Counter[Shape] = field(default_factory=Counter)
     failures: dict[str, tuple[int, str]] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
+    failed: list[tuple[str, str, int]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    stills: list[tuple[str, int]] = field(default_factory=list)
     without: list[str] = field(default_factory=list)
     charged: int = 0
+    earlier: int = 0
+    manifest: Path | str | None = None
 
-    def fail(self, cause: str, name: str, words: str = "") -> None:
-        """Count one image that could not be released."""
+    def fail(self, cause: str, name: str, words: str = "") -> "Outcome":
+        """Count one image that could not be released. Returns itself."""
         if words:
             self.words.setdefault(cause, words)
         count, first = self.failures.get(cause, (0, name))
         self.failures[cause] = (count + 1, first)
+        return self
 
-    def count_boxes(self, name: str, boxes: int) -> None:
-        """Count the faces, or boxes, of one image with protected parts."""
-        self.counts[BOXES] += boxes
-        if not boxes:
-            self.without.append(name)
-
-
-def by_shape(shapes: Mapping[str, int]) -> Counter[tuple[int, int, int]]:
-    """Add up Row.shapes by (C, H, W)."""
-    total: Counter[tuple[int, int, int]] = Counter()
-    for name, count in shapes.items():
-        channels, height, width = map(int, name.split("x"))
-        total[channels, height, width] += count
-    return total
+    def add(self, file: "Outcome") -> None:
+        """Count the result of one file."""
+        self.charged += file.charged
+        self.left_out += file.left_out
+        self.without += file.without
+        self.shapes += file.shapes
+        self.counts.update(file.counts)
+        if BOXES in file.counts and len(self.stills) < NAMED:
+            self.stills.append((file.source, file.counts[BOXES]))
+        self.words = file.words | self.words
+        for cause, (count, name) in file.failures.items():
+            self.failed.append((file.source, cause, count))
+            so_far, first = self.failures.get(cause, (0, name))
+            self.failures[cause] = (so_far + count, min(first, name))
 
 
 def path_of(ledger: Path, target: Storage) -> Path:
@@ -138,67 +161,136 @@ class Journal:
             earlier = known.get(key, "")
             if earlier != value:
                 raise DataError(
-                    f"{target}: holds a run with {key} {_show(key, earlier)}, not "
-                    f"{_show(key, value)}: name a new folder, or empty it"
+                    f"{target}: holds a run with {key} {earlier}, not {value}: name a new folder, or empty it"
                 )
         return bytes.fromhex(known["secret"])
 
-    def record(self, rows: Sequence[Row]) -> None:
+    def record(self, files: Sequence[Outcome]) -> None:
         """Store the results of some files."""
         self._database.execute("begin")
-        for row in rows:
-            output = os.fsencode(row.output) if row.output else None
-            facts = json.dumps({name: getattr(row, name) for name in _FACTS}, sort_keys=True)
-            values = (row.stamp, output, row.sha256, row.size, facts, os.fsencode(row.source))
-            known = self._database.execute(
-                "update results set stamp = ?, output = ?, sha256 = ?, size = ?, facts = ? where source = ?",
-                values,
+        for file in files:
+            facts = {name: getattr(file, name) for name in _FACTS} | {"shapes": _in_words(file.shapes)}
+            output = os.fsencode(file.output) if file.output else None
+            self._database.execute(
+                "insert into results values (?, ?, ?) on conflict (source) do update "
+                "set output = excluded.output, facts = excluded.facts",
+                (os.fsencode(file.source), output, json.dumps(facts, sort_keys=True)),
             )
-            if not known.rowcount:
-                self._database.execute(
-                    "insert into results (stamp, output, sha256, size, facts, source) values (?,?,?,?,?,?)",
-                    values,
-                )
         self._database.execute("commit")
 
-    def find(self, source: str) -> Row | None:
+    def find(self, source: str) -> Outcome | None:
         """Read the result of a file; None if unknown."""
-        return next(self._rows("where source = ?", os.fsencode(source)), None)
+        return next(self._read("where source = ?", os.fsencode(source)), None)
 
     def owner(self, output: str) -> str | None:
         """Find the source whose release lies at a path below the target."""
-        row = self._database.execute(
-            "select source from results where output = ?", (os.fsencode(output),)
-        ).fetchone()
+        query = "select source from results where output = ?"
+        row = self._database.execute(query, (os.fsencode(output),)).fetchone()
         return os.fsdecode(row[0]) if row else None
 
-    def outputs(self) -> Iterator[Row]:
-        """Yield all rows with an output, ordered by path."""
-        return self._rows("where output is not null order by output")
+    def outputs(self) -> Iterator[Outcome]:
+        """Yield all results with an output, ordered by path."""
+        return self._read("where output is not null order by output")
 
-    def totals(self) -> tuple[Counter[tuple[int, int, int]], Counter[str]]:
-        """Count the released images by shape (C, H, W), and add up Row.counts over them."""
-        shapes: Counter[tuple[int, int, int]] = Counter()
-        counts: Counter[str] = Counter()
-        for text, rows in self._database.execute(
-            "select facts, count(*) from results where output is not null group by facts"
+    def totals(self) -> tuple[Counter[Shape], Counter[str]]:
+        """Add up the shapes and counts of all released images."""
+        shapes, counts = Counter[Shape](), Counter[str]()
+        for shaped, counted, files in self._database.execute(
+            "select json_extract(facts, '$.shapes'), json_extract(facts, '$.counts'), count(*) from results "
+            "where output is not null group by 1, 2"
         ):
-            facts = json.loads(text)
-            shapes.update({shape: rows * count for shape, count in by_shape(facts["shapes"]).items()})
-            counts.update({what: rows * count for what, count in facts["counts"].items()})
+            shapes.update({shape: files * count for shape, count in _read_shapes(json.loads(shaped)).items()})
+            counts.update({what: files * count for what, count in json.loads(counted).items()})
         return shapes, counts
 
-    def _rows(self, condition: str, *values: bytes) -> Iterator[Row]:
-        columns = "source, stamp, output, sha256, size, facts"
-        for source, stamp, output, sha256, size, text in self._database.execute(
-            f"select {columns} from results {condition}", values
-        ):
+    def _read(self, condition: str, *values: bytes) -> Iterator[Outcome]:
+        query = f"select source, output, facts from results {condition}"
+        for source, output, text in self._database.execute(query, values):
             facts = json.loads(text)
-            failures = {cause: (count, first) for cause, (count, first) in facts["failures"].items()}
-            counters: dict[str, Any] = {name: Counter(facts[name]) for name in _FACTS if name != "failures"}
-            path = os.fsdecode(output or b"")
-            yield Row(os.fsdecode(source), stamp, path, sha256, size, failures=failures, **counters)
+            yield Outcome(
+                source=os.fsdecode(source),
+                output=os.fsdecode(output or b""),
+                stamp=facts["stamp"],
+                sha256=facts["sha256"],
+                size=facts["size"],
+                shapes=_read_shapes(facts["shapes"]),
+                failures={cause: (count, first) for cause, (count, first) in facts["failures"].items()},
+                left_out=Counter(facts["left_out"]),
+                counts=Counter(facts["counts"]),
+            )
 
 
-def _show(key: str, value: str) -> str:
-    return os.fsdecode(bytes.fromhex(value)) if key == "source" else value
+def _in_words(shapes: Mapping[Shape, int]) -> dict[str, int]:
+    return {"x".join(map(str, shape)): count for shape, count in shapes.items()}
+
+
+def _read_shapes(words: Mapping[str, int]) -> Counter[Shape]:
+    shapes = Counter[Shape]()
+    for name, count in words.items():
+        channels, height, width = map(int, name.split("x"))
+        shapes[channels, height, width] = count
+    return shapes
+
+
+def counts_by_word(protection: Protection, counts: Mapping[str, int]) -> dict[str, int]:
+    """Rename the counts of images to the keys of a manifest; faces by how they were protected."""
+    words = {what.replace(" ", "_"): count for what, count in counts.items() if what != BOXES}
+    if isinstance(protection, Region):
+        words[COUNTED[protection.place].replace(" ", "_")] = counts.get(BOXES, 0)
+    return words
+
+
+def write_manifest(
+    target: Storage,
+    outcome: Outcome,
+    protection: Protection,
+    settings: Mapping[str, object],
+    journal: Journal,
+) -> None:
+    """Write the manifest that travels with the releases. It has no secret of the device.
+
+    Args:
+        target, outcome, protection, journal: of the run.
+        settings: of the output, such as the format, that a receiver should know.
+    """
+    from importlib.metadata import distributions  # imported here: single images need no manifest
+
+    torch = next((each.version for each in distributions(name="torch")), None)  # None in a base install
+    head = {
+        "spec": portable(protection.spec),
+        "made_of": artefact_of(protection),
+        "neighbours": "two images of one shape that differ in any m pixels, each in all of its channels",
+        "guarantees": [
+            {
+                "shape": shape,
+                "images": count,
+                "proved": None if guarantee is None else {**guarantee.__dict__, "words": str(guarantee)},
+                "naming": naming_words(protection, shape),
+            }
+            for shape, count in sorted(outcome.shapes.items())
+            for guarantee in [protection.guarantee(shape)]
+        ],
+        **settings,
+        "versions": {
+            "sfumato": sfumato.__version__,
+            "python": platform.python_version(),
+            "pillow": PIL.__version__,
+            "numpy": numpy.__version__,
+            "torch": torch,
+        },
+        "images": outcome.shapes.total(),
+        "failed": {cause: count for cause, (count, _) in sorted(outcome.failures.items())},
+        "left_out": dict(sorted(outcome.left_out.items())),
+        **({"searched": words} if (words := getattr(protection, "searched", None)) else {}),
+        **counts_by_word(protection, outcome.counts),
+    }
+    with target.file(MANIFEST, replace=True) as temporary, temporary.open("w", encoding="ascii") as out:
+        # Row by row, since there may be many. In names, \udcXX is a byte that is not UTF-8 (os.fsencode).
+        out.write(json.dumps(head, indent=1)[:-2] + ',\n "outputs": [')
+        for i, file in enumerate(journal.outputs()):
+            facts = {"file": file.output, "sha256": file.sha256, "bytes": file.size}
+            entry = {**facts, "shapes": _in_words(file.shapes)}
+            if BOXES in file.counts:
+                entry[BOXES] = file.counts[BOXES]
+            out.write(("," if i else "") + "\n  " + json.dumps(entry))
+        out.write("\n ]\n}\n")

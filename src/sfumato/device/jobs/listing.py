@@ -1,15 +1,13 @@
-"""The files of a folder job: the source, the files still to release, and their tasks."""
+"""The files of a folder job: the source, listed once, the files still to release, and their tasks."""
 
 import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-from sfumato.device.jobs.journal import Journal, Row
-from sfumato.device.jobs.manifest import MANIFEST, Outcome
+from sfumato.device.jobs.journal import MANIFEST, Journal, Outcome
 from sfumato.device.jobs.worker import NO_IMAGES, SAME_NAME, Item, Job, is_image, is_shard
-from sfumato.device.ledger.storage import Storage
+from sfumato.device.storage import Storage
 
 # A task for a worker: few enough files that a kill costs little work, enough that the two commits of the
 # ledger and the journal cost little.
@@ -17,22 +15,17 @@ _CHUNK_FILES = 64
 _CHUNK_BYTES = 8 << 20
 
 
-def split_source(source: Storage) -> tuple[Storage, str | None]:
-    """Split a source into the folder that tasks read, and the one file of it to release (None: all)."""
-    return (source, None) if source.is_folder() else (source.parent, source.name)
-
-
-def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[str, int, str]]:
-    """Yield path, size in bytes and stamp of the images and shards of a storage, or of one shard of it.
+def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[str, str, int]]:
+    """Yield path, stamp and size in bytes of the images and shards of a storage, or of one shard of it.
 
     Images are told by their suffix, or else by their first bytes.
     """
     if only is not None:
         entry = source.look(only)
         if entry.kind in ("file", "link out"):  # a user who names a link means its file
-            yield only, entry.size, entry.stamp
+            yield only, entry.stamp, entry.size
         else:
-            outcome.fail("no regular file", only)
+            outcome.add(Outcome(only).fail("no regular file", only))
         return
     folders = [""]
     while folders:
@@ -40,21 +33,21 @@ def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[
         try:
             entries = source.entries(folder)
         except OSError as error:
-            outcome.fail(f"a folder that cannot be read ({error.strerror})", folder)
+            outcome.add(Outcome(folder).fail(f"a folder that cannot be read ({error.strerror})", folder))
             continue
         below = []
         for base, look in entries:
             name = f"{folder}/{base}" if folder else base
             wanted = is_shard(base) or is_image(base, b"")
+            if base.startswith("."):
+                outcome.left_out["hidden"] += 1
+                continue
             try:
-                if base.startswith("."):
-                    outcome.left_out["hidden"] += 1
-                    continue
                 entry = look()
                 wanted = wanted or (entry.kind == "file" and is_image(base, source.head(name)))
             except OSError as error:
                 if wanted or error.errno not in (errno.ENOENT, errno.ELOOP):  # a link to nowhere
-                    outcome.fail(f"cannot be read ({error.strerror})", name)
+                    outcome.add(Outcome(name).fail(f"cannot be read ({error.strerror})", name))
                 else:
                     outcome.left_out[NO_IMAGES] += 1
                 continue
@@ -67,9 +60,9 @@ def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[
             elif entry.kind == "link out":
                 outcome.left_out["links out of the folder"] += 1
             elif entry.kind == "file":
-                yield name, entry.size, entry.stamp
+                yield name, entry.stamp, entry.size
             else:
-                outcome.fail("no regular file", name)
+                outcome.add(Outcome(name).fail("no regular file", name))
         folders += reversed(below)
 
 
@@ -77,32 +70,42 @@ class Plan:
     """The files of a source, listed once. State: a temporary database on disk, since they may be many.
 
     Attributes:
-        total: their size in bytes.
+        source: the folder that tasks read.
+        total: the size of all files in bytes.
     """
 
-    def __init__(self, job: Job, only: str | None, outcome: Outcome) -> None:
-        self._job, self._files = job, sqlite3.connect("", isolation_level=None)
+    def __init__(self, source: Storage, outcome: Outcome) -> None:
+        one = not source.is_folder()
+        self.source = source.parent if one else source
+        self._files = sqlite3.connect("", isolation_level=None)
         self._files.execute("create table files (name blob, stamp text, size integer, output blob)")
         self._files.execute("begin")
         self._files.executemany(
-            "insert into files values (?, ?, ?, ?)",
+            "insert into files values (?, ?, ?, null)",
             (
-                (os.fsencode(name), stamp, size, os.fsencode(job.output(name)))
-                for name, size, stamp in walk(job.source, only, outcome)
+                (os.fsencode(name), stamp, size)
+                for name, stamp, size in walk(self.source, source.name if one else None, outcome)
             ),
         )
-        self._files.execute("create index outputs on files (output)")
         self._files.execute("commit")
         self.total: int = self._files.execute("select coalesce(sum(size), 0) from files").fetchone()[0]
 
-    def items(self) -> Iterator[tuple[Item, str]]:
+    def names(self) -> Iterator[str]:
+        """Yield the paths of all files."""
+        for (name,) in self._files.execute("select name from files order by rowid"):
+            yield os.fsdecode(name)
+
+    def items(self, job: Job) -> Iterator[tuple[Item, str]]:
         """Yield each file, and the first file whose release would have the same name.
 
         Under new names in the order of these: the order of writing, which folders, inodes and stores keep,
         would tell which releases are of one folder.
         """
+        self._files.create_function("output", 1, lambda name: os.fsencode(job.output(os.fsdecode(name))))
+        self._files.execute("update files set output = output(name)")
+        self._files.execute("create index outputs on files (output)")
         first = "(select name from files as same where same.output = files.output order by rowid limit 1)"
-        order = "output" if self._job.config.rename else "rowid"
+        order = "output" if job.config.rename else "rowid"
         rows = self._files.execute(f"select name, stamp, size, output, {first} from files order by {order}")
         for name, stamp, size, output, owner in rows:
             yield Item(os.fsdecode(name), stamp, size, os.fsdecode(output), ours=False), os.fsdecode(owner)
@@ -117,30 +120,30 @@ def todo(
     plan: Plan,
     journal: Journal | None,
     outcome: Outcome,
-    finish: Callable[[list[Row], int], None],
+    finish: Callable[[list[Outcome], int], None],
 ) -> Iterator[Item]:
     """Yield the files whose releases are missing."""
-    for listed, first in plan.items():
+    for listed, first in plan.items(job):
         item, owner = listed, first
         if journal is not None and job.target is not None:
-            row = journal.find(item.name)
-            if row is not None and row.output:
-                if row.stamp == item.stamp and not row.failures and is_there(job.target, row):
+            known = journal.find(item.name)
+            if known is not None and known.output:
+                if known.stamp == item.stamp and not known.failures and is_there(job.target, known):
                     outcome.earlier += 1
-                    outcome.left_out += row.left_out
+                    outcome.left_out += known.left_out
                     finish([], item.size)
                     continue
-                item = replace(item, ours=True)
+                item = item._replace(ours=True)
             owner = journal.owner(item.output) or owner
         if owner != item.name or item.name.split("/")[0] == MANIFEST:
-            outcome.fail(f"{SAME_NAME}, or of the manifest", item.name)
+            outcome.add(Outcome(item.name).fail(f"{SAME_NAME}, or of the manifest", item.name))
         else:
             yield item
 
 
-def is_there(target: Storage, row: Row) -> bool:
+def is_there(target: Storage, file: Outcome) -> bool:
     """Whether the output of a file exists in the target with its recorded size."""
-    return target.size(row.output) == row.size
+    return target.size(file.output) == file.size
 
 
 def chunks(items: Iterator[Item]) -> Iterator[list[Item]]:

@@ -1,7 +1,6 @@
 """Releases: charged in the ledger first, released after, and the same when asked again."""
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,12 +21,9 @@ from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import Region, RegionRelease
 from sfumato.protect.release import Protection, Release, file_digest_of
-from sfumato.protect.vectors import BitsRelease, FeatureRelease
 
 if TYPE_CHECKING:
     from sfumato.protect.code import Code
-
-_ARRAYS = (Release, FeatureRelease, BitsRelease)  # releases that hold an array
 
 
 class Released(NamedTuple):
@@ -49,11 +45,10 @@ def release(
     images: Images,
     ledger: Ledger,
     *,
-    folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None = None,
 ) -> Release:
     """Release images; see charge_and_release. Returns the release only."""
-    released: Release = charge_and_release(protection, images, ledger, folders=folders, people=people).release
+    released: Release = charge_and_release(protection, images, ledger, people=people).release
     return released
 
 
@@ -76,7 +71,6 @@ def charge_and_release(
     images: Images,
     ledger: Ledger,
     *,
-    folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None = None,
     names: Sequence[str] | None = None,
     printed: Sequence[Fingerprint | None] | None = None,
@@ -92,9 +86,6 @@ def charge_and_release(
             instead of its path.
         images: (N, C, H, W) uint8, the originals.
         ledger: of this device.
-        folders: the folder of each of the N images, for the budgets of folders: a path, or a URL (a str),
-            which counts in itself and in those above it, without user and password; see
-            sfumato.device.ledger.scopes.folder_name.
         people: who is in each of the N images, for the budgets of people; None if unknown.
         names: of their files, for messages on this device; None without files.
         printed: fingerprints of the original pictures, to recognise near copies at any size; None computes
@@ -124,8 +115,8 @@ def charge_and_release(
         check_covers(protection, [covered for _, covered in regions.values()], most_clear)
     check_differs(protection, wanted, released)
     if protection.draws_noise:
-        kept |= {name: values.tobytes() for name, values in zip(fresh, _values(released), strict=True)}
-    charges = _charges(protection, images, digests, spec, ledger, folders, people, names, printed)
+        kept |= {name: values.tobytes() for name, values in zip(fresh, released.array, strict=True)}
+    charges = _charges(protection, images, digests, spec, ledger, people, names, printed)
     charged = ledger.charge([replace(charge, release=kept.get(charge.image)) for charge in charges])
     if not protection.draws_noise:
         rows = {name: row for row, name in enumerate(fresh)}
@@ -148,19 +139,18 @@ def release_average(
     images: Images,
     ledger: Ledger,
     *,
-    folders: Sequence[str | os.PathLike[str]],
     person: str | None = None,
     names: Sequence[str] | None = None,
     printed: Sequence[Fingerprint | None] | None = None,
 ) -> Released:
     """Release ONE code of several images, the prototype of a class made on the device: see Code.average.
 
-    A person and a folder pay for it once; each image pays for it as for a release of its own. The same images
+    A person pays for it once; each image pays for it as for a release of its own. The same images
     give the same release again, in any order and at no cost; other images give another release. For one image
     it is the release of that image.
 
     Args:
-        code, images, ledger, folders: see charge_and_release, also for its guarantees and errors.
+        code, images, ledger: see charge_and_release, also for its guarantees and errors.
         person: who is in all of the images.
         names, printed: see charge_and_release.
 
@@ -170,20 +160,18 @@ def release_average(
     rows = {name: row for row, name in enumerate(_digests(images))}
     digests = sorted(rows)  # another order would round differently
     order = [rows[name] for name in digests]
-    images, folders = images[order], [folders[row] for row in order]
+    images = images[order]
     names = names and [names[row] for row in order]
     printed = printed and [printed[row] for row in order]
     if len(digests) == 1:
         as_image = cast(Protection, code)  # charged and stored like the release of an image
-        return charge_and_release(
-            as_image, images, ledger, folders=folders, people=[person], names=names, printed=printed
-        )
+        return charge_and_release(as_image, images, ledger, people=[person], names=names, printed=printed)
     spec = average_key(protection_key(code.spec, file_digest_of(code)), digests)
     kept = ledger.find_releases(digests[:1], spec)
     released = code.average(images, fresh_noise())
     packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None
     people = [person] * len(digests)
-    charges = _charges(code, images, digests, spec, ledger, folders, people, names, printed)
+    charges = _charges(code, images, digests, spec, ledger, people, names, printed)
     charged = ledger.charge([replace(charge, release=packet, averaged=True) for charge in charges])
     packet = charged.releases[0] or packet
     if packet is not None:
@@ -191,20 +179,11 @@ def release_average(
     return Released(released, min(charged.new, 1), charged.numbers[:1])
 
 
-def _values(released: Any) -> np.ndarray:
-    """Return the values of a release of any kind, (N, ...)."""
-    return released.array if isinstance(released, _ARRAYS) else np.asarray(released.values)
-
-
 def _with(released: Any, packets: Sequence[bytes]) -> Any:
     """Build a release of the same kind from packets of values, one for each image."""
-    like = _values(released)
+    like = released.array
     values = np.frombuffer(bytearray().join(packets), like.dtype).reshape(len(packets), *like.shape[1:])
-    if isinstance(released, _ARRAYS):
-        return replace(released, array=values)
-    import torch  # imported here: releases of pixels, numbers or bits do not need it
-
-    return replace(released, values=torch.from_numpy(values))
+    return replace(released, array=values)
 
 
 def _digests(images: Images) -> list[bytes]:
@@ -221,7 +200,6 @@ def _charges(
     digests: Sequence[bytes],
     spec: str,
     ledger: Ledger,
-    folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None,
     names: Sequence[str] | None,
     printed: Sequence[Fingerprint | None] | None,
@@ -237,15 +215,13 @@ def _charges(
             shape=shape,
             guarantee=partial(protection.guarantee, shape),
             release=None,
-            folder=folder,
             name=name,
             person=person,
             fingerprint=fingerprint,
             information=tells,
         )
-        for image, folder, person, name, fingerprint in zip(
+        for image, person, name, fingerprint in zip(
             digests,
-            folders,
             people or [None] * len(digests),
             names or [""] * len(digests),
             seen,

@@ -113,7 +113,7 @@ def protect_video(
         if isinstance(protection, Region) and not boxes_most and protection.missing == "stop":
             raise ImageError(
                 f"{source}: no face was found in any frame, so it is not released: look at it yourself, and "
-                "protect it without --where, or protect such clips as a whole (--no-face all)",
+                "protect it without --where, or protect such clips as a whole (--where faces:missing=all)",
                 cause="no face was found",
             )
         judged.check(protection, source)
@@ -125,7 +125,6 @@ def protect_video(
             shape=shape,
             guarantee=partial(protection.guarantee, shape),
             release=None,
-            folder=source.resolve().parent,
             information=information(protection),
         )
         charged = ledger.charge([charge]).new

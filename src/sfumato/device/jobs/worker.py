@@ -7,13 +7,12 @@ import os
 import tarfile
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -21,11 +20,11 @@ from sfumato import images, wire
 from sfumato.artefacts import read_card
 from sfumato.base.tars import DamagedTarError, read_members
 from sfumato.device.jobs import releasing
-from sfumato.device.jobs.journal import Row
+from sfumato.device.jobs.journal import BOXES, Outcome
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.fingerprints import look
 from sfumato.device.ledger.near_copies import Fingerprint
-from sfumato.device.ledger.storage import Storage
+from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.images import SUFFIXES, Pixels
 from sfumato.protect.release import KINDS, Release, artefact_of, kind_of
@@ -53,7 +52,6 @@ NO_IMAGES = "no images by their first bytes"
 _PHOTOGRAPHS = (".jpg", ".jpeg", ".jpe", ".jif", ".jfif", ".jfi", ".mpo", ".heic", ".heif", ".hif")
 
 SAME_NAME = "its release would have the same name as another"
-_IN_THE_WAY = "a file from outside this run has its name"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,22 +93,21 @@ def channels_of(protection: Any) -> int | None:
     return None if artefact is None else int(read_card(artefact)["shape"][0])
 
 
-def read_as(data: bytes, name: str, channels: int | None, counts: Counter[str], left: Counter[str]) -> Pixels:
+def read_as(data: bytes, name: str, channels: int | None, file: Outcome) -> Pixels:
     """Decode the first picture of a file with these channels. Raises ImageError as images.read does.
 
     Args:
         data: the bytes of the file.
         name: of the file; photographs, by their suffix, come with smaller pictures.
         channels: 1 or 3; None for the image's own.
-        counts: of GREY and COLOUR, if its own differ.
-        left: counts the other pictures, PAGES or SMALLER.
+        file: counts GREY or COLOUR if its own channels differ, and its other pictures.
     """
     image = images.read_array(data, channels=None)
     if more := images.count_pictures(data) - 1:
-        left[SMALLER if name.lower().endswith(_PHOTOGRAPHS) else PAGES] += more
+        file.left_out[SMALLER if name.lower().endswith(_PHOTOGRAPHS) else PAGES] += more
     if channels in (None, len(image)):
         return image
-    counts[GREY if channels == 3 else COLOUR] += 1
+    file.counts[GREY if channels == 3 else COLOUR] += 1
     return images.read_array(data, channels=channels)
 
 
@@ -147,8 +144,7 @@ class Job:
         return name[: len(name) - len(ending)] + suffix
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """A file to release.
 
     Attributes:
@@ -187,7 +183,7 @@ def encode_files(
     """Yield the file content for each image of a release.
 
     Args:
-        release: of a kind that this format can hold, see folder._check_format.
+        release: of a kind that this format can hold, see folder.check_format.
         config: the format.
         made_of: `release.artefact_of` of the protection.
     """
@@ -196,10 +192,10 @@ def encode_files(
         return
     sent = cast("AnyRelease", release)
     if config.format_name == RELEASE:
-        for row in range(len(sent.values)):
+        for row in range(len(sent.array)):
             yield wire.encode(sent.rows([row]), made_of=made_of)
         return
-    assert isinstance(sent, Release)  # folder._check_format made sure
+    assert isinstance(sent, Release)  # folder.check_format made sure
     pixels = sent.array if config.cells else sent.pictures()
     shown = repeat(None) if sent.shown is None else sent.shown
     for image, mask in zip(pixels, shown, strict=False):
@@ -207,231 +203,207 @@ def encode_files(
 
 
 @dataclass(frozen=True)
-class _Source:
-    """An image to release: its name, its row, its reader, its folder and its person."""
+class _Picture:
+    """A picture that was read, with the outcome of its file."""
 
     name: str
-    row: Row
-    read: Callable[[], bytes]
-    folder: str | os.PathLike[str]
+    file: Outcome
     person: str | None
-    printed: Fingerprint | None = None  # set after reading
+    image: Pixels
+    printed: Fingerprint | None
 
 
-_Sink = Callable[[_Source, bytes], None]
-_Group = list[tuple[_Source, Pixels]]
+_Listed = Iterator[tuple[str, Outcome, str | None, Callable[[], bytes]]]  # name, file, person, reader
+_Sink = Callable[[_Picture, bytes], None]
 
 
 class Worker:
     """Releases chunks of files. State: its connection to the ledger."""
 
     def __init__(self, job: Job, ledger: Ledger) -> None:
-        self.job = job
-        self.ledger = ledger
+        self.job, self.ledger = job, ledger
         self._protection: Any = parse(job.spec, takes=KINDS)
         self._artefact = artefact_of(self._protection)
 
-    def work(self, items: list[Item]) -> list[Row]:
+    def work(self, items: list[Item]) -> list[Outcome]:
         """Release files, or one shard."""
         if is_shard(items[0].name):
             return [self._shard(items[0])]
         item_of = {item.name: item for item in items}
-        rows = {item.name: Row(source=item.name, stamp=item.stamp) for item in items}
+        files = {item.name: Outcome(source=item.name, stamp=item.stamp) for item in items}
 
-        def sources() -> Iterator[_Source]:
-            storage = self.job.source
-            for name, row in rows.items():
-                read = partial(storage.read, name)
-                yield _Source(name, row, read, storage.lies_in(name), self.job.person(name))
-
-        def sink(source: _Source, content: bytes) -> None:
+        def sink(picture: _Picture, content: bytes) -> None:
             assert self.job.target is not None
-            item = item_of[source.name]
+            item, file = item_of[picture.name], picture.file
             self.job.target.put(item.output, content, replace=item.ours)
-            source.row.output, source.row.size = item.output, len(content)
-            source.row.sha256 = hashlib.sha256(content).hexdigest()
+            file.output, file.size = item.output, len(content)
+            file.sha256 = hashlib.sha256(content).hexdigest()
 
-        self._release_all(sources(), sink)
-        return list(rows.values())
+        read = self.job.source.read
+        listed = ((name, file, self.job.person(name), partial(read, name)) for name, file in files.items())
+        self._release_all(listed, sink)
+        return list(files.values())
 
-    def _shard(self, item: Item) -> Row:
-        row = Row(source=item.name, stamp=item.stamp)
-        sources = self._members(item.name, row)
+    def _shard(self, item: Item) -> Outcome:
+        file = Outcome(source=item.name, stamp=item.stamp)
         try:
             if self.job.target is None:
-                self._release_all(sources, lambda source, content: None)
-                return row
+                self._release_all(self._members(file), lambda picture, content: None)
+                return file
             with self.job.target.file(item.output, replace=item.ours) as temporary:
-                with _TarSink(temporary, self.job) as sink:
-                    self._release_all(sources, sink)
+                self._write_shard(temporary, file)
                 with temporary.open("rb") as written:
-                    row.sha256 = hashlib.file_digest(written, "sha256").hexdigest()
-                row.size = temporary.stat().st_size
-            row.output = item.output
+                    file.sha256 = hashlib.file_digest(written, "sha256").hexdigest()
+                file.size = temporary.stat().st_size
+            file.output = item.output
         except (DamagedTarError, OSError) as error:
             cause = self._cause_of(error) if isinstance(error, OSError) else str(error)
-            row = Row(source=item.name, stamp=item.stamp, charged=row.charged)
-            row.fail(cause, item.name)
-        return row
+            failed = Outcome(source=item.name, stamp=item.stamp, charged=file.charged)
+            return failed.fail(cause, item.name)
+        return file
 
-    def _members(self, shard_name: str, row: Row) -> Iterator[_Source]:
+    def _write_shard(self, path: Path, file: Outcome) -> None:
+        """Write the releases of a shard, without other metadata; new names in their order.
+
+        The order of the originals would tell which releases are of one folder.
+        """
+        places: list[tuple[str, int, int]] = []
+        with tempfile.TemporaryFile(dir=path.parent) as waiting:
+
+            def sink(picture: _Picture, content: bytes) -> None:
+                places.append((self.job.output(picture.name), waiting.tell(), len(content)))
+                waiting.write(content)
+
+            self._release_all(self._members(file), sink)
+            with tarfile.open(path, "w") as out:
+                for name, start, size in sorted(places) if self.job.config.rename else places:
+                    member = tarfile.TarInfo(name)
+                    member.size = size
+                    waiting.seek(start)
+                    out.addfile(member, waiting)
+
+    def _members(self, file: Outcome) -> _Listed:
         """Yield the images of a shard. Raises DamagedTarError."""
         outputs: set[str] = set()
-        folder = self.job.source.lies_in(shard_name)
         try:
-            with self.job.source.stream(shard_name) as content:
+            with self.job.source.stream(file.source) as content:
                 for member, read in read_members(content):
                     parts = PurePosixPath(member.name).parts
                     name = "/".join(parts)
                     if member.isdir() or not parts:
                         continue
                     if ".." in parts or member.name.startswith("/"):
-                        row.fail("a name that leads out of the tar file", member.name)
+                        file.fail("a name that leads out of the tar file", member.name)
                     elif read is None or any(part.startswith(".") for part in parts):
-                        row.left_out["hidden, or no regular files"] += 1
+                        file.left_out["hidden, or no regular files"] += 1
                     elif not is_image(name, head := read(512)):
-                        row.left_out[NO_IMAGES] += 1
+                        file.left_out[NO_IMAGES] += 1
                     elif self.job.output(name) in outputs:
-                        row.fail(SAME_NAME, member.name)
+                        file.fail(SAME_NAME, member.name)
                     elif member.size > images.reading.MAX_BYTES:
-                        row.fail("more bytes than allowed", member.name)
+                        file.fail("more bytes than allowed", member.name)
                     else:
                         outputs.add(self.job.output(name))
-                        data = head + read()
-                        person = self.job.person(shard_name) or self.job.person(name)
-                        yield _Source(name, row, partial(bytes, data), folder, person)
+                        person = self.job.person(file.source) or self.job.person(name)
+                        yield name, file, person, partial(bytes, head + read())
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise DamagedTarError(f"a tar file that cannot be read ({reason})") from error
 
-    def _release_all(self, sources: Iterator[_Source], sink: _Sink) -> None:
-        """Read images and release them in groups that are charged together."""
-        group: _Group = []
+    def _release_all(self, listed: _Listed, sink: _Sink) -> None:
+        """Read images and release them in groups that are charged together, each of one shape."""
+        group: dict[tuple[int, ...], list[_Picture]] = {}
         size = 0
-        for source in sources:
+        for name, file, person, read in listed:
             try:
-                data, row = source.read(), source.row
-                picture = read_as(data, source.name, self.job.config.channels, row.counts, row.left_out)
-                image, printed = picture, None
+                image = read_as(read(), name, self.job.config.channels, file)
+                printed = None
                 if self.job.config.size is not None:
-                    image, printed = look(picture, self.job.config.size)
+                    image, printed = look(image, self.job.config.size)
             except ImageError as error:
-                source.row.fail(error.cause, source.name)
+                file.fail(error.cause, name)
                 continue
             except MissingExtraError as error:
-                source.row.fail(str(error), source.name)
+                file.fail(str(error), name)
                 continue
-            group.append((replace(source, printed=printed), image))
+            group.setdefault(image.shape, []).append(_Picture(name, file, person, image, printed))
             size += image.size
             if size >= _GROUP_BYTES:
                 self._release_group(group, sink)
-                group, size = [], 0
+                group, size = {}, 0
         self._release_group(group, sink)
 
-    def _release_group(self, group: _Group, sink: _Sink) -> None:
-        by_shape: dict[tuple[int, ...], _Group] = {}
-        for source, image in group:
-            by_shape.setdefault(tuple(image.shape), []).append((source, image))
-        for shape, members in by_shape.items():
-            for released, release in self._release_shape(members):
-                writes = self.job.target is not None
+    def _release_group(self, group: dict[tuple[int, ...], list[_Picture]], sink: _Sink) -> None:
+        for pictures in group.values():
+            for released, release in self._charge(pictures):
                 files: Iterator[bytes] = repeat(b"")
-                if writes:
+                if self.job.target is not None:
                     files = encode_files(release, self.job.config, made_of=self._artefact)
                 boxes = getattr(release, "boxes", repeat(None))  # for a protection of parts
-                for (source, _), content, count in zip(released, files, boxes, strict=False):
+                for picture, content, count in zip(released, files, boxes, strict=False):
                     try:
-                        if writes:
-                            sink(source, content)
+                        if self.job.target is not None:
+                            sink(picture, content)
                     except OSError as error:
-                        source.row.fail(self._cause_of(error), source.name)
+                        picture.file.fail(self._cause_of(error), picture.name)
                     else:
-                        source.row.shapes["x".join(map(str, shape))] += 1
-                        if self.job.config.people and source.person is None:
-                            source.row.counts[NOBODY] += 1
-                        if count is not None:
-                            source.row.count_boxes(source.name, count)
+                        self._count(picture, count)
+
+    def _count(self, picture: _Picture, boxes: int | None) -> None:
+        channels, height, width = picture.image.shape
+        picture.file.shapes[channels, height, width] += 1
+        if self.job.config.people and picture.person is None:
+            picture.file.counts[NOBODY] += 1
+        if boxes is not None:
+            picture.file.counts[BOXES] += boxes
+        if boxes == 0:
+            picture.file.without.append(picture.name)
 
     def _cause_of(self, error: OSError) -> str:
         """Say why this one file cannot be written. Raises OSError if every other file would fail, too."""
         if error.errno == errno.ENAMETOOLONG:
             return "a name that is too long for the target"
         if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
-            return _IN_THE_WAY
+            return "a file from outside this run has its name"
         cure = "finished work is kept: fix that, and run the same command again to resume"
         raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
 
-    def _release_shape(self, members: _Group) -> Iterator[tuple[_Group, "AnyRelease | AnswerRelease"]]:
-        """Release images of one shape. Yields the released ones in groups, with their releases."""
-        whole = (
-            self.job.config.size is None
-        )  # images keep their size: their fingerprints are computed as a batch
+    def _charge(self, pictures: list[_Picture]) -> Iterator[tuple[list[_Picture], Any]]:
+        """Charge and release images of one shape. Yields the released ones in groups, with their releases."""
+        whole = self.job.config.size is None  # then their fingerprints are computed as a batch
         try:
             release, new, _ = releasing.charge_and_release(
                 self._protection,
-                np.stack([image for _, image in members]),
+                np.stack([picture.image for picture in pictures]),
                 self.ledger,
-                folders=[source.folder for source, _ in members],
-                people=[source.person for source, _ in members],
-                names=[source.name for source, _ in members],
-                printed=None if whole else [source.printed for source, _ in members],
+                people=[picture.person for picture in pictures],
+                names=[picture.name for picture in pictures],
+                printed=None if whole else [picture.printed for picture in pictures],
             )
         except SpecError:
-            for source, _ in members:
-                source.row.fail(f"an image that {portable(self.job.spec)} does not fit", source.name)
+            for picture in pictures:
+                picture.file.fail(f"an image that {portable(self.job.spec)} does not fit", picture.name)
         except (BudgetExceededError, ImageError) as error:
-            if len(members) == 1:
-                source = members[0][0]
-                source.row.fail(error.cause, source.name, str(error))
+            if len(pictures) == 1:
+                pictures[0].file.fail(error.cause, pictures[0].name, str(error))
                 return
-            for member in members:
-                yield from self._release_shape([member])
+            for picture in pictures:
+                yield from self._charge([picture])
         else:
-            members[0][0].row.charged += new
-            yield members, release
-
-
-class _TarSink:
-    """Writes releases into a tar file, without other metadata, and under new names in their order.
-
-    State: releases that wait for the order, in a temporary file, and the place of each.
-    """
-
-    def __init__(self, path: Path, job: Job) -> None:
-        self._path, self._job = path, job
-        self._places: list[tuple[str, int, int]] = []
-
-    def __enter__(self) -> "_TarSink":
-        self._waiting = tempfile.TemporaryFile(dir=self._path.parent)
-        return self
-
-    def __call__(self, source: _Source, content: bytes) -> None:
-        self._places.append((self._job.output(source.name), self._waiting.tell(), len(content)))
-        self._waiting.write(content)
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        with self._waiting as waiting:
-            if kind is None:
-                # The order of the originals would tell which releases are of one folder.
-                places = sorted(self._places) if self._job.config.rename else self._places
-                with tarfile.open(self._path, "w") as out:
-                    for name, start, size in places:
-                        member = tarfile.TarInfo(name)
-                        member.size = size
-                        waiting.seek(start)
-                        out.addfile(member, waiting)
+            pictures[0].file.charged += new
+            yield pictures, release
 
 
 # The worker of this thread, for its last job: tasks of the same job reuse it.
 _mine = threading.local()
 
 
-def release_items(job: Job, items: list[Item], ledger: Callable[[], Ledger]) -> list[Row]:
+def release_items(job: Job, items: list[Item], ledger: Callable[[], Ledger]) -> list[Outcome]:
     """Release files, or one shard, as a task of a job; repeating it gives the same result."""
     if getattr(_mine, "worker", None) is None or _mine.worker.job != job:
         _mine.worker = Worker(job, ledger())
-    rows: list[Row] = _mine.worker.work(items)
-    return rows
+    files: list[Outcome] = _mine.worker.work(items)
+    return files
 
 
 def close() -> None:

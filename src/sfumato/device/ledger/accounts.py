@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
-from sfumato.device.ledger.scopes import EVERY_PERSON, is_folder, is_named_person
+from sfumato.device.ledger.scopes import EVERY_PERSON, is_named_person
 from sfumato.device.ledger.tables import EARLIEST, insert_budget
 from sfumato.dp.guarantee import Guarantee, proof_of
 from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof
@@ -24,20 +24,17 @@ _DRAWS = (
     "join images as other on other.id = copy join charges as before on before.image = other.image "
     "where own.image = charges.image and before.id < charges.id))"
 )
-_IN_SCOPE = "(path = ? or substr(path, 1, ?) = ?)"  # its values: see scope_values
-# Images that lie in a folder, or have a near copy that does.
+_IN_SCOPE = "path = ?"
+# Images that show a person, or have a near copy that does.
 LYING_IN = (
     "from copies join images on images.id = copy join places on places.image = images.image "
     f"join folders on folders.id = folder where {_IN_SCOPE}"
 )
 
 
-def scope_values(scope: bytes) -> tuple[bytes, int, bytes]:
-    """The values of _IN_SCOPE: a folder with all below it, or a person."""
-    if not is_folder(scope):
-        return scope, len(scope) + 1, scope  # nothing of that length equals it
-    prefix = scope.rstrip(b"/") + b"/"
-    return scope, len(prefix), prefix
+def scope_values(scope: bytes) -> tuple[bytes]:
+    """The values of _IN_SCOPE."""
+    return (scope,)
 
 
 class DamagedError(Exception):
@@ -156,7 +153,7 @@ class Accounts:
     def sum_earlier(self, scope: bytes, number: int, budget: Budget) -> float:
         """Add up the earlier releases of an image and its near copies that a scope does not count yet.
 
-        They count from the moment the image lies in the folder or shows the person, whatever their date.
+        They count from the moment the image shows the person, whatever their date.
         """
         query = (
             "select images.image from copies as pair join images on images.id = pair.copy "
@@ -181,7 +178,7 @@ class Accounts:
         return count
 
     def sum_in(self, scope: bytes, budget: Budget) -> float:
-        """Add up all releases of the images in a folder or of a person, and of their near copies."""
+        """Add up all releases of the images of a person, and of their near copies."""
         if budget.definition == "naming":
             return budget.bits(self.proofs_in(scope, since=budget.since(time.time())))
         return self.sum_of(lying_in(scope), budget)
@@ -200,10 +197,10 @@ class Accounts:
         )
 
     def proofs_in(self, scope: bytes, *, since: float = -math.inf) -> list[Proof]:
-        """Collect the proofs of all releases of images in a folder or of a person, and of near copies.
+        """Collect the proofs of all releases of images of a person, and of near copies.
 
         Args:
-            scope: the folder or person.
+            scope: the person.
             since: seconds since 1970. Earlier releases do not count, and a near copy of one is no new draw.
                 Releases that a wrong clock dated before EARLIEST always count.
         """
@@ -244,36 +241,16 @@ class Accounts:
         query = f"select 1 from charges where terms = ? and image in ({images.query}) limit 1"
         return self._database.execute(query, (terms.number, *images.values)).fetchone() is not None
 
-    def read_spent(self, limited: Limited) -> float:
-        """Read the stored sum of a folder's budget. Other scopes store 0: they are added up on demand."""
-        spent: float
-        (spent,) = self._database.execute(
-            "select spent from budgets where scope = ? and counted = ?", limited
-        ).fetchone()
-        return spent
-
-    def keep(self, limited: Limited, spent: float) -> None:
-        """Store the sum of a folder's budget."""
-        self._database.execute(
-            "update budgets set spent = ? where scope = ? and counted = ?", (spent, *limited)
-        )
-
-    def add_up_folders(self) -> None:
-        """Recompute the stored sums of all folders from the charges."""
-        for limited, budget in self.budgets().items():
-            if is_folder(limited.scope):
-                self.keep(limited, self.sum_in(limited.scope, budget))
-
-    def set(self, scope: bytes, budget: Budget, spent: float) -> None:
+    def set(self, scope: bytes, budget: Budget) -> None:
         """Set the budget of a scope; it replaces one of the same kind."""
-        insert_budget(self._database, scope, budget.definition == "releases", budget, spent)
+        insert_budget(self._database, scope, budget.definition == "releases", budget)
 
     def lift(self, scope: bytes) -> None:
         """Remove the budgets of a scope. A person is then also exempt from the budget of every person."""
         self._database.execute("delete from budgets where scope = ?", (scope,))
         if is_named_person(scope):
             for counted in (False, True):
-                insert_budget(self._database, scope, counted, NO_LIMIT, 0.0)
+                insert_budget(self._database, scope, counted, NO_LIMIT)
 
 
 def copies_of(number: int, *, alone: bool = False) -> Selection:
@@ -285,7 +262,7 @@ def copies_of(number: int, *, alone: bool = False) -> Selection:
 
 
 def lying_in(scope: bytes) -> Selection:
-    """Select the images that lie in a folder or show a person, and their near copies."""
+    """Select the images that show a person, and their near copies."""
     # The order matters: few of millions of images show one person. Copies are pairs both ways.
     query = (
         "select image from images where id in (select copies.copy from folders cross join places on "

@@ -1,7 +1,6 @@
 """Charges: each release of each image, recorded before it leaves, within all budgets that apply."""
 
 import math
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable
@@ -25,9 +24,7 @@ from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.device.ledger.pictures import NearCopies, Pictures
 from sfumato.device.ledger.scopes import (
     EVERY_IMAGE,
-    covers,
     describe,
-    is_folder,
     kind_of,
     option_of,
     person_scope,
@@ -49,13 +46,12 @@ class Charge:
         guarantee: maps m pixels (None: the protection's own) to the guarantee, or None.
         release: the values as bytes, (C, h, w) uint8 or (d,) float32 of a private feature, (b,) bool of a
             code; None if the protection is deterministic.
-        folder: where the image lies, for the budgets of folders; see scopes.folder_name for a URL.
         name: of its file, for messages on this device; may be "".
         person: who is in it, for the budgets of people; None if unknown.
         fingerprint: of the picture as read, to recognise near copies; None if it has none or is known.
         information: the most that the release can tell, in bits.
         averaged: whether the release is the average of all images that are charged with this spec. Each
-            image then pays for it, and a folder or a person pays once for all.
+            image then pays for it, and a person pays once for all.
     """
 
     image: bytes
@@ -63,7 +59,6 @@ class Charge:
     shape: tuple[int, int, int]
     guarantee: Callable[[int | None], Guarantee | None]
     release: bytes | None
-    folder: str | os.PathLike[str]
     name: str = ""
     person: str | None = None
     fingerprint: Fingerprint | None = None
@@ -114,13 +109,12 @@ class Charges:
         return None if row is None else self._undamaged(image, *row)
 
     def add(
-        self, charge: Charge, folder: bytes, budgets: dict[Limited, Budget], mode: NearCopies
+        self, charge: Charge, budgets: dict[Limited, Budget], mode: NearCopies
     ) -> tuple[bytes | None, bytes, bool]:
         """Charge a release, within a transaction. Returns the release to send, its number, whether it is new.
 
         Args:
             charge: the release about to leave.
-            folder: the name of the folder in which its image lies.
             budgets: all of the ledger's.
             mode: how to treat near copies.
 
@@ -144,7 +138,7 @@ class Charges:
         image, joined = self._pictures.see(charge.image, charge.name, charge.fingerprint, mode)
         if row is not None:
             people = self._pictures.people_in(image)
-            self._spend(charge, image, folder, budgets, None, mode, joined=joined)
+            self._spend(charge, image, budgets, None, mode, joined=joined)
             if joined or self._pictures.people_in(image) != people:
                 self._check_named(charge, image, budgets)
             return self._undamaged(charge.image, *row[:2]), row[2], False
@@ -155,7 +149,7 @@ class Charges:
                 f"them share a budget with `sfumato ledger near-copies charge{self._option}`",
                 cause="a near copy of an image that was released before",
             )
-        self._spend(charge, image, folder, budgets, terms, mode, joined=joined)
+        self._spend(charge, image, budgets, terms, mode, joined=joined)
         self._database.execute("update images set releases = releases + 1 where image = ?", (charge.image,))
         release = charge.release if self._keep_releases else None
         before = chain.last(self._database)
@@ -174,31 +168,30 @@ class Charges:
         self,
         charge: Charge,
         image: int,
-        folder: bytes,
         budgets: dict[Limited, Budget],
         terms: Terms | None,
         mode: NearCopies,
         *,
         joined: bool,
     ) -> None:
-        """Record where an image lies, and add its release to the budgets that apply.
+        """Record who is in an image, and add its release to the budgets that apply.
 
         The budget of an image applies to it and to each of its near copies, each with its own copies: so no
         image passes its budget, copies included, in whatever order they arrive.
 
         Args:
             terms: the proofs of the release; None if it was charged before: then it adds only the earlier
-                releases of the image, to a folder or person that is new to it.
-            joined: whether the image has near copies only now, so that their releases count for its folders
-                and people, and its releases for theirs.
+                releases of the image, to a person who is new to it.
+            joined: whether the image has near copies only now, so that their releases count for its
+                people, and its releases for theirs.
 
         Raises:
             BudgetExceededError: a budget would be passed.
         """
         accounts, pictures = self._accounts, self._pictures
 
-        def add(scope: bytes, budget: Budget, spent: float, brought: float, images: Selection) -> float:
-            """Return the sum with this release. Raises BudgetExceededError if it passes the budget."""
+        def add(scope: bytes, budget: Budget, spent: float, brought: float, images: Selection) -> None:
+            """Raise BudgetExceededError if the sum with this release passes the budget."""
             cause = f"over the budget of {kind_of(scope)}: {budget}"
             subject = "this image" if scope == EVERY_IMAGE else describe(scope)
             command = partial(self._command, scope)
@@ -225,7 +218,6 @@ class Charges:
                 before = "with the earlier releases of this image, " if brought or joined else ""
                 message = f"{charge.spec}: {likeness}{': ' * bool(likeness)}{before}{refusal}"
                 raise BudgetExceededError(message, cause=cause)
-            return spent + cost
 
         for limited, budget in budgets.items():
             scope = limited.scope
@@ -234,18 +226,13 @@ class Charges:
                 for each in [image] if alone else pictures.copies(image):
                     copies = copies_of(each, alone=alone)
                     add(scope, budget, accounts.sum_of(copies, budget), 0.0, copies)
-            elif is_folder(scope) and ((lies := covers(scope, folder)) or pictures.lies_in(scope, image)):
-                # An image that is new to a folder brings its earlier releases and those of its copies.
-                brought = accounts.sum_earlier(scope, image, budget) if lies else 0.0
-                spent = add(scope, budget, accounts.read_spent(limited), brought, lying_in(scope))
-                accounts.keep(limited, spent)
         named = [] if charge.person is None else [person_scope(charge.person)]
         for scope, budget in of_people(sorted({*named, *pictures.people_in(image)}), budgets):
             # Releases of an image that nobody named count for the person who is named now.
             brought = accounts.sum_earlier(scope, image, budget) if scope in named else 0.0
             if brought or joined or terms is not None:
                 add(scope, budget, accounts.sum_in(scope, budget), brought, lying_in(scope))
-        pictures.lay(charge.image, [folder, *named])
+        pictures.lay(charge.image, named)
 
     def _check_named(self, charge: Charge, image: int, budgets: dict[Limited, Budget]) -> None:
         """Raise BudgetExceededError if all recorded releases together name somebody in an image too often."""

@@ -3,7 +3,7 @@
 One SQLite file a device; every release is recorded in it before anything leaves. It knows images by the
 digest of their pixels, and near copies of one picture by their fingerprints. It stores every random release
 and returns the same one when asked again: fresh noise would let an adversary average it away. It is private:
-people who read it can tell whether a picture they hold was ever released here, and in which folder it lay.
+people who read it can tell whether a picture they hold was ever released here, and who is in it.
 """
 
 import difflib
@@ -25,13 +25,11 @@ from sfumato.device.ledger import chain, tables, witness
 from sfumato.device.ledger.accounts import Accounts, DamagedError, copies_of
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.charges import Charge, Charged, Charges
-from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.device.ledger.pictures import NearCopies, Pictures
 from sfumato.device.ledger.scopes import (
     EVERY_IMAGE,
     EVERY_PERSON,
     describe,
-    folder_name,
     is_named_person,
     scope_of,
     service_name,
@@ -105,7 +103,7 @@ class Ledger:
         self._accept = f"sfumato ledger restore {shlex.quote(str(self.path))}{option}"
         self._keep_releases = keep_releases
         self._accounts = Accounts(self._database)
-        self._pictures = Pictures(self._database, joined=self._accounts.add_up_folders)
+        self._pictures = Pictures(self._database)
         self._charges = Charges(
             self._database,
             self._accounts,
@@ -285,82 +283,38 @@ class Ledger:
         nothing has left, and a retry returns the releases as charged (sfumato.device.ledger.witness).
 
         Raises:
-            BudgetExceededError: one of them would pass the budget of its image (with its near copies), of a
-                person in it, or of a folder in which the image or a near copy of it lies or was seen before.
+            BudgetExceededError: one of them would pass the budget of its image (with its near copies), or
+                of a person in it.
             LedgerError: the file cannot be written, or was deleted or replaced.
         """
         with self._changing():
             budgets = self._accounts.budgets()
             mode = self.near_copies
-            # Links are followed once a batch: that costs as much as all the rest of a charge.
-            folders = {charge.folder: folder_name(charge.folder) for charge in charges}
-            results = [self._charges.add(charge, folders[charge.folder], budgets, mode) for charge in charges]
+            results = [self._charges.add(charge, budgets, mode) for charge in charges]
         if self._keep_releases:  # nothing leaves by a trial copy
             self._testify()
         releases, numbers, new = zip(*results, strict=True) if results else ((), (), ())
         return Charged(list(releases), sum(new), list(numbers))
 
-    # Folders and budgets.
-
-    def survey(
-        self, files: Iterable[tuple[bytes, str]], images: Iterable[tuple[bytes, Fingerprint | None, Path]]
-    ) -> None:
-        """Record the images that lie in a folder with a budget, released or not.
-
-        Their releases, and those of their copies elsewhere, count for that folder from now on.
-
-        Args:
-            files: paths and stamps, see read_stamp.
-            images: digests, fingerprints, and the files.
-        """
-        with self._changing():
-            mode = self.near_copies
-            for image, fingerprint, file in images:
-                self._pictures.see(image, file.name, fingerprint, mode)
-                self._pictures.lay(image, [folder_name(file.parent)])
-            self._database.executemany("insert or replace into surveyed values (?, ?)", files)
-            self._accounts.add_up_folders()
-
-    def folders_with_budget(self) -> list[bytes]:
-        """List the folders of this machine that have a budget, except its root."""
-        with self._errors():
-            scopes = {scope for scope, _ in self._accounts.budgets()}
-        return sorted(scope for scope in scopes if scope.startswith(b"/") and scope != b"/")
-
-    def read_stamp(self, path: bytes) -> str | None:
-        """Return the stamp of a file at its survey; None if it never was surveyed."""
-        with self._errors():
-            row = self._database.execute("select stamp from surveyed where path = ?", (path,)).fetchone()
-        return None if row is None else str(row[0])
-
-    def set_budget(
-        self,
-        budget: Budget | None,
-        *,
-        folder: str | os.PathLike[str] | None = None,
-        person: str | None = None,
-    ) -> float:
+    def set_budget(self, budget: Budget | None, *, person: str | None = None) -> float:
         """Set or lift a limit on further spending.
 
         A scope has at most one budget of releases and one of proved guarantees. A new budget replaces the one
-        of its kind; None lifts both. The budget of a folder protects something that is in every image below
-        it: the releases of all these images and of their near copies add up, including those made elsewhere
-        once the ledger has seen the image in the folder. The budget of a single image holds for each picture
-        by itself. The budget of a person replaces that of every person.
+        of its kind; None lifts both. The budget of a single image holds for each picture by itself. The
+        budget of a person replaces that of every person.
 
         Args:
             budget: the limit. It may be below the sum spent already; then nothing more is allowed.
-            folder: a folder or its URL, see scopes.folder_name.
-            person: a name; "" for every person by themselves. None, without a folder, for every single image.
+            person: a name; "" for every person by themselves. None for every single image.
 
         Returns:
             the sum spent of it already (0 for single images and every person); infinite if nothing is proved
             about one of the releases.
 
         Raises:
-            ConfigError: both a folder and a person; or naming without a person.
+            ConfigError: naming without a person.
         """
-        scope = scope_of(folder, person)
+        scope = scope_of(person)
         if budget is not None and budget.definition == "naming" and person is None:
             raise ConfigError(
                 "a budget of naming needs a person: write --person NAME, or '' for every person"
@@ -371,7 +325,7 @@ class Ledger:
                 return 0.0
             total = scope in (EVERY_IMAGE, EVERY_PERSON)
             spent = 0.0 if total else self._accounts.sum_in(scope, budget)
-            self._accounts.set(scope, budget, spent)
+            self._accounts.set(scope, budget)
             return spent
 
     def count_unheld(self, budget: Budget) -> int:
@@ -462,27 +416,23 @@ class Ledger:
         self,
         candidates: Sequence[int],
         *,
-        folder: str | os.PathLike[str] | None = None,
-        person: str | None = None,
+        person: str,
         assuming: Assumption = "none",
     ) -> list[Naming]:
-        """State how far all releases so far bound naming a person, or the one person of a folder.
+        """State how far all releases so far bound naming a person.
 
-        Releases of near copies count, in any folder. Unlike releases are composed (see dp.naming.compose),
+        Releases of near copies count. Unlike releases are composed (see dp.naming.compose),
         with the proofs that were known when they were charged.
 
         Args:
             candidates: numbers of equally likely people; one statement for each.
-            folder: a folder or its URL.
             person: a name.
             assuming: the assumption on the releases by each spec; near copies are one draw.
 
         Raises:
-            ConfigError: both a folder and a person, or neither; or a number below 1.
+            ConfigError: a number below 1.
         """
-        scope = scope_of(folder, person)
-        if scope in (EVERY_IMAGE, EVERY_PERSON):
-            raise ConfigError("a statement on naming is about one person or folder: name one of them")
+        scope = scope_of(person)
         with self._errors():
             proofs = self._accounts.proofs_in(scope)
         releases = sum(proof.releases for proof in proofs)

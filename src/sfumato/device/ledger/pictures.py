@@ -1,11 +1,10 @@
-"""The images that a ledger knows: which are near copies of each other, where they lie, and who is in them."""
+"""The images that a ledger knows: which are near copies of each other, and who is in them."""
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Literal
 
-from sfumato.device.ledger.accounts import LYING_IN, scope_values
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
 from sfumato.device.ledger.scopes import EVERY_PERSON
 
@@ -24,10 +23,8 @@ class Pictures:
     the index finds them both ways.
     """
 
-    def __init__(self, database: sqlite3.Connection, *, joined: Callable[[], None]) -> None:
-        """`joined` is called if a known image gets copies: the sums of folders change."""
+    def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._joined = joined
 
     def see(
         self, image: bytes, name: str, fingerprint: Fingerprint | None, mode: NearCopies
@@ -58,10 +55,7 @@ class Pictures:
             "insert into copies values (?, ?)",
             [pair for copy in copies for pair in ((number, copy), (copy, number))],
         )
-        joined = bool(copies) and row is not None
-        if joined:
-            self._joined()
-        return int(number), joined
+        return int(number), bool(copies) and row is not None
 
     def _near(self, fingerprint: Fingerprint) -> list[int]:
         """Find the images of which one with this fingerprint is a near copy."""
@@ -105,7 +99,7 @@ class Pictures:
         return None if row is None else os.fsdecode(row[0])
 
     def lay(self, image: bytes, scopes: Iterable[bytes]) -> None:
-        """Record where an image lies and who is in it."""
+        """Record who is in an image."""
         for scope in scopes:
             self._database.execute("insert or ignore into folders (path) values (?)", (scope,))
             self._database.execute(
@@ -130,8 +124,3 @@ class Pictures:
             (len(EVERY_PERSON), EVERY_PERSON),
         )
         return [path.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape") for (path,) in rows]
-
-    def lies_in(self, scope: bytes, number: int) -> bool:
-        """Whether an image or a near copy was seen in this folder before."""
-        query = f"select 1 {LYING_IN} and copies.image = ? limit 1"
-        return self._database.execute(query, (*scope_values(scope), number)).fetchone() is not None

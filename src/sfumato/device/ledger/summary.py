@@ -53,10 +53,7 @@ def summarise(database: sqlite3.Connection, accounts: Accounts) -> Summary:
         specs[name] = specs.get(name, 0) + releases
     limits = []
     for limited, budget in accounts.budgets().items():
-        if is_named_person(limited.scope):
-            spent = accounts.sum_in(limited.scope, budget)
-        else:
-            spent = accounts.read_spent(limited)
+        spent = accounts.sum_in(limited.scope, budget) if is_named_person(limited.scope) else 0.0
         limits.append(Limit(limited.scope, budget, spent))
     pins = {
         (service, classifier): Pin(spec, since)

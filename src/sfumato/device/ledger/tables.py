@@ -16,7 +16,7 @@ from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, person_scope, service_name
 from sfumato.protect.spec import files_of, with_files
 
-MARKS = Marks(application=0x5346554D, version=6)  # "SFUM": a ledger
+MARKS = Marks(application=0x5346554D, version=7)  # "SFUM": a ledger
 # 2025, in seconds since 1970: no release was made before there was a ledger. A clock that says so is wrong.
 EARLIEST = 1_735_689_600.0
 PAGE = 16384  # releases are large: twice as fast as 4096
@@ -40,9 +40,6 @@ create table copies (  -- near copies of each other, each pair both ways, and ev
 create table fingerprint_keys (
     key integer not null, image integer not null references images, primary key (key, image)
 ) without rowid;
-create table surveyed (  -- files of folders that have a budget
-    path blob primary key, stamp text not null
-);
 create table pins (  -- what each service may have
     service text not null, classifier text not null, spec text not null, since real not null,
     primary key (service, classifier)
@@ -51,7 +48,6 @@ create table budgets (
     scope blob not null,  -- see scopes; '' is every single image
     counted integer not null,  -- 1 for a number of releases, 0 for what is proved
     definition text not null, amount real not null, pixels integer not null, words text not null,
-    spent real not null,  -- by the whole folder; 0 where it is added up when asked
     primary key (scope, counted)
 );
 create table terms (
@@ -75,7 +71,7 @@ create table charges (
     unique (image, terms)
 );
 create table folders (id integer primary key, path blob not null unique);
-create table places (  -- where each image ever lay, and who is in it
+create table places (  -- who is in each image
     image blob not null, folder integer not null references folders, primary key (image, folder)
 ) without rowid;
 create index places_by_folder on places (folder);
@@ -127,7 +123,7 @@ def fill(database: sqlite3.Connection) -> None:
         [("name", secrets.token_hex(16)), ("began", repr(time.time())), ("near copies", "charge")],
     )
     for scope, budget in DEFAULT_BUDGETS.items():
-        insert_budget(database, scope, True, budget, 0.0)
+        insert_budget(database, scope, True, budget)
 
 
 def join_names(database: sqlite3.Connection) -> None:
@@ -170,13 +166,11 @@ def join_names(database: sqlite3.Connection) -> None:
         database.execute("insert or replace into settings values ('names', ?)", (rule,))
 
 
-def insert_budget(
-    database: sqlite3.Connection, scope: bytes, counted: bool, budget: Budget, spent: float
-) -> None:
+def insert_budget(database: sqlite3.Connection, scope: bytes, counted: bool, budget: Budget) -> None:
     """Set a budget of a scope; it replaces the one of its kind (releases, or proved guarantees)."""
     database.execute(
-        "insert or replace into budgets values (?, ?, ?, ?, ?, ?, ?)",
-        (scope, counted, budget.definition, budget.amount, budget.pixels, budget.words, spent),
+        "insert or replace into budgets values (?, ?, ?, ?, ?, ?)",
+        (scope, counted, budget.definition, budget.amount, budget.pixels, budget.words),
     )
 
 

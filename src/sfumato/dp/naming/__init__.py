@@ -21,22 +21,24 @@ only π), `releases` is n >= 1, each with fresh noise, and `assuming` is the ass
 out of range raises ConfigError.
 """
 
-from sfumato.dp.naming.bound import Bound, Prior, least
-from sfumato.dp.naming.centre import approximate, concentrated, discrete_mu, gaussian, pure
-from sfumato.dp.naming.composition import NOTHING_KNOWN, Information, Proof, compose
-from sfumato.dp.naming.outputs import (
+from sfumato.dp.naming.bound import Bound, Prior, discrete, gaussian_ball, gaussian_cube, least, log_rank
+from sfumato.dp.naming.many import NOTHING_KNOWN, Information, Proof, compose
+from sfumato.dp.naming.one import (
     MOST_OUTPUTS,
+    approximate,
+    concentrated,
     counting,
+    discrete_mu,
     exact,
     flipped_bits,
+    gaussian,
     leakage,
     of_each,
+    pure,
     randomised_response,
 )
-from sfumato.dp.naming.ranks import log_rank
 from sfumato.dp.naming.series import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.dp.naming.statement import Naming, make_statement, prior_of, sentence, sentences
-from sfumato.dp.naming.volumes import discrete, gaussian_ball, gaussian_cube
 
 __all__ = [
     "ASSUMED",

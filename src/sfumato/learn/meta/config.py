@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from sfumato.base.precision import resolve
-from sfumato.dp.accounting.stretches import check_budget, check_delta
+from sfumato.dp.accounting import check_budget, check_delta
 from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.learn.meta.inner_noise import InnerNoise

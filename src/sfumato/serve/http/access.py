@@ -2,17 +2,14 @@
 
 from typing import Annotated
 
-from sfumato.errors import needs_extra
+from fastapi import Depends, Security
+from fastapi.security import APIKeyHeader
+
 from sfumato.serve.http.problems import Problem
 from sfumato.serve.service import Service, Serving, in_thread
 from sfumato.serve.store import Key, Role
 
-with needs_extra("the server", "serve"):
-    from fastapi import Depends, Security
-    from fastapi.security import APIKeyHeader
-
 _MOST_KEY = 200  # characters
-_NO_KEY = "no valid key: send yours in the header x-api-key"
 _ROLES: tuple[Role, ...] = ("read", "write", "admin")  # each includes the roles before it
 
 HEADER = "x-api-key"
@@ -25,16 +22,11 @@ async def admit(service: Service, secret: str | None) -> Key:
     Raises:
         Problem: 401 if it is not a valid key; 429 if the key has used its requests.
     """
-    if not secret or len(secret) > _MOST_KEY:
-        raise Problem(401, _NO_KEY)
-    key = service.store.admit(secret)
-    return await in_thread(_look_up, service, secret) if key is None else key
-
-
-def _look_up(service: Service, secret: str) -> Key:
-    key = service.store.key(secret)
+    key = None
+    if secret and len(secret) <= _MOST_KEY:
+        key = service.store.remembered(secret) or await in_thread(service.store.key, secret)
     if key is None:
-        raise Problem(401, _NO_KEY)
+        raise Problem(401, f"no valid key: send yours in the header {HEADER}")
     wait = service.store.take(key)
     if wait > 0:
         raise Problem(429, f"more requests than the {key.rate} a minute of this key: wait", wait=wait)
@@ -46,11 +38,10 @@ class Needs:
 
     def __init__(self, role: Role) -> None:
         self.role: Role = role
-        self._enough = _ROLES[_ROLES.index(role) :]
 
     def admits(self, key: Key) -> bool:
         """Whether the role of a key is enough."""
-        return key.role in self._enough
+        return _ROLES.index(key.role) >= _ROLES.index(self.role)
 
     async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_SCHEME)]) -> Key:
         """Admit like `admit`; also raises Problem 403 for a key of a lesser role."""
@@ -60,7 +51,7 @@ class Needs:
         return key
 
 
-Reader = Annotated[Key, Depends(Needs("read"))]
-WRITES = Needs("write")
+READS, WRITES = Needs("read"), Needs("write")
+Reader = Annotated[Key, Depends(READS)]
 Writer = Annotated[Key, Depends(WRITES)]
 Admin = Annotated[Key, Depends(Needs("admin"))]

@@ -3,29 +3,23 @@
 No image is stored or logged, nor is any key or label. No other host is contacted.
 """
 
-import os
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.staticfiles import StaticFiles
+
 import sfumato
-from sfumato.base import connections
-from sfumato.errors import needs_extra
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.http import bodies, problems, routes
-from sfumato.serve.http.direct import Direct
 from sfumato.serve.http.watch import Watched
 from sfumato.serve.served import Served
-from sfumato.serve.service import Service, in_thread
+from sfumato.serve.service import Service
 from sfumato.serve.store import Store
 
-with needs_extra("the server", "serve"):
-    from fastapi import FastAPI
-    from fastapi.middleware.cors import CORSMiddleware
-    from fastapi.staticfiles import StaticFiles
-
-__all__ = ["ServiceConfig", "create", "page_of_package", "run"]
+__all__ = ["ServiceConfig", "create", "page_of_package"]
 
 
 def page_of_package() -> Path | None:
@@ -53,7 +47,7 @@ def create(
     service = Service.begin(store, models, config)
     for model in models:
         bodies.warm(model)
-    served = [*routes.router.routes]
+    served = [routes.quickly, *routes.router.routes]
     if config.metrics_key is not None:
         served += routes.counts.routes
     app = FastAPI(
@@ -69,7 +63,6 @@ def create(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
-    app.add_middleware(Direct)
     app.add_middleware(Watched, counted=service.metrics)
     if config.allow_origins:
         app.add_middleware(
@@ -87,22 +80,4 @@ def create(
 @asynccontextmanager
 async def _finishing(app: FastAPI) -> AsyncIterator[None]:
     yield
-    await in_thread(app.state.service.engine.close)
-
-
-def run(
-    app: FastAPI,
-    listener: socket.socket,
-    config: ServiceConfig | None = None,
-    *,
-    certificate: str | os.PathLike[str] | None = None,
-    private_key: str | os.PathLike[str] | None = None,
-) -> None:
-    """Serve until stopped, and finish accepted requests; over TLS with a certificate and its key.
-
-    Raises:
-        ConfigError: a certificate without its key, or an unusable one; or more connections than file
-            descriptors.
-    """
-    limits = (config or ServiceConfig()).limits
-    connections.serve(app, listener, limits=limits, certificate=certificate, private_key=private_key)
+    app.state.service.engine.close()

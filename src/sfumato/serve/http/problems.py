@@ -2,23 +2,21 @@
 
 import logging
 import math
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
+from starlette.types import Scope
+
 from sfumato.base import logs
-from sfumato.errors import BusyError, ConfigError, DataError, SfumatoError, needs_extra
+from sfumato.errors import BusyError, ConfigError, DataError, SfumatoError, first_problem
 from sfumato.serve.store import ConflictError, NotFoundError, QuotaError, StoreError
 from sfumato.serve.tripwire import NotProtectedError
 from sfumato.wire.messages import ProblemDetails
-
-with needs_extra("the server", "serve"):
-    from fastapi import FastAPI, Request, Response
-    from fastapi.exceptions import RequestValidationError
-    from fastapi.responses import JSONResponse
-    from starlette.exceptions import HTTPException
-    from starlette.routing import Match, Route
-    from starlette.types import Scope
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -50,7 +48,7 @@ def answer(status: int, detail: str, *, wait: float | None = None) -> Response:
     return JSONResponse(body.model_dump(), status, headers, media_type=MEDIA_TYPE)
 
 
-def of_error(error: SfumatoError) -> Response:
+def _of_error(error: SfumatoError) -> Response:
     """Make an error of sfumato a response."""
     match error:
         case BusyError():
@@ -73,26 +71,18 @@ def of_error(error: SfumatoError) -> Response:
     return answer(500, UNEXPECTED)
 
 
-def first(errors: Sequence[Any]) -> str:
-    """Describe the first problem of a pydantic error, without the input."""
-    where = ".".join(map(str, errors[0]["loc"])) or "body"
-    return f"{where}: {errors[0]['msg']}"
-
-
-async def answer_problem(request: Request, problem: Problem) -> Response:
-    """Make a problem a response."""
+async def _answer_problem(request: Request, problem: Problem) -> Response:
     return answer(problem.status, problem.detail, wait=problem.wait)
 
 
-async def answer_error(request: Request, error: SfumatoError) -> Response:
-    """Make an error of sfumato a response; count bodies that were evidently not protected."""
+async def _answer_error(request: Request, error: SfumatoError) -> Response:
     if isinstance(error, NotProtectedError):
         request.app.state.service.metrics.count_not_protected()
-    return of_error(error)
+    return _of_error(error)
 
 
 async def _answer_parameter(request: Request, error: RequestValidationError) -> Response:
-    return answer(422, first(error.errors()))
+    return answer(422, first_problem(error))
 
 
 async def _answer_address(request: Request, error: HTTPException) -> Response:
@@ -124,8 +114,8 @@ def _allowed_methods(app: FastAPI, scope: Scope) -> set[str]:
 
 
 HANDLERS: dict[int | type[Exception], Any] = {
-    Problem: answer_problem,
-    SfumatoError: answer_error,
+    Problem: _answer_problem,
+    SfumatoError: _answer_error,
     RequestValidationError: _answer_parameter,
     HTTPException: _answer_address,
 }

@@ -1,28 +1,31 @@
 """The routes of the API, resource by resource. Matched in this order: answers are the most frequent."""
 
-import hashlib
 import hmac
-import secrets
-from collections.abc import Iterable
+import re
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
-import numpy as np
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, TypeAdapter, ValidationError
+from pydantic_core import to_json
+from starlette.routing import Route
 
-from sfumato.errors import needs_extra
+from sfumato import wire
 from sfumato.protect.naming import Counted, naming_words
 from sfumato.serve import metrics
 from sfumato.serve.answer_tables import why_no_table
-from sfumato.serve.hiding import Hiding
+from sfumato.serve.config import ServiceConfig
 from sfumato.serve.http import problems
-from sfumato.serve.http.access import WRITES, Admin, Reader, Writer
-from sfumato.serve.http.bodies import Received, json_body, receive, receive_json
-from sfumato.serve.http.confidence import limit_confidence
-from sfumato.serve.http.parameters import DIGITS, LABELLED_BODY, RELEASE_BODY, Id, Kept, Label, Moment
+from sfumato.serve.http.access import HEADER, READS, WRITES, Admin, Reader, Writer
+from sfumato.serve.http.bodies import json_body, receive, receive_json
 from sfumato.serve.http.problems import Problem
 from sfumato.serve.served import Demand, Served
-from sfumato.serve.service import Serving, in_thread
+from sfumato.serve.service import Service, Serving, in_thread
 from sfumato.serve.store import Example, Key
+from sfumato.wire import labelled
+from sfumato.wire.labels import LABEL, normal
 from sfumato.wire.messages import (
     MOST_GUESSES,
     Answers,
@@ -32,8 +35,9 @@ from sfumato.wire.messages import (
     ClassSummary,
     EnrolledClass,
     EnrolledClasses,
-    EnrolledExamples,
     Forgotten,
+    GuessedClass,
+    ImageAnswer,
     KeyInfo,
     MadeKey,
     ModelInfo,
@@ -42,28 +46,54 @@ from sfumato.wire.messages import (
 )
 from sfumato.wire.tables import MEDIA_TYPE, tag_of
 
-with needs_extra("the server", "serve"):
-    from fastapi import APIRouter, Header, Query, Request, Response
-    from pydantic_core import to_json
-
-PATH = "/v1/classifiers/{classifier}/classify"
-
 router = APIRouter(responses=problems.RESPONSES)
 counts = APIRouter()  # for a server with a key for its metrics
+
+
+# The parameters of addresses, checked before a route sees them
+
+
+def _moment(text: Any) -> Any:
+    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", str(text), re.ASCII):
+        raise ValueError(
+            "a time as ISO 8601 writes it, with its offset, such as 2026-01-31T09:30:00Z; in an address, + "
+            "is written %2B"
+        )
+    return text
+
+
+def _digits(text: Any) -> Any:
+    if not re.fullmatch(r"[0-9]{1,9}", str(text)):
+        raise ValueError("a whole number, written in digits alone")
+    return text
+
+
+Id = Annotated[
+    str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="An id, as the list of such objects has it.")
+]
+_Named = Annotated[
+    str,
+    Path(pattern=LABEL, description="A name, as the list of such objects has it."),
+    AfterValidator(normal),
+]
+_DIGITS = BeforeValidator(_digits)
+_Moment = Annotated[AwareDatetime | None, BeforeValidator(_moment)]
+_Top = Annotated[
+    int, _DIGITS, Query(ge=1, le=MOST_GUESSES, description="How many classes to name for each image.")
+]
+_TOP = TypeAdapter(_Top)
+
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_RELEASE = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES}}}
+_LABELLED = {"requestBody": {"required": True, "content": {labelled.MEDIA_TYPE: _BYTES}}}
 
 
 # The answers of a classifier
 
 
-@router.post(PATH, openapi_extra=RELEASE_BODY, response_model=Answers)
+@router.post("/v1/classifiers/{classifier}/classify", openapi_extra=_RELEASE, response_model=Answers)
 async def classify(
-    key: Reader,
-    service: Serving,
-    classifier: Id,
-    request: Request,
-    top: Annotated[
-        int, DIGITS, Query(ge=1, le=MOST_GUESSES, description="How many classes to name for each image.")
-    ] = 5,
+    key: Reader, service: Serving, classifier: Id, request: Request, top: _Top = 5
 ) -> Response:
     """Name what images show, by the nearest enrolled classes. The role `read` is enough.
 
@@ -73,21 +103,61 @@ async def classify(
     Errors: 404 if you have no such classifier; 409 if it has no class, or if its model is not served; 413 if
     the body is too large; 415 if it is of another type; 422 if it was not protected as the model demands.
     """
-    with service.room.share() as share:
-        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier)
-        embeddings = await service.embed(body.model, body.inputs)
-    answers = await service.galleries.answer(
-        *(key.tenant, classifier, embeddings),
-        top=top,
-        refusal=body.model.refusal_of(body.release),
-        codes=body.model.codes,
+    with service.room.share() as take:
+        body = await receive(service, request, take, tenant=key.tenant, classifier=classifier)
+        embeddings = await service.engine.embed(body.model, body.inputs)
+    refusal, codes = body.model.refusal_of(body.release), body.model.codes
+    answers = await in_thread(
+        lambda: service.galleries.answer(
+            key.tenant, classifier, embeddings, top=top, refusal=refusal, codes=codes
+        )
     )
     if not answers[0].guesses:
         raise Problem(409, "the classifier has no class: enrol examples first")
     # Not as Answers, which would be checked again. JSON has no infinity, a possible distance of the largest
     # features.
-    text = to_json({"images": limit_confidence(answers, service.config)}, inf_nan_mode="null")
+    text = to_json({"images": _limit(answers, service.config)}, inf_nan_mode="null")
     return Response(text, media_type="application/json")
+
+
+async def _classify_quickly(request: Request) -> Response:
+    """Answer like `classify`, without FastAPI, which takes longer than a small model for its dependencies."""
+    request.scope["route"] = router.routes[0]
+    service: Service = request.app.state.service
+    key = await READS(service, request.headers.get(HEADER))
+    try:
+        top = _TOP.validate_python(request.query_params.get("top", "5"))
+    except ValidationError as error:
+        problem = {**error.errors()[0], "loc": ("query", "top")}
+        raise RequestValidationError([problem]) from None
+    return await classify(key, service, request.path_params["classifier"], request, top)
+
+
+quickly = Route("/v1/classifiers/{classifier}/classify", _classify_quickly, methods=["POST"])
+
+
+def _limit(answers: Sequence[ImageAnswer], config: ServiceConfig) -> Sequence[ImageAnswer]:
+    """Limit answers to `config.confidence`, see ServiceConfig; withheld numbers are None."""
+    if config.confidence == "exact":
+        return answers
+    most, step = 1 if config.confidence == "label" else None, config.confidence_step
+
+    def rounded(probability: float | None) -> float | None:
+        """Round to the nearest multiple of the step, at most 1, without digits from rounding errors."""
+        if probability is None or config.confidence == "label":
+            return None
+        return min(1.0, round(round(probability / step) * step, 12))
+
+    return [
+        ImageAnswer(
+            guesses=[
+                GuessedClass(label=guess.label, probability=rounded(guess.probability), distance=None)
+                for guess in answer.guesses[:most]
+            ],
+            none_of_these=answer.none_of_these,
+        )
+        for answer in answers
+    ]
 
 
 # The models that a server runs
@@ -162,7 +232,7 @@ async def list_classifiers(key: Reader, service: Serving) -> list[ClassifierInfo
 
 
 @router.get("/v1/classifiers/{classifier}")
-async def show_classifier(key: Reader, service: Serving, classifier: Kept) -> ClassifierDetails:
+async def show_classifier(key: Reader, service: Serving, classifier: _Named) -> ClassifierDetails:
     """Describe one classifier, by its name or id, and its model. The role `read` is enough.
 
     Errors: 404 if you have no such classifier; 409 if its model is not served.
@@ -198,7 +268,7 @@ async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[Cl
 
 
 @router.delete("/v1/classifiers/{classifier}/classes/{label}")
-async def forget_class(key: Writer, service: Serving, classifier: Id, label: Kept) -> Forgotten:
+async def forget_class(key: Writer, service: Serving, classifier: Id, label: _Named) -> Forgotten:
     """Forget a class with all its examples. Needs the role `write`.
 
     The answer says how many examples were forgotten, and by which random name the audit log calls the class
@@ -210,73 +280,31 @@ async def forget_class(key: Writer, service: Serving, classifier: Id, label: Kep
 # The examples of classes: enrolled as releases, stored as embeddings
 
 
-@router.post(
-    "/v1/classifiers/{classifier}/classes/{label}/examples", status_code=201, openapi_extra=RELEASE_BODY
-)
-async def enrol(
-    key: Writer,
-    service: Serving,
-    classifier: Id,
-    label: Label,
-    request: Request,
-    idempotency_key: Annotated[
-        str | None,
-        Header(
-            max_length=255,
-            description="A new random text for each request, such as a UUID. A request that is sent again "
-            "with it, because the answer was lost, enrols nothing twice.",
-        ),
-    ] = None,
-) -> EnrolledExamples:
-    """Enrol images as examples of one class, which is created if it is new. Needs the role `write`.
+@router.post("/v1/classifiers/{classifier}/examples", status_code=201, openapi_extra=_LABELLED)
+async def enrol(key: Writer, service: Serving, classifier: Id, request: Request) -> EnrolledClasses:
+    """Enrol images as examples of classes, which are created if they are new: all of them, or none.
 
-    The body is a release. The service keeps embeddings, and no image. Each image counts
-    as an example of its own, also if it is equal to another. Without `Idempotency-Key` each request is a new
-    one, even if it is the same as before; images that are sent again with the key of an earlier request are
-    not enrolled twice.
+    Needs the role `write`. The body is a release with a label and an id for each image. The service keeps
+    embeddings, and no image. An image is not enrolled twice in a class under one id; under another id it
+    counts as an example of its own, also if it is equal.
 
     Errors: 403 beyond the quota of the key; 404 if you have no such classifier; 409 if its model is not
     served; 413 if the body is too large; 415 if it is of another type; 422 if it was not protected as the
     model demands.
     """
-
-    def keep(body: Received, embeddings: np.ndarray) -> EnrolledExamples:
-        ids: Iterable[str] = (secrets.token_hex(16) for _ in embeddings)
-        if idempotency_key is not None:
-            ids = (_id_in_request(idempotency_key, row) for row in range(len(embeddings)))
-        examples = _examples(body, embeddings, ids, service.config.hiding)
-        return service.store.enrol(key.tenant, classifier, label, examples, by=key)
-
-    with service.room.share() as share:
-        body = await receive(service, request, share, tenant=key.tenant, classifier=classifier)
-        return await in_thread(keep, body, await service.embed(body.model, body.inputs))
-
-
-@router.post("/v1/classifiers/{classifier}/examples", status_code=201, openapi_extra=LABELLED_BODY)
-async def enrol_many(key: Writer, service: Serving, classifier: Id, request: Request) -> EnrolledClasses:
-    """Enrol images of many classes: all of them, or none. Needs the role `write`.
-
-    The body is a release with a label and an id for each image. An image is not enrolled twice in a class
-    under one id. Errors are those of enrolling one class.
-    """
-
-    def keep(body: Received, embeddings: np.ndarray) -> EnrolledClasses:
-        assert body.labels is not None
-        given: dict[str, list[Example]] = {}
-        ids = [image.id for image in body.labels]
-        examples = _examples(body, embeddings, ids, service.config.hiding)
-        for image, example in zip(body.labels, examples, strict=True):
-            given.setdefault(image.label, []).append(example)
-        enrolled = service.store.enrol_many(key.tenant, classifier, given, by=key)
-        return EnrolledClasses(
-            classes=[EnrolledClass(label=label, **dict(each)) for label, each in enrolled.items()]
-        )
-
-    with service.room.share() as share:
+    with service.room.share() as take:
         body = await receive(
-            service, request, share, tenant=key.tenant, classifier=classifier, with_labels=True
+            service, request, take, tenant=key.tenant, classifier=classifier, with_labels=True
         )
-        return await in_thread(keep, body, await service.embed(body.model, body.inputs))
+        embeddings = await service.engine.embed(body.model, body.inputs)
+        weight = body.model.weight(body.release, body.demand)
+        given: dict[str, list[Example]] = {}
+        for image, embedding in zip(body.labels, embeddings, strict=True):
+            given.setdefault(image.label, []).append(Example(image.id, embedding, weight))
+        enrolled = await in_thread(lambda: service.store.enrol_many(key.tenant, classifier, given, by=key))
+    return EnrolledClasses(
+        classes=[EnrolledClass(label=label, **dict(each)) for label, each in enrolled.items()]
+    )
 
 
 @router.delete("/v1/classifiers/{classifier}/examples/{example}")
@@ -286,20 +314,6 @@ async def forget_example(key: Writer, service: Serving, classifier: Id, example:
     A class, and its label, is forgotten with its last example. Errors: 404 if you have no such example.
     """
     return await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
-
-
-def _examples(
-    body: Received, embeddings: np.ndarray, ids: Iterable[str], hiding: Hiding | None
-) -> list[Example]:
-    if hiding is not None:
-        embeddings = hiding.embeddings(embeddings)
-    weight = body.model.weight(body.release, body.demand)
-    return [Example(given_id, embedding, weight) for given_id, embedding in zip(ids, embeddings, strict=True)]
-
-
-def _id_in_request(key: str, row: int) -> str:
-    """Return the id of an image in a request with an Idempotency-Key."""
-    return hashlib.sha256(f"{key} {row}".encode()).hexdigest()[:32]
 
 
 # All answers of a classifier at once, for devices that send no query
@@ -313,25 +327,24 @@ async def answer_table(
     request: Request,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Give what a device looks its answers up in, signed, so that it sends no query.
+    """Give the answers to all codes, signed, in which a device looks its own up, so that it sends no query.
 
-    It has the answers to all codes, for a model of codes of at most 16 bits. The format is that of
-    sfumato.wire.tables. The role `read` is enough: queries tell the same, one by one. 304 if the classifier
-    is still as `If-None-Match` says. A table is made once for each version of a classifier, one at a time.
+    For models of codes of at most 16 bits. The format is that of sfumato.wire.tables. The role `read` is
+    enough: queries tell the same, one by one. 304 if the classifier is still as `If-None-Match` says. A table
+    is made once for each version of a classifier, one at a time.
 
     Errors: 404 if you have no such classifier; 409 if it has no class, if its model is not served, or if that
     has no table; 503 if other tables are made now.
     """
-    name = await service.model_name(key.tenant, classifier)
-    model = service.model(name)
+    model = await service.model_of(key.tenant, classifier)
     if reason := why_no_table(model):
         raise Problem(409, reason)
     info = await in_thread(service.store.classifier, key.tenant, classifier)
     made_of = model.demands[0].made_of
     if made_of is not None and if_none_match == tag_of(info.version, made_of):
         return Response(status_code=304)
-    with service.room.share() as share:
-        table = await service.tables.make(key.tenant, info, model, share, request.is_disconnected)
+    with service.room.share() as take:
+        table = await service.tables.make(key.tenant, info, model, take, request.is_disconnected)
     if table is None:
         raise Problem(409, "the classifier has no class: enrol examples first")
     return Response(table.content, media_type=MEDIA_TYPE, headers={"etag": table.header.version_tag})
@@ -354,8 +367,8 @@ async def forget_everything(key: Admin, service: Serving) -> Forgotten:
 async def show_audit(
     key: Admin,
     service: Serving,
-    since: Moment = None,
-    most: Annotated[int, DIGITS, Query(ge=1, le=10_000, description="How many changes to list.")] = 1000,
+    since: _Moment = None,
+    most: Annotated[int, _DIGITS, Query(ge=1, le=10_000, description="How many changes to list.")] = 1000,
 ) -> list[AuditLine]:
     """Say which key changed what, and when, the newest change first. Needs the role `admin`."""
     return await in_thread(lambda: service.store.audit(key.tenant, since=since, most=most))

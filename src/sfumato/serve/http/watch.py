@@ -5,14 +5,12 @@ import time
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from sfumato.base import logs
-from sfumato.errors import needs_extra
 from sfumato.serve.http import problems
 from sfumato.serve.http.problems import log
 from sfumato.serve.metrics import Metrics
-
-with needs_extra("the server", "serve"):
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _HEADERS = {
     # The page computes masks and features in WebAssembly, and shows its own images.

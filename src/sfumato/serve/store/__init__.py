@@ -12,11 +12,13 @@ does by itself, and in its write-ahead log until that is recycled. No database r
 keep those no longer than you may keep their content.
 """
 
-from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError, StoreError
-from sfumato.serve.store.examples import Example
-from sfumato.serve.store.rows import Key, Role
-from sfumato.serve.store.search import Neighbour, Prototypes
-from sfumato.serve.store.store import Store
+from sfumato.errors import needs_extra
+
+with needs_extra("the store", "serve"):
+    from sfumato.serve.store.database import ConflictError, NotFoundError, QuotaError, StoreError
+    from sfumato.serve.store.keys import Key, Role
+    from sfumato.serve.store.search import Neighbour
+    from sfumato.serve.store.store import Example, Prototypes, Store
 
 __all__ = [
     "ConflictError",

@@ -10,21 +10,42 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
-from sfumato.base import databases, logs
-from sfumato.errors import ConfigError, needs_extra
-from sfumato.serve.store.errors import ConflictError, StoreError
-from sfumato.serve.store.schema import VERSION, metadata, tenants, versions
+from sqlalchemy import Connection, create_engine, event, func, insert, inspect, select, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
-with needs_extra("the store", "serve"):
-    from sqlalchemy import Connection, create_engine, event, func, insert, inspect, select, text
-    from sqlalchemy.engine import URL, make_url
-    from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sfumato.base import databases, logs
+from sfumato.errors import ConfigError, SfumatoError
+from sfumato.serve.store.schema import VERSION, metadata, tenants, versions
 
 _WAIT = 30  # seconds for another writer, or for a free connection
 _LOCK = 0x5346554D  # "SFUM": PostgreSQL's advisory lock while tables are made
 
-
 _log = logging.getLogger("sfumato.serve")
+
+
+class StoreError(SfumatoError):
+    """The database cannot be used now: unreachable, full, read-only, damaged, or not a store.
+
+    Attributes:
+        full: whether its disk is full or fails; nothing was saved.
+    """
+
+    def __init__(self, message: str, *, full: bool = False) -> None:
+        super().__init__(message)
+        self.full = full
+
+
+class NotFoundError(SfumatoError, LookupError):
+    """The tenant has no such classifier, class, example or key."""
+
+
+class ConflictError(SfumatoError):
+    """The state of an object forbids this: a name is taken, or a model is not served."""
+
+
+class QuotaError(SfumatoError):
+    """The key may not store this many examples: nothing was enrolled."""
 
 
 class Database:
@@ -67,7 +88,7 @@ class Database:
         )
         if not self._postgresql:
             event.listen(self._engine, "connect", _prepare)
-        event.listen(self._engine, "begin", _begin)
+            event.listen(self._engine, "begin", _begin)
         try:
             with self._errors():
                 self._make_tables()
@@ -96,27 +117,22 @@ class Database:
             yield connection
 
     @contextmanager
-    def _writing(self, *, volatile: bool = False) -> Iterator[Connection]:
-        """Open a transaction that changes something.
-
-        A volatile one need not wait for the disk: it may be lost if the machine fails.
-        """
+    def _writing(self) -> Iterator[Connection]:
+        """Open a transaction that changes something."""
         with self._errors(), self._turn, self._engine.connect() as connection:
-            connection = connection.execution_options(sfumato_write=True, sfumato_volatile=volatile)
+            connection = connection.execution_options(sfumato_write=True)
             with connection.begin():
                 yield connection
 
-    def _empty_log(self) -> None:
-        """Empty SQLite's write-ahead log, which still contains forgotten data."""
-        if self._postgresql:
-            return
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        """Yield a cursor of SQLite's own driver, outside of transactions."""
         with (
             self._errors(),
-            self._engine.connect() as connection,
-            closing(connection.connection.cursor()) as cursor,
+            closing(self._engine.raw_connection()) as connection,
+            closing(connection.cursor()) as cursor,
         ):
-            # Outside of transactions. It waits for readers; on timeout the next call does the work.
-            cursor.execute("pragma wal_checkpoint(truncate)")
+            yield cursor
 
     @contextmanager
     def _outside_transactions(self) -> Iterator[Connection]:
@@ -200,6 +216,7 @@ def _prepare(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None  # transactions are begun by _begin
     if connection.execute("pragma journal_mode").fetchone() != ("wal",):
         _to_wal(connection)
+    connection.execute("pragma synchronous = full")  # acknowledged changes are on the disk
     connection.execute("pragma foreign_keys = on")
     connection.execute("pragma secure_delete = on")
 
@@ -218,19 +235,9 @@ def _to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """Begin a transaction with the options of `Database._writing`."""
-    options = connection.get_execution_options()
-    volatile = options.get("sfumato_volatile", False)
-    if connection.dialect.name == "postgresql":
-        if volatile:
-            connection.exec_driver_sql("set local synchronous_commit = off")
-        return
-    if options.get("sfumato_write", False):
-        # FULL: acknowledged changes are on the disk.
-        connection.exec_driver_sql(f"pragma synchronous = {'normal' if volatile else 'full'}")
-        connection.exec_driver_sql("begin immediate")
-    else:
-        connection.exec_driver_sql("begin")
+    """Begin a transaction of SQLite."""
+    writes = connection.get_execution_options().get("sfumato_write", False)
+    connection.exec_driver_sql("begin immediate" if writes else "begin")
 
 
 def _version(connection: Connection) -> int | None:

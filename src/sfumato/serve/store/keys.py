@@ -1,117 +1,73 @@
-"""Access to the service: tenants, their keys, and the requests that each makes."""
+"""Access to the service: tenants, their keys, the requests of each, and the log of their changes."""
 
 import hashlib
+import re
 import secrets
 import threading
 import time
+import unicodedata
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, get_args
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
 
-from sfumato.errors import ConfigError, needs_extra
-from sfumato.serve.store.database import Database
-from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError
-from sfumato.serve.store.journal import note
-from sfumato.serve.store.rows import ID, Key, Role, check_new_name, check_text, moment, new_id, now
-from sfumato.serve.store.schema import keys, signing, tenants, windows
+from sqlalchemy import Connection, func, insert, select, update
 
-with needs_extra("the store", "serve"):
-    from sqlalchemy import Double, case, cast, extract, func, insert, literal, select, update
+from sfumato.base.alike import look
+from sfumato.errors import ConfigError, DataError
+from sfumato.serve.store.database import ConflictError, Database, NotFoundError, QuotaError
+from sfumato.serve.store.schema import audit, keys, signing, tenants
+from sfumato.wire.labels import as_kept
 
 REMEMBERED = 1.0  # seconds that a key is cached
+ID = re.compile("[0-9a-f]{24}")
 
 _MOST_REMEMBERED = 10_000  # keys
-_DRAWS = 100  # draws of requests by a process that uses up a whole window
 _WINDOW = 60.0  # seconds over which the requests of a key are counted
+_LABEL = 200  # characters
+
+Role = Literal["read", "write", "admin"]
+Action = Literal[
+    "create classifier",
+    "delete classifier",
+    "enrol",
+    "forget example",
+    "forget class",
+    "forget everything",
+    "create key",
+    "revoke key",
+]
 
 
-@dataclass
-class _Remembered:
-    """A cached key, its expiry on the monotonic clock, and whether a request already refreshes it."""
+@dataclass(frozen=True)
+class Key:
+    """A key: its tenant, role and limits; never the secret itself."""
 
-    key: Key
-    until: float
-    asked: bool = False
-
-
-@dataclass
-class _Drawn:
-    """Requests that a key may still make through this process, and the end of their window."""
-
-    requests: int
-    until: float
-
-
-class Admissions:
-    """A process's cache of keys. Threads share it.
-
-    State: keys that were found within REMEMBERED seconds, requests that were drawn for keys, and the number
-    of keys revoked here.
-    """
-
-    def __init__(self) -> None:
-        self.revocations = 0
-        self._lock = threading.Lock()  # held only for a look-up
-        self._remembered: dict[bytes, _Remembered] = {}  # by the hash of the secret
-        self._drawn: dict[str, _Drawn] = {}  # by the id of the key
-
-    def admit(self, hashed: bytes) -> Key | None:
-        """See Keys.admit."""
-        at = time.monotonic()
-        with self._lock:
-            remembered = self._remembered.get(hashed)
-            if remembered is None or at >= remembered.until:
-                return None
-            if not remembered.asked and at >= remembered.until - REMEMBERED / 4:
-                remembered.asked = True
-                return None
-            key = remembered.key
-            return key if key.rate is None or self._spend(key, at) else None
-
-    def remember(self, hashed: bytes, key: Key, *, asked: float, revocations: int) -> None:
-        """Cache a key that was read at a time, unless a key was revoked since: it may be this one."""
-        with self._lock:
-            if self.revocations == revocations:
-                if len(self._remembered) >= _MOST_REMEMBERED:
-                    self._remembered.clear()
-                left = REMEMBERED if key.expires is None else min(REMEMBERED, key.expires.timestamp() - now())
-                self._remembered[hashed] = _Remembered(key, asked + left)
-
-    def revoke(self) -> None:
-        """Empty the cache, so that the database is asked for every key."""
-        with self._lock:
-            self.revocations += 1
-            self._remembered.clear()
-
-    def spend(self, key: Key, at: float) -> bool:
-        """Count a request against those drawn before. Returns whether any were left."""
-        with self._lock:
-            return self._spend(key, at)
-
-    def keep(self, key: Key, requests: int, *, until: float) -> None:
-        """Store drawn requests for later, until their window ends."""
-        at = time.monotonic()
-        with self._lock:
-            kept = self._drawn.get(key.id)
-            if kept is not None and at < kept.until:  # another thread drew in the same window
-                requests, until = requests + kept.requests, min(until, kept.until)
-            self._drawn[key.id] = _Drawn(requests, until)
-
-    def _spend(self, key: Key, at: float) -> bool:
-        drawn = self._drawn.get(key.id)
-        if drawn is None or not drawn.requests or at >= drawn.until:
-            return False
-        drawn.requests -= 1
-        return True
+    id: str
+    tenant: str
+    role: Role
+    name: str
+    rate: int | None  # requests a minute
+    quota: int | None  # examples stored at most
+    created: datetime
+    expires: datetime | None  # invalid from then on
+    revoked: datetime | None
 
 
 class Keys(Database):
-    """Tenants and their keys. State: connections, and the cache of keys."""
+    """Tenants and their keys.
+
+    State: connections; keys that were found within REMEMBERED seconds, and the number of keys revoked here;
+    and the requests of each key in its present window.
+    """
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._admissions = Admissions()
+        self._remembered: dict[bytes, tuple[Key, float]] = {}  # by the hash of the secret
+        self._revocations = 0
+        self._windows: dict[str, tuple[float, int]] = {}  # by the id of the key: the start, and requests
+        self._lock = threading.Lock()  # held only for a look-up
 
     def create_tenant(self, name: str) -> None:
         """Create a tenant, of 1 to 200 characters. Raises ConflictError if it exists."""
@@ -177,14 +133,13 @@ class Keys(Database):
                     f"no tenant {tenant!r}: create it with --new-tenant, or by `sfumato keys tenant`"
                 )
             connection.execute(insert(keys).values(hash=_hash(secret), **row))
-            connection.execute(insert(windows).values(key=key_id, tenant=tenant, started=0.0, used=0))
             if by is not None:
                 note(connection, by, "create key", label=key_id)
         return _key(row), secret
 
     def key(self, secret: str) -> Key | None:
         """Find the key of a secret; None if there is none, or if it was revoked or has expired."""
-        hashed, asked, revocations = _hash(secret), time.monotonic(), self._admissions.revocations
+        hashed, asked, revocations = _hash(secret), time.monotonic(), self._revocations
         lasts = keys.c.expires.is_(None) | (keys.c.expires > now())
         query = select(*_KEY).where(keys.c.hash == hashed, keys.c.revoked.is_(None), lasts)
         with self._reading() as connection:
@@ -192,20 +147,42 @@ class Keys(Database):
         if row is None:
             return None
         key = _key(row)
-        self._admissions.remember(hashed, key, asked=asked, revocations=revocations)
+        left = REMEMBERED if key.expires is None else min(REMEMBERED, key.expires.timestamp() - now())
+        with self._lock:
+            if self._revocations == revocations:  # otherwise it may have been revoked meanwhile
+                if len(self._remembered) >= _MOST_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[hashed] = key, asked + left
         return key
 
-    def admit(self, secret: str) -> Key | None:
-        """Find the key of a secret and count a request, by the cache alone.
+    def remembered(self, secret: str) -> Key | None:
+        """Find the key of a secret that `key` found within REMEMBERED seconds, without the database.
 
-        A key that `key` found is cached for REMEMBERED seconds. During these it admits requests even if
-        another process revokes it; `revoke` of this store takes effect at once.
-
-        Returns:
-            None if the database has to be asked: call `key`, then `take`. Shortly before a cached key
-            expires, one of many simultaneous requests gets None, so that the others need not wait.
+        Another process may have revoked it meanwhile; `revoke` of this store takes effect at once.
         """
-        return self._admissions.admit(_hash(secret))
+        key, until = self._remembered.get(_hash(secret), (None, 0.0))
+        return key if time.monotonic() < until else None
+
+    def take(self, key: Key) -> float:
+        """Count a request of a key. Returns 0.0 if it is allowed, else the seconds to wait.
+
+        Guarantees: this process allows at most `key.rate` requests in a window. A window begins with a
+        request and lasts 60 s by the monotonic clock; 60 s across two windows can hold twice as many. Each
+        process of a service counts for itself.
+        """
+        if key.rate is None:
+            return 0.0
+        at = time.monotonic()
+        with self._lock:
+            started, used = self._windows.get(key.id, (at, 0))
+            if at - started >= _WINDOW:
+                started, used = at, 0
+            if used >= key.rate:
+                return started + _WINDOW - at
+            if len(self._windows) >= _MOST_REMEMBERED:
+                self._windows = {each: w for each, w in self._windows.items() if at - w[0] < _WINDOW}
+            self._windows[key.id] = started, used + 1
+        return 0.0
 
     def signing_key(self) -> bytes:
         """Return the private Ed25519 key that signs answer tables: 32 bytes, drawn at first use."""
@@ -231,7 +208,7 @@ class Keys(Database):
             return [_key(row) for row in connection.execute(query).mappings()]
 
     def revoke(self, key_id: str, *, by: Key | None = None) -> None:
-        """Revoke a key for good, from the next call on; see `admit` for other processes.
+        """Revoke a key for good, from the next call on; see `remembered` for other processes.
 
         Its examples stay.
 
@@ -254,53 +231,9 @@ class Keys(Database):
                 raise NotFoundError(f"no key {key_id!r}: list the keys")
             if by is not None:
                 note(connection, by, "revoke key", label=key_id)
-        self._admissions.revoke()
-
-    def take(self, key: Key) -> float:
-        """Count a request of a key. Returns 0.0 if it is allowed, else the seconds to wait.
-
-        Guarantees: of the requests of all processes together, at most `key.rate` are allowed in a window. A
-        window begins with a request and lasts 60 s; 60 s across two windows can hold twice as many. At high
-        rates, a process draws a hundredth at a time and counts it down by itself; no other process can use
-        requests that it drew and did not need by the end of the window.
-
-        The clock is PostgreSQL's own; for SQLite it is the monotonic one, which all processes of a machine
-        share. So setting the clock of a serving machine changes nothing. Setting that of PostgreSQL's machine
-        forward ends the current windows early, once; setting it back lengthens them, to 120 s at most.
-        """
-        if key.rate is None:
-            return 0.0
-        began = time.monotonic()
-        if self._admissions.spend(key, began):
-            return 0.0
-        drawn = max(1, key.rate // _DRAWS)
-        now: Any = literal(began)
-        if self._postgresql:
-            now = cast(extract("epoch", func.statement_timestamp()), Double)
-        passed = now - windows.c.started
-        # A restart of the machine resets the monotonic clock, like a clock set back by far.
-        over = (passed >= _WINDOW) | (passed < -_WINDOW)
-        query = (
-            update(windows)
-            .where(windows.c.tenant == key.tenant, windows.c.key == key.id)
-            .values(
-                used=case(
-                    (passed >= _WINDOW, drawn),
-                    (windows.c.used >= key.rate, key.rate + drawn),  # none was left
-                    else_=windows.c.used + drawn,
-                ),
-                started=case((over, now), else_=windows.c.started),
-            )
-            .returning(windows.c.used, windows.c.started + _WINDOW - now)
-        )
-        with self._writing(volatile=True) as connection:
-            used, left = connection.execute(query).one()
-        granted = drawn - max(0, used - key.rate)
-        if not granted:
-            return max(float(left), 0.001)
-        if granted > 1:
-            self._admissions.keep(key, granted - 1, until=began + float(left))
-        return 0.0
+        with self._lock:
+            self._revocations += 1
+            self._remembered.clear()
 
 
 _KEY = [column for column in keys.c if column.name != "hash"]
@@ -328,3 +261,63 @@ def _key(row: Any) -> Key:
         name: row[name] and moment(row[name]) for name in ("created", "expires", "revoked")
     }
     return Key(**{name: row[name] for name in ("id", "tenant", "role", "name", "rate", "quota")}, **times)
+
+
+def note(connection: Connection, by: Key, action: Action, count: int = 0, **what: str) -> None:
+    """Record an action of a key in the audit log, in the transaction of the change.
+
+    Args:
+        connection, by, action: as their names say.
+        count: the number of examples concerned.
+        what: the classifier, label or example concerned; for keys, `label` is the id of the key.
+    """
+    note_each(connection, by, action, [{"examples": count}], **what)
+
+
+def note_each(
+    connection: Connection, by: Key, action: Action, entries: Sequence[dict[str, Any]], **what: str
+) -> None:
+    """Record a row for each entry, with its own columns; otherwise like `note`."""
+    row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, **what}
+    connection.execute(insert(audit), [row | entry for entry in entries])
+
+
+def new_id() -> str:
+    """Draw an id that no other row has."""
+    return secrets.token_hex(12)
+
+
+def now() -> float:
+    """Return the time in seconds since 1970, in whole microseconds like datetime."""
+    return round(time.time(), 6)
+
+
+def moment(seconds: float) -> datetime:
+    """Convert a time of the tables to UTC."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def check_text(what: str, value: str) -> None:
+    """Raise DataError for a name or label that cannot be stored."""
+    if not 1 <= len(value) <= _LABEL or not storable(value):
+        raise DataError(f"{what}: 1 to {_LABEL} characters without control characters; this has {len(value)}")
+
+
+def check_new_name(what: str, value: str, others: Iterable[str]) -> None:
+    """Raise DataError for a name that cannot be stored or seen, ConflictError if it looks like another."""
+    check_text(what, value)
+    try:
+        as_kept(value)
+    except ValueError as error:
+        raise DataError(f"{what}: {error}") from None
+    for other in others:
+        if other != value and look(other) == look(value):
+            raise ConflictError(f"{what}: {value!a} looks like {other!a}, which exists: choose another")
+
+
+def storable(value: str) -> bool:
+    """Whether databases can store a text.
+
+    Control characters would break lines; neither they nor surrogates can be stored everywhere.
+    """
+    return not any(unicodedata.category(character) in {"Cc", "Cs"} for character in value)

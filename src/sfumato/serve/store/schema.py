@@ -7,28 +7,24 @@ row. There is no column for an image or a release. Times are seconds since 1970,
 from typing import Any
 
 import numpy as np
-
-from sfumato.errors import needs_extra
-
-with needs_extra("the store", "serve"):
-    from pgvector.sqlalchemy import VECTOR
-    from sqlalchemy import (
-        BigInteger,
-        Column,
-        Dialect,
-        Double,
-        ForeignKey,
-        ForeignKeyConstraint,
-        Index,
-        Integer,
-        LargeBinary,
-        MetaData,
-        Table,
-        Text,
-        TypeDecorator,
-        UniqueConstraint,
-    )
-    from sqlalchemy.types import TypeEngine
+from pgvector.sqlalchemy import VECTOR
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Dialect,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeEngine
 
 
 class Vector(TypeDecorator[np.ndarray]):
@@ -85,17 +81,6 @@ signing = Table(
     Column("private", LargeBinary, nullable=False),  # of Ed25519, 32 bytes
 )
 
-# The present window of a key's requests.
-windows = Table(
-    "windows",
-    metadata,
-    Column("key", Text, primary_key=True),
-    Column("tenant", Text, nullable=False),
-    Column("started", Double, nullable=False),  # see Store.take for the clock
-    Column("used", Integer, nullable=False),
-    ForeignKeyConstraint(["tenant", "key"], ["keys.tenant", "keys.id"]),
-)
-
 classifiers = Table(
     "classifiers",
     metadata,
@@ -106,7 +91,6 @@ classifiers = Table(
     Column("created", Double, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("dimension", Integer),  # null until the first example
-    Column("forgotten", BigInteger, nullable=False, server_default="0"),  # the last version that lost a class
     UniqueConstraint("tenant", "id"),
     UniqueConstraint("tenant", "name"),
 )
@@ -123,13 +107,9 @@ classes = Table(
     Column("sum", LargeBinary, nullable=False),  # (D,) float64, little-endian: weighted sum of embeddings
     Column("weight", Double, nullable=False),  # sum of the weights
     Column("vector", Vector, nullable=False),  # sum / weight, to search in
-    Column(
-        "version", BigInteger, nullable=False, server_default="0"
-    ),  # of the classifier, at its last change
     ForeignKeyConstraint(["tenant", "classifier"], ["classifiers.tenant", "classifiers.id"]),
     UniqueConstraint("tenant", "id"),
     UniqueConstraint("classifier", "label"),
-    Index("classes_by_version", "classifier", "version"),
 )
 
 examples = Table(
@@ -139,7 +119,7 @@ examples = Table(
     Column("tenant", Text, nullable=False),
     Column("class", Id, nullable=False),
     Column("key", Text, nullable=False),  # who enrolled it
-    Column("given_id", Text, nullable=False),  # see examples.Example
+    Column("given_id", Text, nullable=False),  # see Example
     Column("embedding", LargeBinary, nullable=False),  # (D,) float32, little-endian
     Column("weight", Double, nullable=False),
     Column("created", Double, nullable=False),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from sfumato.dp.naming.bound import UP, Bound, Prior, best_guess, check_number, least
-from sfumato.dp.naming.centre import concentrated, gaussian, pure
+from sfumato.dp.naming.one import concentrated, gaussian, pure
 from sfumato.dp.naming.series import COUNTED, Assumption, log_factor
 
 _MOST_BITS = 60  # with more outputs only a sequence is counted

@@ -1,0 +1,142 @@
+"""A port for a service, and uvicorn on it until it is stopped."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from typing import Any
+
+from sfumato.errors import ConfigError, needs_extra
+
+_WAITING = 2048  # connections that the system may hold until they are accepted
+_PIECE = 16_384  # bytes of an unfinished header
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Takes a port; 0 takes any free one.
+
+    Raises:
+        ConfigError: it is taken or not allowed, or the host is not this machine's.
+    """
+    if not 0 <= port < 65536:
+        raise ConfigError(f"--port {port}: 0 to 65535 (such as 8000)")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=_WAITING)
+        # Connections inherit it. asyncio sets it only for connections of its own listeners, and without it
+        # the second of the two packets of an answer waits for 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # the rest repeats the address
+        raise ConfigError(
+            f"cannot serve on port {port} of {host} ({reason}): choose another with --port, or 0 for "
+            "any that is free, and a --host of this machine"
+        ) from error
+
+
+def address_of(listener: socket.socket, scheme: str = "http") -> str:
+    """The address of this port for a browser, without a path."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def is_local(listener: socket.socket) -> bool:
+    """Whether this machine alone reaches a port."""
+    return ip_address(listener.getsockname()[0]).is_loopback
+
+
+def serve(
+    app: Any,
+    listener: socket.socket,
+    *,
+    most_connections: int = 1000,
+    certificate: str | os.PathLike[str] | None = None,
+    private_key: str | os.PathLike[str] | None = None,
+) -> None:
+    """Serves an application of ASGI until stopped, and finishes accepted requests within 30 s.
+
+    It waits for slow clients without end: on an address that others reach, a proxy belongs before it.
+
+    Args:
+        app: of ASGI.
+        listener: where it listens.
+        most_connections: at once; requests on further ones are answered by 503.
+        certificate, private_key: PEM files, for TLS.
+
+    Raises:
+        ConfigError: an unusable certificate or key.
+    """
+    with needs_extra("a server", "serve"):
+        import uvicorn
+    if (certificate is None) != (private_key is None):
+        raise ConfigError("a certificate and its private key come together: name both, or neither")
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        log_config=None,
+        access_log=False,  # its lines hold labels, or links
+        server_header=False,
+        limit_concurrency=most_connections,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=30,
+        h11_max_incomplete_event_size=_PIECE,
+        ssl_certfile=certificate,
+        ssl_keyfile=private_key,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise ConfigError(
+            f"{certificate}: not a certificate that can be used with {private_key} ({error}): name PEM "
+            "files that belong together"
+        ) from error
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+class _Stopped(BaseException):
+    """A signal asks the service to stop. Not an error, so nothing handles it as one."""
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Runs a block until SIGTERM or Ctrl-C, says so, and continues: a stopped service has not failed."""
+
+    def stop(*_: object) -> None:
+        raise _Stopped
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    except _Stopped:
+        print("stopped", flush=True)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextmanager
+def running(application: Any, port: int = 0) -> Iterator[str]:
+    """Serves an ASGI application during a block, from this process to this machine. Yields its address.
+
+    For programs and tests that ask a service of their own.
+    """
+    import uvicorn
+
+    with listen("127.0.0.1", port) as listener:
+        config = uvicorn.Config(application, log_config=None, access_log=False, ws="none", lifespan="on")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield address_of(listener)
+        finally:
+            server.should_exit = True
+            thread.join()

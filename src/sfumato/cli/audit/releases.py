@@ -1,0 +1,194 @@
+"""`sfumato audit folder`, `protection` and `vectors`: leaks of releases, and their bounds."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, finish, image_shape
+from sfumato.cli.options import naming_config, setting
+from sfumato.cli.show import AsJson, bar, settings_of
+from sfumato.errors import ConfigError, require
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.protect import Protection
+
+_CANDIDATES = (100, 1_000, 1_000_000)
+
+
+@app.command("folder")
+def folder(
+    released: Annotated[
+        Path, typer.Argument(metavar="RELEASED", help="A folder that somebody protected, with all its files.")
+    ],
+    known: Annotated[
+        Path | None,
+        typer.Option(help="Photographs of known people: a sub-folder each, or a CSV of file,person."),
+    ] = None,
+    protection: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Name people, and nothing else, by adversaries who know this protection: they protect the "
+            "known photographs in the same way (default: as the files look). Or none: they do not know it.",
+        ),
+    ] = None,
+    originals: Annotated[
+        Path | None, typer.Option(help="A folder of originals, under the same names, to count missed faces.")
+    ] = None,
+    people: Annotated[
+        Path | None,
+        typer.Option(help="A CSV of file,person that no adversary sees (default: sub-folders name people)."),
+    ] = None,
+    detector: Annotated[
+        Path | None, typer.Option(help="Weights of MTCNN (default: CenterFace of the extra faces).")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights of MobileFaceNet, which names people, too. Needs --detector.")
+    ] = None,
+    releases: Annotated[str, typer.Option(help="Name people by these numbers of files.")] = "1,10,100",
+    overrides: Annotated[list[str] | None, setting("Settings of adversaries, as steps=1000.")] = None,
+    listing: Annotated[bool, settings_of("sfumato.audits.folder:NamingConfig")] = False,
+    audience: For = None,
+    threshold: Threshold = None,
+    html: Html = None,
+    pdf: Pdf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how a folder looks protected, and which faces, metadata, near twins and names remain.
+
+    It is judged from the files alone, and with known photographs or originals by them. One half of the people
+    chooses the adversary whose success in naming the other half is stated. The exit code is 0 if all was
+    looked at and nothing leaks, else 1.
+
+    Example: sfumato audit folder supplied --known photos --originals raw --html report.html
+    """
+    from sfumato.audits.folder import audit_folder, audit_names
+
+    require("the audit of a folder", "study", "sklearn", "scipy")
+    config = naming_config(overrides, releases, weights, detector if weights else None)
+    if protection is not None and (known is None or originals is not None):
+        raise ConfigError(
+            f"--protection {protection}: people are named, and nothing else is looked at: give --known, and "
+            "leave --originals out"
+        )
+    with bar("files") as progress:
+        if protection is None or known is None:
+            of: dict[str, Any] = {"known": known, "originals": originals, "detector": detector}
+            report = audit_folder(released, people=people, config=config, progress=progress, **of)
+        else:
+            report = audit_names(
+                released, known, people=people, spec=protection, config=config, progress=progress
+            )
+    finish(report, as_json, html, pdf, audience, threshold)
+
+
+@app.command("protection")
+def protection(
+    spec: Annotated[
+        str,
+        typer.Argument(metavar="SPEC", help="The protection, or several, as dp-pix:cell=4,epsilon=1,3."),
+    ],
+    shape: Annotated[
+        str | None, typer.Option(help="CxHxW of the images (default: 3x28x28, or 3x224x224 with --one-run).")
+    ] = None,
+    pixels: Annotated[
+        int | None, typer.Option(help="How many pixels neighbours differ in (default: the spec's own).")
+    ] = None,
+    one_run: Annotated[
+        int | None, typer.Option(min=1, help="Audit so many releases only, with every cell as a trial.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="More give a tighter bound (default: 100000).")] = None,
+    confidence: Annotated[float, typer.Option(help="The bound holds with this probability.")] = 0.99,
+    releases: Annotated[int, typer.Option(min=1, help="Of a person, for the bound on naming them.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of neighbours. The noise is fresh.")] = 0,
+    audience: For = None,
+    threshold: Threshold = None,
+    html: Html = None,
+    pdf: Pdf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell neighbouring images apart by their releases, and prove a lower bound of eps, mu or rho.
+
+    With --one-run it takes seconds, and finds noise that is too small or used twice. Without, it finds more.
+    It also states the guarantee against naming the person on the released images, if there is one. The exit
+    code is 1 if a bound is above the stated value, or if neighbours are told apart and nothing is stated. An
+    audit can convict a protection. It cannot acquit one.
+
+    Example: sfumato audit protection dp-pix:cell=8,epsilon=3
+    """
+    from sfumato import protect
+    from sfumato.audits.evidence import RELEASES
+    from sfumato.audits.protection import PEOPLE, Audited, report
+    from sfumato.dp.audit import AuditConfig, AuditResult, OneReleaseConfig, OneRunAudit, audit, audit_release
+    from sfumato.dp.mechanisms import fresh_noise
+    from sfumato.protect.naming import bound_naming, naming_words
+    from sfumato.protect.spec import portable
+
+    if one_run is not None and trials is not None:
+        raise ConfigError(f"--one-run {one_run} makes no trials but its releases: leave --trials out")
+    sizes = image_shape(shape or ("3x224x224" if one_run else "3x28x28"))
+    settings: dict[str, Any] = {"shape": sizes, "confidence": confidence, "seed": seed}
+    audited = []
+    for each in protect.expand(spec):
+        stated = each.guarantee(sizes, pixels)
+
+        def release(images: "Tensor", protection: "Protection" = each) -> "Tensor":
+            return protection.release(images, fresh_noise()).values
+
+        settings["pixels"] = stated.pixels if stated else pixels or 1
+        result: AuditResult | OneRunAudit
+        if one_run is None:
+            config = AuditConfig(trials=100_000 if trials is None else trials, **settings)
+            result = audit(release, stated, config)
+        else:
+            result = audit_release(release, stated, OneReleaseConfig(releases=one_run, **settings))
+        naming, bounds = "", {}  # nothing follows from a guarantee that does not hold
+        if not result.convicted:
+            naming = naming_words(each, sizes, releases=releases, among=_CANDIDATES)
+            proofs = {n: bound_naming(each, sizes, candidates=PEOPLE, releases=n) for n in RELEASES}
+            bounds = {n: proof.chance for n, proof in proofs.items() if proof.proves}
+        audited.append(Audited(portable(each.spec), result, naming, bounds))
+    finish(report(portable(spec), audited), as_json, html, pdf, audience, threshold)
+
+
+@app.command("vectors")
+def vectors(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Embeddings, a row each: .npy, .npz, .parquet or .csv.")
+    ],
+    people: Annotated[
+        str | None, typer.Option(help="The column of people, or * if each array of an .npz is one person's.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Attributes, as gender,age. Remedies keep the first. Negative values are unknown."),
+    ] = None,
+    vectors: Annotated[
+        str | None,
+        typer.Option(help="Their array or column, or how their columns begin (default: the only one)."),
+    ] = None,
+    rows: Annotated[int, typer.Option(help="How many rows are used; of more, a random sample.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Seed of the sample, the halves of people and the panels.")] = 0,
+    audience: For = None,
+    threshold: Threshold = None,
+    html: Html = None,
+    pdf: Pdf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how often a stranger names, links and verifies people by vectors, and how to hide them.
+
+    Half of the people teach the adversaries and the remedies, the other half is attacked. PyTorch is not
+    needed. The exit code is 1 if something leaks.
+
+    Example: sfumato audit vectors faces.npz --people person --labels gender --html vectors.html
+    """
+    from sfumato.audits.vectors import audit_vectors, read
+
+    names = [] if labels is None else [name.strip() for name in labels.split(",")]
+    given = read(file, vectors=vectors, people=people, labels=names, rows=rows, seed=seed)
+    with bar("forms") as progress:
+        report = audit_vectors(given, subject=f"{file.name} ({given.words})", seed=seed, progress=progress)
+    finish(report, as_json, html, pdf, audience, threshold)

@@ -1,0 +1,34 @@
+"""Commands and options that left, and what to use instead: said to those who still type them."""
+
+LEFT = {
+    "attack reidentify": "`sfumato audit folder RELEASED --known PHOTOS --protection SPEC`",
+    "attack feature": "`sfumato audit feature`",
+    "attack invert": "`sfumato audit update --search NAME --out DIR`",
+    "attack labels": "`sfumato audit update --search none`",
+    "attack first-layer": "`sfumato audit update --search none --out DIR`",
+    "attack vertical": "a function of Python, sfumato.attack.vertical.recover",
+    "attack": "`sfumato audit update`, `sfumato audit feature` or `sfumato audit folder --known PHOTOS`",
+    "audit update --search-steps": "`sfumato audit update --set steps=N`, or `--search none` for no search",
+    "enroll": "`sfumato enrol`",
+}
+"""Words that were typed -> what they are now: commands and options of today in backticks.
+
+The first row that fits is said, so rows of a command's own commands stand before it.
+"""
+
+
+def advise(words: list[str]) -> str:
+    """Say what a command or an option that left is now; empty if none is among the words of a command line.
+
+    Args:
+        words: without the name of the program.
+    """
+    parts = [part for word in words for part in (word.split("=", 1) if word[:2] == "--" else [word])]
+    while parts and parts[0].startswith("-"):  # options of the program itself
+        parts.pop(0)
+    typed = f" {' '.join(parts)} "
+    for row, now in LEFT.items():
+        command, _, option = row.partition(" -")
+        if typed.startswith(f" {command} ") and (not option or f" -{option} " in typed):
+            return f"`{row}` is {now} now"
+    return ""

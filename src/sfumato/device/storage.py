@@ -1,0 +1,426 @@
+"""Storages of images and releases: a folder of this machine, or a URL, both opened by fsspec.
+
+Names are paths below the storage, with "/" between folders. Files appear whole or not at all: an object store
+writes whole objects; elsewhere a file is written under another name and then renamed.
+"""
+
+import errno
+import io
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from sfumato.base.files import PART, leads_out, open_regular
+from sfumato.errors import ConfigError, ImageError, MissingExtraError
+from sfumato.images import reading
+
+_HEAD = 512  # bytes, by which the format of a file is told
+_SAME_BYTES = 1 << 20  # bytes compared at a time
+_TIME = 315_532_800  # 1980-01-01, the first time that all archives can hold
+
+# Names that file systems give to a file's version, the most reliable first.
+_VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "modified", "created")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The kind, size and stamp of an entry in a storage.
+
+    Attributes:
+        kind: "link out" is a link to a file outside of the storage.
+        size: in bytes.
+        stamp: size, and modification time or version: changes when the file does.
+    """
+
+    kind: Literal["file", "folder", "link to a folder", "link out", "other"]
+    size: int = 0
+    stamp: str = ""
+
+
+def is_url(where: str | os.PathLike[str]) -> bool:
+    """Whether this is a URL, such as s3://bucket/folder; a Path never is."""
+    return isinstance(where, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", where) is not None
+
+
+def without_password(url: str) -> str:
+    """Remove "user:password@" from a URL. A user without a password stays: it may be a container."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    before, _, host = authority.rpartition("@")
+    return f"{scheme.lower()}://{host if ':' in before else authority}{slash}{path}"
+
+
+def storage_of(where: str | os.PathLike[str]) -> "Storage":
+    """Return the storage at a path or a URL. `file://` names a local folder.
+
+    Raises:
+        ConfigError: a password in the URL is not quoted.
+    """
+    local = not is_url(where) or str(where).startswith("file://")
+    return Storage(os.fspath(where).removeprefix("file://") if local else str(where), local)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A folder or a file. fsspec takes keys and passwords from the environment or from the URL.
+
+    A user and password of the URL appear in no message and not in its identity. All methods raise OSError.
+
+    Attributes:
+        url: or the path on this machine.
+        local: whether it is a path.
+    """
+
+    url: str = field(repr=False)
+    local: bool
+
+    def __post_init__(self) -> None:
+        authority, _, path = self.url.partition("://")[2].partition("/")
+        port = authority.rpartition(":")[2]
+        if (
+            ":" in authority
+            and "@" not in authority
+            and "@" in path
+            and not port.isdigit()
+            and not self.local
+        ):
+            raise ConfigError("a password in a URL has a / in it: write %2F, or set it in the environment")
+
+    def __str__(self) -> str:
+        return str(Path(self.url)) if self.local else without_password(self.url)
+
+    @property
+    def identity(self) -> bytes:
+        """Bytes that identify it, whichever name it was opened by: its path without links, or its URL."""
+        return os.fsencode(Path(self.url).resolve() if self.local else str(self).rstrip("/"))
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.url.rstrip("/").rpartition("/")[2]
+
+    @property
+    def parent(self) -> "Storage":
+        """The folder in which it lies."""
+        if self.local:
+            return Storage(str(Path(self.url).parent), self.local)
+        above = self.url.rstrip("/").rpartition("/")[0]
+        return Storage(f"{above}/" if above.endswith(":/") else above, self.local)
+
+    @property
+    def of_one_process(self) -> bool:
+        """Whether only this process sees its files."""
+        return self.url.startswith("memory://")
+
+    def within(self, other: "Storage") -> bool:
+        """Whether it equals another storage, or lies in it."""
+        above = other.identity
+        return self.identity == above or self.identity.startswith(above.rstrip(b"/") + b"/")
+
+    def at(self, name: str) -> str | Path:
+        """Name a file for messages."""
+        here = str(self)
+        if self.local:
+            return Path(here, name)
+        return f"{here}{'' if here.endswith('/') else '/'}{name}" if name else here
+
+    def exists(self) -> bool:
+        """Whether a file or folder is there."""
+        return self._find("") is not None
+
+    def is_folder(self) -> bool:
+        """Whether a folder is there."""
+        entry = self._find("")
+        return entry is not None and entry.kind in ("folder", "link to a folder")
+
+    def is_empty(self) -> bool:
+        """Whether it has no entries, or does not exist."""
+        return not (self.is_folder() and self.entries(""))
+
+    def entries(self, folder: str) -> list[tuple[str, Callable[[], Entry]]]:
+        """List a subfolder: the last part of each name, and a function that looks it up.
+
+        Sorted by stem first: files whose releases would share a name are neighbours.
+        """
+        path = self._path(folder)
+        found: dict[str, Callable[[], Entry]] = {}
+        with self._errors(folder):
+            if self.local:
+                before = f"{folder}/" if folder else ""
+                with os.scandir(path) as listed:
+                    found = {each.name: partial(self.look, before + each.name) for each in listed}
+            else:
+                for info in self._files.ls(path, detail=True):
+                    name = info["name"].rstrip("/")
+                    if name.lstrip("/") != path.strip("/"):  # some stores list the folder itself
+                        found[name.rpartition("/")[2]] = partial(self._entry, info)
+        return sorted(found.items(), key=lambda entry: (entry[0].rpartition(".")[0], entry[0]))
+
+    def look(self, name: str) -> Entry:
+        """Look up an entry."""
+        path = self._path(name)
+        with self._errors(name):
+            if not self.local:
+                return self._entry(self._files.info(path))
+            # By strings: pathlib would take longer than the system.
+            status = os.stat(path)  # noqa: PTH116
+            linked = os.path.islink(path)  # noqa: PTH114
+            if stat.S_ISDIR(status.st_mode):
+                return Entry("link to a folder" if linked else "folder")
+            if not stat.S_ISREG(status.st_mode):
+                return Entry("other")
+            out = linked and leads_out(path, self._path(""))
+            stamp = f"{status.st_size}:{status.st_mtime_ns}"
+            return Entry("link out" if out else "file", status.st_size, stamp)
+
+    def read(self, name: str) -> bytes:
+        """Read the bytes of an image file. Raises ImageError."""
+        try:
+            return self._bytes(name, reading.MAX_BYTES + 1)
+        except OSError as error:
+            message = f"{self.at(name)}: cannot be read ({error.strerror})"
+            raise ImageError(message, cause="cannot be read") from error
+
+    def head(self, name: str) -> bytes:
+        """Read the first bytes of a file."""
+        return self._bytes(name, _HEAD)
+
+    @contextmanager
+    def stream(self, name: str) -> Iterator["_Stream"]:
+        """Open a file for reading."""
+        with self._errors(name):
+            opened = self._files.open(self._path(name), "rb")
+        with opened:
+            yield _Stream(opened, partial(self._errors, name))
+
+    def make(self) -> None:
+        """Create the folder if it is missing. An object store has no folders."""
+        if self._renames:
+            with self._errors(""):
+                self._files.makedirs(self._path(""), exist_ok=True)
+
+    def remove_empty(self) -> None:
+        """Remove a folder of this machine if it is empty; a bucket is not ours to remove."""
+        if self.local:
+            with suppress(OSError):
+                Path(self.url).rmdir()
+
+    def tidy(self) -> None:
+        """Remove the partial files that a killed process left. An object store has none."""
+        if not self._renames:
+            return
+        with self._errors(""):
+            for folder, _, names in self._files.walk(self._path("")):
+                for name in names:
+                    if fnmatch(name, PART):
+                        self._files.rm_file(f"{folder.rstrip('/')}/{name}")
+
+    def level_times(self) -> None:
+        """Give all files and folders one time, so that none tells when, or after which, it was written.
+
+        A store behind a URL sets its times itself, in the order of writing.
+        """
+        here = Path(self.url)
+        for path in (*here.rglob("*"), here) if self.local else ():
+            os.utime(path, (_TIME, _TIME), follow_symlinks=False)
+
+    def size(self, name: str) -> int | None:
+        """Return the size of a file in bytes; None if it does not exist."""
+        entry = self._find(name)
+        return entry.size if entry is not None and entry.kind in ("file", "link out") else None
+
+    def put(self, name: str, content: bytes, *, replace: bool) -> None:
+        """Write a whole file, unless it has this content already.
+
+        Raises:
+            FileExistsError: another file is there, and `replace` is false.
+        """
+        if self._differs(name, io.BytesIO(content), len(content), replace=replace):
+            with self._whole(name) as path:
+                self._files.pipe_file(path, content)
+
+    @contextmanager
+    def file(self, name: str, *, replace: bool) -> Iterator[Path]:
+        """Yield a path to write to; after the block it becomes a file of the storage, see put."""
+        with ExitStack() as stack:
+            if self.local:
+                path = Path(self._path(name))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                written = path.with_name(_partial())
+                stack.callback(written.unlink, missing_ok=True)
+            else:
+                written = Path(stack.enter_context(TemporaryDirectory()), "whole")
+            yield written
+            with written.open("rb") as content:
+                if not self._differs(name, content, written.stat().st_size, replace=replace):
+                    return
+            if self.local:
+                written.replace(path)
+            else:
+                with self._whole(name) as there:
+                    self._files.put_file(str(written), there)
+
+    def delete(self, name: str) -> None:
+        """Remove a file if it exists."""
+        with suppress(FileNotFoundError), self._errors(name):
+            self._files.rm_file(self._path(name))  # not rm, which would read the name as a pattern
+
+    @property
+    def _files(self) -> Any:
+        with self._errors(""):
+            return _file_system("file:///" if self.local else self.url)[0]
+
+    @cached_property
+    def _renames(self) -> bool:
+        from fsspec import AbstractFileSystem
+
+        return type(self._files).mv is not AbstractFileSystem.mv
+
+    @cached_property
+    def _root(self) -> str:
+        if self.local:
+            return str(Path(self.url).absolute())
+        with self._errors(""):
+            return _file_system(self.url)[1]
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _find(self, name: str) -> Entry | None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return self.look(name)
+        return None
+
+    def _entry(self, info: dict[str, Any]) -> Entry:
+        link = info.get("islink", False)
+        if link:  # its target
+            with self._errors(""):
+                info = self._files.info(info["name"])
+        if info["type"] == "directory":
+            return Entry("link to a folder" if link else "folder")
+        if info["type"] != "file" or info["size"] is None:
+            return Entry("other")
+        version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
+        return Entry("file", info["size"], f"{info['size']}:{version}")
+
+    def _bytes(self, name: str, most: int) -> bytes:
+        with self._errors(name):
+            if self.local:
+                with open_regular(self._path(name)) as opened:  # a pipe would block
+                    return opened.read(most)
+            content: bytes = self._files.cat_file(self._path(name), start=0, end=most)
+            return content
+
+    def _differs(self, name: str, content: Any, size: int, *, replace: bool) -> bool:
+        """Whether a file is missing or has another content. Raises OSError if it must not be replaced."""
+        there = self._find(name)
+        if there is None:
+            return True
+        if there.kind not in ("file", "link out"):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.at(name))
+        if there.size == size:
+            with self.stream(name) as old:
+                while (part := content.read(_SAME_BYTES)) and old.read(len(part)) == part:
+                    pass
+            if not part:
+                return False
+        if not replace:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.at(name))
+        return True
+
+    @contextmanager
+    def _whole(self, name: str) -> Iterator[str]:
+        """Yield a path to write to, so that the file appears whole."""
+        files, path = self._files, self._path(name)
+        with self._errors(name):
+            if not self._renames:
+                yield path
+                return
+            parent = path.rpartition("/")[0]
+            files.makedirs(parent, exist_ok=True)
+            temporary = f"{parent}/{_partial()}"
+            try:
+                yield temporary
+                try:
+                    files.mv(temporary, path)
+                except Exception:
+                    if self._find(name) is None:
+                        raise
+                    # Some file systems do not rename over a file. If killed here, the next run repeats it.
+                    files.rm_file(path)
+                    files.mv(temporary, path)
+            except BaseException:
+                with suppress(Exception):
+                    files.rm_file(temporary)
+                raise
+
+    @contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        """Turn every error of a file system into an OSError without a password."""
+        try:
+            yield
+        except (MissingExtraError, ConfigError):
+            raise
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.at(name)) from None
+        except Exception as error:
+            code, said = errno.EIO, f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError) and error.errno and error.strerror:
+                code, said = error.errno, error.strerror
+            # The error of fsspec is not chained: its text may hold the URL.
+            raise OSError(code, self._hide(said), self.at(name)) from None
+
+    def _hide(self, text: str) -> str:
+        """Remove the user and password of the URL from a text."""
+        text = text.replace(self.url, str(self))
+        authority = self.url.partition("://")[2].partition("/")[0]
+        user, colon, password = authority.rpartition("@")[0].partition(":")
+        if colon:
+            for secret in sorted({password, unquote(password), user, unquote(user)} - {""}, key=len)[::-1]:
+                text = re.sub(re.escape(secret), "***", text)
+        return text
+
+
+class _Stream:
+    """A file that is read from a storage; its errors contain no password."""
+
+    def __init__(self, opened: Any, errors: Callable[[], Any]) -> None:
+        self._opened, self._errors = opened, errors
+
+    def read(self, size: int) -> bytes:
+        """Read the next bytes."""
+        with self._errors():
+            content: bytes = self._opened.read(size)
+            return content
+
+
+def _partial() -> str:
+    return PART.replace("*", secrets.token_hex(8))
+
+
+@lru_cache(maxsize=16)
+def _file_system(url: str) -> tuple[Any, str]:
+    """Open a URL with fsspec. Returns a file system and the path in it."""
+    from fsspec.core import url_to_fs
+
+    try:
+        # Our own instance, not a shared one: its cache of folders is turned off, since they change.
+        files, path = url_to_fs(url, skip_instance_cache=True)
+    except ImportError as error:
+        raise MissingExtraError(f"{without_password(url)}: {error}", name=error.name) from error
+    except ValueError as error:
+        scheme = url.partition("://")[0]
+        raise ConfigError(f"{scheme}://: not a URL that fsspec opens here ({type(error).__name__})") from None
+    if hasattr(files, "dircache"):
+        files.dircache.use_listings_cache = False
+    return files, str(path).rstrip("/")
