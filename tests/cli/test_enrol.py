@@ -102,10 +102,6 @@ def test_the_same_folder_again_is_charged_and_enrolled_once(enrol: Callable[...,
     assert (home / "ledger.db").exists()
 
 
-def test_the_double_l_is_understood(command: Command, url: str, key: str, photos: Path):
-    assert command("enroll", url, "people", photos, "--with", SPEC).code == 0
-
-
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_enrolled(
     enrol: Callable[..., Said], photos: Path
 ):

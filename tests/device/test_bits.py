@@ -15,15 +15,12 @@ from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import Information
-from sfumato.errors import BudgetExceededError, ConfigError, ImageError, LedgerError
-from sfumato.images import to_float
+from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
 from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import answer, parse
 from sfumato.protect.answer import Answerer
-from sfumato.protect.code import Code, load_encoder
 
 
 @pytest.fixture
@@ -369,81 +366,3 @@ def test_an_image_is_in_no_more_averages_than_its_budget_allows(ledger: Ledger):
         ledger.charge([charge(name, spec=f"code of {names}", averaged=True) for name in names])
     with pytest.raises(BudgetExceededError, match="this image has 2 different releases already"):
         ledger.charge([charge(name, spec="code of all", averaged=True) for name in "abcd"])
-
-
-# Codes of classes that are averaged on the device.
-
-
-@pytest.fixture
-def code(tmp_path: Path) -> Code:
-    """A code of 12 bits, of an encoder that was never trained."""
-    return Code(str(encoder(tmp_path / "c.safetensors", bits=12)))
-
-
-def averaged(code: Code, images: Tensor, ledger: Ledger, person: str = "anna") -> tuple[Tensor, int]:
-    release, new, _ = releasing.release_average(code, images, ledger, person=person)
-    return release.values, new
-
-
-def test_a_class_that_is_averaged_on_the_device_costs_the_bits_of_one_code(
-    ledger: Ledger, photographs: Tensor, code: Code
-):
-    ledger.set_budget(Budget.parse("bits=12"), person="anna")
-    values, new = averaged(code, photographs, ledger)
-    assert (tuple(values.shape), new) == ((1, 12), 1)
-    assert torch.equal(values, code.average(photographs, seeded_noise(0)).values)
-    assert ledger.set_budget(BITS_64, person="anna") == 12
-    assert ledger.summary().releases == 1
-    assert ledger.summary().specs == {f"code:artefact={code.digest()[:16]}, averages of several images": 1}
-
-
-def test_its_bits_are_the_signs_of_the_mean_of_what_the_encoder_makes(photographs: Tensor, code: Code):
-    network = load_encoder(code.artefact).network
-    with torch.no_grad():
-        mean = torch.cat([network(to_float(image)) for image in photographs.split(1)]).mean(0, keepdim=True)
-    assert torch.equal(code.average(photographs, seeded_noise(0)).values, mean > 0)
-
-
-@pytest.mark.parametrize("noise", ["", ",flip=0.2", ",epsilon=1"])
-def test_the_same_images_in_any_order_give_the_same_average_for_nothing(
-    ledger: Ledger, photographs: Tensor, code: Code, noise: str
-):
-    noisy = parse(code.spec + noise, takes=["bits"])
-    first, new = averaged(noisy, photographs, ledger)
-    assert new == 1
-    for order in ([5, 4, 3, 2, 1, 0], [0, 0, 1, 2, 3, 4, 5, 5]):
-        again, new = averaged(noisy, photographs[order], ledger)
-        assert new == 0
-        assert torch.equal(again, first)
-
-
-def test_another_image_more_is_another_release_that_costs_again(
-    ledger: Ledger, photographs: Tensor, code: Code
-):
-    averaged(code, photographs[:5], ledger)
-    ledger.set_budget(Budget.parse("bits=20"), person="anna")
-    with pytest.raises(BudgetExceededError, match="costs 12 bits, and 8 of 20 are left for the person"):
-        averaged(code, photographs, ledger)
-    assert ledger.summary().releases == 1
-
-
-def test_the_average_of_one_image_is_its_release(ledger: Ledger, photographs: Tensor, code: Code):
-    values, new = averaged(code, photographs[:1], ledger)
-    released = releasing.release(code, photographs[:1], ledger, people=["anna"])
-    assert torch.equal(values, released.values)
-    assert (new, ledger.summary().releases) == (1, 1)
-
-
-def test_what_is_proved_of_naming_after_classes_that_were_averaged_counts_each_once(
-    ledger: Ledger, photographs: Tensor, code: Code
-):
-    averaged(code, photographs[:3], ledger)
-    averaged(code, photographs[3:], ledger)
-    (naming,) = ledger.namings([10**9], person="anna")
-    assert naming.releases == 2
-    assert naming.chance == pytest.approx(2**24 / 10**9)
-
-
-def test_no_average_of_no_images(ledger: Ledger, photographs: Tensor, code: Code):
-    with pytest.raises(ImageError, match="there are no images to release: give at least one"):
-        averaged(code, photographs[:0], ledger)

@@ -50,12 +50,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Written:
-    """A file to compare with PyTorch.
-
-    Attributes:
-        file: its bytes.
-        model: its graph, with the outputs for checks.
-    """
+    """A file to compare with PyTorch: its bytes, and its graph with the outputs for checks."""
 
     file: bytes
     model: "ModelProto"

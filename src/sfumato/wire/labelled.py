@@ -2,11 +2,9 @@
 
     "SFML", version 1 (one byte), length of the labels (uint32, little-endian), labels (JSON), release
 
-The labels are an array of objects, {"label": ..., "id": ...}, one for each image in order; the release is the
-result of sfumato.wire.encode. Labels are in the body here, and not in an address.
-
-By its id a service recognises an example that is sent twice. The id says nothing about the image: equal
-releases of two images have two ids, and count as two examples.
+The labels are an array of objects, {"label": ..., "id": ...}, one for each image in order. By its id a
+service recognises an example that is sent twice. The id says nothing about the image: equal releases of two
+images have two ids, and count as two examples.
 """
 
 import json

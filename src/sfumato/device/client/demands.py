@@ -38,12 +38,10 @@ class Demanded:
     """The protection that a service demands for a classifier, for a person to accept or refuse.
 
     Attributes:
-        url: of the service.
-        classifier: its name.
-        spec: the protection.
-        shape: (C, H, W), to which images are resized first: equal cells reveal more of a larger image.
-        guarantee: the guarantee of a release, in words.
-        naming: the guarantee about naming the person on an image, in words.
+        url, classifier: of the service, and the name.
+        spec, shape: the protection, and (C, H, W), to which images are resized first: equal cells reveal more
+            of a larger image.
+        guarantee, naming: of a release, and about naming the person on an image, in words.
     """
 
     url: str
@@ -69,7 +67,6 @@ class Policy:
     """The protections this device allows a service.
 
     Attributes:
-        url: of the service.
         chosen: the protection that a user of this device chose; None for the pinned or accepted one.
         accept: asks a person; None never accepts.
         notice: shows the chosen protection when it is pinned; None shows nothing.
@@ -146,11 +143,7 @@ class Policy:
 def check_signer(ledger: Ledger, url: str, signer: str, *, first: bool) -> None:
     """Check the public key that signs the answer tables of a service.
 
-    Args:
-        ledger: with the pins.
-        url: of the service.
-        signer: the key.
-        first: pin it if none is: the service itself sent it, or a person vouches for it.
+    `first` pins it if none is: the service itself sent it, or a person vouches for it.
 
     Raises:
         ConfigError: another key was pinned before, or none.

@@ -41,14 +41,7 @@ _MOST_VALUES = 8_000_000  # pixels in all channels of a request
 
 @dataclass(frozen=True)
 class Image:
-    """An image given to a client.
-
-    Attributes:
-        source: the image.
-        label: its class as an example; "" for a query.
-        person: who is on it; None if unknown.
-        printed: the fingerprint of the picture, set after reading.
-    """
+    """An image given to a client; of an example its class, and who is on it; once read, its fingerprint."""
 
     source: Source
     label: str = ""
@@ -72,7 +65,7 @@ def example_id(number: bytes, url: str, classifier: str, label: str) -> str:
     image, nor of which: HMAC-SHA256 of their names under the number, which is random and stays on the device.
 
     Args:
-        number: the ledger's number of the release, see Charged.
+        number: the ledger's number of the release.
         url: of the service, as the device knows it: the service chooses only the classifier's id.
         classifier: its id.
         label: of the class.
@@ -107,14 +100,9 @@ def release(
     """Release some images; None if none may leave.
 
     Args:
-        ledger: of the device.
-        protecting: the protection.
-        given: the images.
+        ledger, protecting, given: of the device.
         shape: C, H and W, as the model takes them.
-        failed: called with each image that cannot be read, is nearly its own release, or would pass a
-            budget, and with the error; None raises the error.
-
-    Raises: as Client.enrol.
+        failed: see Client.enrol, also for the errors.
     """
     # A private feature or a code is charged and stored like the release of an image.
     protection = cast(Protection, protecting)

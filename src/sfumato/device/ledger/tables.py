@@ -6,7 +6,6 @@ import secrets
 import sqlite3
 import time
 import unicodedata
-from collections.abc import Collection
 from operator import itemgetter
 from pathlib import Path
 
@@ -78,7 +77,6 @@ create index places_by_folder on places (folder);
 """
 
 _DIGITS = 16  # of a digest
-AVERAGE_OF = "; average of "
 
 
 def protection_key(spec: str, made_of: str | None) -> str:
@@ -94,17 +92,6 @@ def protection_key(spec: str, made_of: str | None) -> str:
         return spec
     digits = made_of[:_DIGITS]
     return with_files(spec, lambda key, path: digits) if files_of(spec) else f"{spec}@{digits}"
-
-
-def average_key(key: str, images: Collection[bytes]) -> str:
-    """Return the name in a ledger of the average of some images: each set is a release of its own.
-
-    Args:
-        key: of the protection, see protection_key.
-        images: their digests.
-    """
-    number = hashlib.sha256(b"".join(sorted(images))).hexdigest()[:_DIGITS]
-    return f"{key}{AVERAGE_OF}{len(images)} images, {number}"
 
 
 def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:
