@@ -2,6 +2,7 @@
 
     python studies/clipping.py                   # every training that has no record yet: hours on one core
     python studies/clipping.py --only meta-sgd   # of comparisons whose names begin so
+    studies/accelerator/run.sh OUT --only papers   # at less noise, too: `sweep`
 
 Algorithms 1 to 3 literally (`sfumato.learn.meta.inner_noise`), on Omniglot at 14x14: a task is learned in as many steps
 in use as in training, and noise is what the paper's accounting (GDP, by the package dp_accounting) states for epsilon and
@@ -16,7 +17,7 @@ Records are studies/results/clipping.jsonl, each with the norm in the course of 
 
 import argparse
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
@@ -60,21 +61,28 @@ class Comparison:
 
     algorithm: str
     shot: int
-    epsilon: float
+    epsilon: float | None
     seed: int
     steps: int = STEPS
+    multiplier: float | None = (
+        None  # of the noise, in place of that of an epsilon: no epsilon is stated of it
+    )
 
     @property
     def name(self) -> str:
         """With which the names of its records begin."""
-        return f"{self.algorithm} {self.shot} {self.epsilon:g} {PAPERS}, {self.steps} steps, seed {self.seed}"
+        how = f"noise {self.multiplier:g}" if self.epsilon is None else f"{self.epsilon:g}"
+        return f"{self.algorithm} {self.shot} {how} {PAPERS}, {self.steps} steps, seed {self.seed}"
 
     def config(self, policy: Policy) -> MetaConfig:
         """How it is trained."""
         own = INNER[self.algorithm]
         inner_steps = own.get("inner_steps", 1)
+        multiplier = self.multiplier
+        if self.epsilon is not None:
+            multiplier = of_gdp(self.epsilon, TASKS / POOL, STEPS * inner_steps)
         noise = InnerNoise(
-            noise_multiplier=of_gdp(self.epsilon, TASKS / POOL, STEPS * inner_steps),
+            noise_multiplier=multiplier,
             clipping=policy[0],
             settings=policy[1],
             pool_tasks=POOL,
@@ -140,25 +148,29 @@ def candidates(algorithm: str) -> dict[str, dict[str, Policy]]:
 
 
 def chosen(algorithm: str) -> dict[str, Policy]:
-    """The candidates with the highest accuracy on validation characters; those of MAML for what was not tried."""
+    """What was tried with the highest accuracy on validation characters; that of MAML for what was not."""
     found = {} if algorithm == "maml" else chosen("maml")
     for name, settings in candidates(algorithm).items() if algorithm in CHOICES else ():
-        row = f"{CHOICES[algorithm].name}, {name}"
-        scores = {value: RECORDS[f"{row} {value}"]["validation"] for value in settings}
-        found[name] = settings[max(scores, key=scores.__getitem__)]
+        found[name] = best_of(CHOICES[algorithm], name, settings)
     return found
 
 
-def policies(algorithm: str, names: tuple[str, ...]) -> dict[str, Policy]:
-    """Those of some names."""
-    best = chosen(algorithm)
-    kind, settings = best["in the logarithm"]
+def best_of(choice: Comparison, name: str, settings: dict[str, Policy]) -> Policy:
+    """Of a policy's candidates that one with the highest accuracy on validation characters."""
+    scores = {value: RECORDS[f"{choice.name}, {name} {value}"]["validation"] for value in settings}
+    return settings[max(scores, key=scores.__getitem__)]
+
+
+def policies(best: dict[str, Policy], names: tuple[str, ...]) -> dict[str, Policy]:
+    """Those of some names, of which some have settings that were chosen."""
     known: dict[str, Policy] = {
         **{f"fixed at {norm:g}": ("fixed", {"clipping_norm": norm}) for norm in FIXED},
         "fixed at the median": ("meta-clip", {"learning_rate": 1e-12}),  # which begins there, and stays
         **best,
-        **{f"in the logarithm from {at:g}": (kind, settings | {"start": at}) for at in (0.1, 10.0)},
     }
+    if "in the logarithm" in best:
+        kind, settings = best["in the logarithm"]
+        known |= {f"in the logarithm from {at:g}": (kind, settings | {"start": at}) for at in (0.1, 10.0)}
     return {name: policy for name, policy in known.items() if any(fnmatchcase(name, each) for each in names)}
 
 
@@ -177,6 +189,26 @@ class Beside(meta.Training):
 
     def _inner_norms(self, pool: TaskPool) -> Tensor:
         return self._once("norms", lambda: super(Beside, self)._inner_norms(pool))
+
+    def state_nothing(self) -> None:
+        """Leaves out what accounting states: at little noise it is infinite, and takes ten seconds a time."""
+        noise = self._task_noise
+        assert noise is not None
+        unstated = {"gdp": None, "pld": None}
+        noise.card = lambda _: {"norm": noise.policy.norm, "epsilon": None, "conditional": unstated}  # type: ignore[method-assign]
+
+
+def sweep(
+    noise: float, seed: int, names: tuple[str, ...], device: torch.device, *, steps: int = STEPS
+) -> None:
+    """Policies of MAML at another noise than that of an epsilon; each seed chooses their settings for itself."""
+    about = Comparison("maml", 1, None, seed, steps, noise)
+    choice, best = replace(about, steps=max(4, steps * SHORT // STEPS)), {}
+    for name, settings in candidates("maml").items():
+        if any(fnmatchcase(name, each) for each in names):
+            measure(choice, {f"{name} {value}": policy for value, policy in settings.items()}, device)
+            best[name] = best_of(choice, name, settings)
+    measure(about, policies(best, names), device)
 
 
 def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.device) -> None:
@@ -199,6 +231,8 @@ def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.d
             device=device,
         )
         trainings[name].drawn = drawn
+        if comparison.epsilon is None:
+            trainings[name].state_nothing()
 
     def accuracy(name: str, split: str, episodes: int) -> tuple[float, float]:
         model, asked = trainings[name].model(), loaded.split(split)
@@ -215,7 +249,7 @@ def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.d
             print(f"{comparison.name}: {done}", ways, flush=True)
     for name, training in trainings.items():
         mean, half_width = accuracy(name, "test", EPISODES)
-        moved = (*norms[name][:: comparison.steps // 50], norms[name][-1])
+        moved = (*norms[name][:: max(1, comparison.steps // 50)], norms[name][-1])
         RECORDS[names[name]] = {
             **asdict(comparison),
             "network": PAPERS,
@@ -251,7 +285,7 @@ def main() -> None:
         for seed in seeds:
             comparison = Comparison(*about, seed)
             if comparison.name.startswith(options.only):
-                measure(comparison, policies(comparison.algorithm, names), device)
+                measure(comparison, policies(chosen(comparison.algorithm), names), device)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import json
 import platform
 import time
 import traceback
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
@@ -27,10 +27,19 @@ from sfumato.learn.code import CodeModel
 
 @dataclass(frozen=True)
 class Task:
-    """What one process does at a time: a name, unlike that of any other of the piece, and what decides the result."""
+    """What one process does at a time.
+
+    Attributes:
+        name: unlike that of any other task of the piece.
+        settings: what decides the result.
+        kind: tasks of a kind take about as long.
+        on_card: whether it computes on the accelerator.
+    """
 
     name: str
     settings: dict[str, Any]
+    kind: str = ""
+    on_card: bool = True
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Options:
     scale: float
     seconds: float
     workers: int
+    on_card: int = 64  # of the workers at most
 
 
 def options(description: str | None) -> Options:
@@ -51,10 +61,10 @@ def options(description: str | None) -> Options:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="the folder of packed data")
     parser.add_argument("--scale", type=float, default=1.0, help="0.01 tries all in minutes on a processor")
     parser.add_argument("--seconds", type=float, default=540.0, help="after which no more is done")
-    parser.add_argument("--workers", type=int, default=1, help="processes that share the card")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    return Options(given.out, given.data, given.scale, given.seconds, given.workers)
+    return Options(**vars(given))
 
 
 def card() -> torch.device:
@@ -115,22 +125,31 @@ def run(
 ) -> int:
     """Do tasks until none is left, or none that would end in time. -> how many failed.
 
-    A task is begun when as much time is left as the longest so far took, and `least` seconds. What runs at the end is
-    stopped.
+    A task is begun when as much time is left as the longest of its kind took, and `least` seconds. What runs at the
+    end is stopped.
     """
     path, began = _path(piece, given), time.monotonic()
-    waiting = deque(undone(piece, tasks, given))
+    waiting = undone(piece, tasks, given)
     running: dict[Future[dict[str, Any]], Task] = {}
-    failed, longest = 0, least
+    failed, longest = 0, defaultdict[str, float](lambda: least)
 
     def left() -> float:
         return given.seconds - (time.monotonic() - began)
 
+    def following() -> Task | None:
+        full = sum(task.on_card for task in running.values()) >= given.on_card
+        for task in waiting:
+            if left() > longest[task.kind] and not (full and task.on_card):
+                waiting.remove(task)
+                return task
+        return None
+
     with suppress(TimeoutError), engine(EngineConfig(workers=given.workers)) as processes:
-        while running or (waiting and left() > longest):
-            while waiting and len(running) < processes.workers and left() > longest:
-                task = waiting.popleft()
+        while True:
+            while len(running) < processes.workers and (task := following()) is not None:
                 running[processes.submit(_timed, work, task, given)] = task
+            if not running:
+                break
             finished, _ = wait(running, timeout=max(0.0, left()), return_when=FIRST_COMPLETED)
             for future in finished:
                 task = running.pop(future)
@@ -140,7 +159,7 @@ def run(
                     failed += 1
                     print(f"{piece}: {task.name} failed", traceback.format_exc(), flush=True)
                     continue
-                longest = max(longest, record["seconds"])
+                longest[task.kind] = max(longest[task.kind], record["seconds"])
                 with path.open("a") as opened:
                     opened.write(json.dumps(record, separators=(",", ":")) + "\n")
                 print(f"{piece}: {task.name} {record['seconds']} s, {left():.0f} s left", flush=True)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -12,12 +13,14 @@ import torch
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "accelerator"))
 
 import answers
+import features
 import hats
-import named
+import papers
 import pool
 import releases
 import scenes
 import semsim
+import student
 
 
 @pytest.fixture
@@ -117,12 +120,52 @@ def test_finished_tasks_are_lines_which_are_not_done_again(given: pool.Options):
 
 
 def test_names_of_tasks_are_unlike():
-    for tasks in (*(piece.tasks() for piece in (releases, hats, named)), [*chain(*semsim.tasks())]):
+    pieces = (releases, hats, papers, student)
+    for tasks in (*(piece.tasks() for piece in pieces), [*chain(*semsim.tasks())]):
         names = [task.name for task in tasks]
         assert len(set(names)) == len(names)
 
 
-def test_dp_pix_is_measured_at_every_seed_before_other_obfuscations():
-    first = [task.settings for task in named.tasks()[:15]]
-    assert {each["seed"] for each in first} == {0, 1, 2}
-    assert all(each["protection"].startswith("dp-pix:") for each in first)
+def test_a_model_whose_records_are_known_is_no_task():
+    done = {
+        (row["cell"]["protection"], row["cell"].get("learner"), row["cell"]["seed"])
+        for row in papers._known("omniglot-long")
+    }
+    todo = {
+        (task.settings["protection"], task.settings["learner"], task.settings["seed"])
+        for task in papers._trainings("omniglot-long")
+    }
+    assert done
+    assert not done & todo
+
+
+def test_no_more_tasks_share_the_card_than_may(given: pool.Options):
+    tasks = [pool.Task(str(number), {}, on_card=number != 3) for number in range(4)]
+    order = []
+
+    def work(task: pool.Task, _: pool.Options) -> dict[str, str]:
+        order.append(task.name)
+        return {}
+
+    assert pool.run("piece", tasks, work, replace(given, on_card=0)) == 0
+    assert order == ["3"]  # those of processors go first
+
+
+def test_a_beta_is_the_largest_that_costs_little_or_the_one_that_costs_least():
+    assert features.choose_beta({0.01: 0.9, 0.1: 0.896, 1.0: 0.8}, simple=0.9) == 0.1
+    assert features.choose_beta({0.01: 0.7, 0.1: 0.85, 1.0: 0.85}, simple=0.9) == 1.0
+
+
+def test_bits_of_identity_are_those_of_a_known_gaussian_and_none_of_chance():
+    draw = torch.Generator().manual_seed(0)
+    people, identities = torch.arange(60).repeat_interleave(10), torch.arange(341)
+    places = torch.randn(341, 8, generator=draw, dtype=torch.float64)
+    seen = places[people] + torch.randn(600, 8, generator=draw, dtype=torch.float64)
+    likely = -torch.cdist(seen, places).square() / 2
+    known = np.log2(341) - torch.nn.functional.cross_entropy(likely, people).item() / np.log(2)
+    # Scores on another scale: the temperature is found.
+    assert student.judged(3 * likely, identities, people)["1"]["bits"]["mean"] == pytest.approx(
+        known, abs=0.05
+    )
+    chance = torch.randn(600, 341, generator=draw, dtype=torch.float64)
+    assert student.judged(chance, identities, people)["10"]["bits"]["mean"] == pytest.approx(0, abs=0.05)
