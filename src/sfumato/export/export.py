@@ -21,11 +21,9 @@ class Exported:
     """An ONNX file, and its difference from PyTorch.
 
     Attributes:
-        path: the file.
         bytes: its size.
         card: its metadata, see export.
         images: number of check images.
-        difference: from PyTorch.
     """
 
     path: Path

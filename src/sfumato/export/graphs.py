@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -138,17 +139,11 @@ def logit_names(model: FeatureModel) -> list[str]:
 def to_onnx(
     network: nn.Module, example: Tensor, name: str, outputs: Sequence[str], *, any_batch: bool = False
 ) -> "ModelProto":
-    """Export a network in evaluation mode as an onnx.ModelProto, checked to be well formed.
+    """Export a network in evaluation mode, a function of one tensor, as a graph that is well formed.
 
     It contains only the graph and its weights: torch.onnx also records the source lines of every node, with
-    the paths of this machine.
-
-    Args:
-        network: a function of one tensor.
-        example: an input; the graph takes its shape.
-        name: of the input.
-        outputs: their names.
-        any_batch: accept inputs of any length along the first axis.
+    the paths of this machine. It takes the shape of `example`, of any length along the first axis if
+    `any_batch`.
 
     Raises:
         MissingExtraError: onnx or onnxscript is not installed.
@@ -171,15 +166,8 @@ def to_onnx(
     assert program is not None  # set when no file is written
     model = program.model_proto
     graph = model.graph
-    for each in (
-        model,
-        graph,
-        *graph.node,
-        *graph.value_info,
-        *graph.input,
-        *graph.output,
-        *graph.initializer,
-    ):
+    parts = [graph.node, graph.value_info, graph.input, graph.output, graph.initializer]
+    for each in (model, graph, *chain.from_iterable(parts)):
         del each.metadata_props[:]
         each.doc_string = ""
     onnx.checker.check_model(model, full_check=True)

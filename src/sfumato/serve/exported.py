@@ -127,12 +127,7 @@ def read(path: str | os.PathLike[str], name: str) -> Served:
 
 
 def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
-    """Load a model from the bytes of a file; ONNX Runtime runs it.
-
-    Args:
-        content: the whole file.
-        path: named in errors.
-        name: of the model, for clients.
+    """Load a model from the bytes of a file, named in errors; ONNX Runtime runs it.
 
     Raises:
         ArtefactError: damaged, foreign, or another side of an artefact.

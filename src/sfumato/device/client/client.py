@@ -346,11 +346,7 @@ class Client:
     def answer_table(self, *, classifier: str | None = None, known: AnswerTable | None = None) -> AnswerTable:
         """Fetch the signed table for sfumato.device.client.look_up: the answers to all codes.
 
-        The first signing key is pinned in the ledger.
-
-        Args:
-            classifier: a name; None for the client's own.
-            known: an earlier table: it is returned if the classifier has not changed.
+        The first signing key is pinned in the ledger. `known` is returned if the classifier has not changed.
 
         Raises:
             ServiceError: also if the classifier has no table, as those of all models but short codes.

@@ -31,8 +31,7 @@ def look_up(
     The ledger is not charged: nothing leaves.
 
     Args:
-        table: of the classifier.
-        code: with the artefact of the table, without noise.
+        table, code: of the classifier; the code has the artefact of the table, and no noise.
         sources, failed: as for Client.classify_many.
 
     Raises:
