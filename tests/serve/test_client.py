@@ -30,7 +30,6 @@ from sqlalchemy import select
 from sfumato import images, wire
 from sfumato.device.client import (
     Client,
-    Demanded,
     Guess,
     ServiceError,
     client,
@@ -40,8 +39,6 @@ from sfumato.device.client import (
 )
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.dp.mechanisms import seeded_noise
-from sfumato.dp.naming import sentence
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, ImageError, SpecError
 from sfumato.learn import few_shot
 from sfumato.learn.code_prototypes import CodePrototypes
@@ -49,7 +46,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import make_untrained as untrained_feature
 from sfumato.networks.encoders.pretrained import on_card
-from sfumato.protect import naming, parse
+from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.protect.naming import naming_words
 from sfumato.protect.release import Release
@@ -175,14 +172,6 @@ def test_images_of_no_class_come_back_without_a_label(cloud: Cloud):
     assert (nearest.label, known.label) == ("anna", "anna")
 
 
-def test_a_classifier_is_begun_for_the_one_model_that_takes_the_protection(cloud: Cloud):
-    device = cloud.client(classifier="vases")
-    device.enrol("amphora", cloud.photos(0))
-    device.enrol("bowl", cloud.photos(1))
-    (only,) = device.classifiers()
-    assert (only.name, only.model) == ("vases", "noisy")
-
-
 def test_a_classifier_that_another_device_begins_meanwhile_is_used(cloud: Cloud, tmp_path: Path):
     other = cloud.client()
     answered = cloud.wire.handle_request
@@ -195,13 +184,6 @@ def test_a_classifier_that_another_device_begins_meanwhile_is_used(cloud: Cloud,
     device = asking(tmp_path, first, key=cloud.key)
     assert device.enrol("anna", cloud.photos(0)).new == 1
     assert len(other.classifiers()) == 1
-
-
-def test_nothing_is_begun_by_a_question(cloud: Cloud):
-    with pytest.raises(ConfigError, match="no classifier is called 'default': enrol an example, create it"):
-        cloud.client().classify(cloud.photos(0)[0])
-    assert cloud.client().classifiers() == []
-    assert cloud.wire.bodies() == []
 
 
 def test_classes_are_listed_and_forgotten(cloud: Cloud):
@@ -259,13 +241,6 @@ def test_one_name_in_two_spellings_is_one_class_and_one_person(cloud: Cloud):
     device.enrol("zo\u00eb", cloud.photos(0), people=True)
     with pytest.raises(BudgetExceededError, match="the person zo\u00eb"):
         device.enrol("zoe\u0308", cloud.photos(1), people=True)
-
-
-def test_many_images_are_sent_in_parts(cloud: Cloud):
-    device = cloud.client()
-    tensors = torch.randint(0, 256, (70, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0))
-    assert device.enrol("anna", tensors.to(torch.uint8)).new == 70
-    assert [wire.header(body).count for body in cloud.wire.bodies()] == [32, 32, 6]
 
 
 def test_images_of_many_classes_are_sent_together_and_charged_and_enrolled_as_each_alone(
@@ -492,21 +467,6 @@ def test_nothing_leaves_beyond_a_budget(cloud: Cloud):
 # What a model takes.
 
 
-def test_without_a_protection_images_leave_as_a_person_accepts_that_the_model_demands(cloud: Cloud):
-    asked: list[Demanded] = []
-    device = cloud.client(protection=None, accept=lambda demanded: not asked.append(demanded))
-    device.create("vases", "noisy")
-    for _ in range(2):
-        device.enrol("anna", cloud.photos(0), classifier="vases")
-    guarantee = str(parse(SPEC).guarantee((3, SIDE, SIDE)))
-    shape = (3, SIDE, SIDE)
-    words = sentence([naming.bound_naming(parse(SPEC), shape, candidates=n) for n in (1_000, 1_000_000)])
-    assert asked == [Demanded(HERE, "vases", SPEC, (3, SIDE, SIDE), guarantee, words)]
-    assert guarantee in str(asked[0])
-    assert str(asked[0]).endswith(f"; {words}")
-    assert [wire.header(body).spec for body in cloud.wire.bodies()] == [SPEC, SPEC]
-
-
 def test_what_was_accepted_once_is_not_asked_again_and_nothing_else_is_accepted(cloud: Cloud):
     with cloud.client(protection=None, accept=lambda demanded: True) as device:
         device.create("vases", "noisy")
@@ -517,12 +477,6 @@ def test_what_was_accepted_once_is_not_asked_again_and_nothing_else_is_accepted(
     with pytest.raises(ConfigError, match="Nobody on this device agreed"):
         cloud.client(protection=None).enrol("anna", cloud.photos(1), classifier="others")
     assert len(cloud.wire.bodies()) == 2
-
-
-def test_what_is_chosen_by_name_is_what_leaves_without_a_name_later(cloud: Cloud):
-    cloud.client().enrol("anna", cloud.photos(0))
-    cloud.client(protection=None).enrol("anna", cloud.photos(1))
-    assert [wire.header(body).spec for body in cloud.wire.bodies()] == [SPEC, SPEC]
 
 
 def test_a_demand_that_nobody_accepts_is_shown_with_both_cures_and_nothing_is_begun(cloud: Cloud):
@@ -886,25 +840,6 @@ def test_a_thief_of_the_store_has_the_bits_that_travelled_and_nothing_else_of_an
     for bits, (total, weight) in zip(travelled, means, strict=True):
         expected = (2 * bits.double() - 1).mean(0) * size
         assert np.frombuffer(total, "<f8") / weight == pytest.approx(expected.numpy())
-
-
-def test_a_code_of_one_image_is_one_release_in_any_batch_and_charged_once(codes: Cloud):
-    device = codes.client(own(codes, ",flip=0.45"))
-    photos = codes.photos(*range(8))
-    device.enrol("anna", photos)
-    assert device.enrol("anna", [photos[3], *photos]).new == 0
-    first, again = (wire.decode(each, most_images=9, most_pixels=999) for each in codes.wire.bodies())
-    assert torch.equal(again.values, first.values[[3, *range(8)]])
-    with Ledger(codes.ledger) as ledger:
-        assert (ledger.summary().images, ledger.summary().releases) == (8, 8)
-
-
-def test_codes_without_noise_are_those_of_the_encoder(codes: Cloud):
-    clean = torch.zeros(3, SIDE, SIDE, dtype=torch.uint8)
-    codes.client(own(codes)).enrol("anna", clean)
-    (sent,) = codes.wire.bodies()
-    expected = parse(own(codes), takes=["bits"]).release(clean[None], seeded_noise(0)).values
-    assert torch.equal(wire.decode(sent, most_images=1, most_pixels=12).values, expected)
 
 
 def test_codes_of_another_artefact_or_of_none_are_refused_before_anything_is_charged(codes: Cloud):
