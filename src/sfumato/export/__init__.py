@@ -1,1 +1,1 @@
-"""A side of an artefact on other runtimes: its graph, what it computes there, and its card."""
+"""A side of an artefact on other runtimes: its graph, its comparison with PyTorch, and its card."""

@@ -1,4 +1,4 @@
-"""Exported files: an ONNX graph, and a card that says what it is. PyTorch is not needed to read or run one.
+"""Exported files: an ONNX graph with a card. PyTorch is not needed to read or run one.
 
 The card is a JSON text in the metadata of the file, with a digest of itself and of the graph. It detects
 damage; it is not a signature.
@@ -25,7 +25,7 @@ _KEY = "sfumato"  # of the file's metadata
 
 
 class Card(BaseModel):
-    """What all cards have; those of a side have more."""
+    """The keys of all cards; a side has more."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -40,7 +40,7 @@ class Card(BaseModel):
 
 
 def join(graph: bytes, said: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes of a file, and its card: what was `said`, and digests."""
+    """Return the bytes of a file, and its card: `said` with digests."""
     from onnx import ModelProto
 
     card = {**said, "format": 1, "graph_bytes": len(graph)}

@@ -58,10 +58,9 @@ def export(
     runtime rounds.
 
     A service's side: see serve.exported. A device side takes exactly one image, on purpose: a release must
-    not depend on other images. The card has the kind, side and shape, what the side says, and the SHA-256 of
-    the artefact: see sfumato.export.card.
+    not depend on other images. The card also has the SHA-256 of the artefact: see sfumato.export.card.
 
-    Guarantees: the file appears whole, and only if onnxruntime computes on `check` what PyTorch does, up to
+    Guarantees: the file appears whole, and only if onnxruntime computes on `check` the same as PyTorch, up to
     the `most` of the side, so that a bit differs only if its number is that near to 0; and a mask shows
     exactly as many pixels, with their values. Otherwise `destination` is not changed.
 

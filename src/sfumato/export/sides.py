@@ -71,7 +71,7 @@ class Side:
         graph: makes its graph, see sfumato.export.graphs.
         compare: maps a file and (N, C, H, W) uint8 images to its difference from PyTorch. Raises
             ArtefactError if outputs contradict each other.
-        most, unit: the largest allowed difference, and of what.
+        most, unit: the largest allowed difference, and its unit.
     """
 
     kind: str

@@ -48,7 +48,7 @@ class Guess:
     """A guess at the class of an image.
 
     Attributes:
-        label: its name; None if the image is of none of the classes.
+        label: its name; None if no class fits the image.
         probability: among all classes; None without a label, or if the service withholds it.
         distance: squared Euclidean distance to the prototype; None likewise.
     """
@@ -58,7 +58,7 @@ class Guess:
     distance: float | None
 
 
-NONE = Guess(None, None, None)  # of none of the classes
+NONE = Guess(None, None, None)  # no class fits
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ class Client:
         return enrolled
 
     def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> list[Guess]:
-        """Guess the class of an image, the likeliest first; Guess(None) comes first if it is of none.
+        """Guess the class of an image, the likeliest first; Guess(None) comes first if no class fits.
 
         The release is charged. The classifier, its classes, its model and the key are checked before: if the
         service would refuse the image, nothing is charged.
@@ -352,7 +352,7 @@ class Client:
             ServiceError: also if the classifier has no table, as those of all models but short codes.
             ConfigError: another key signs than before.
         """
-        info = self._listed(classifier)
+        info = self._find_listed(classifier)
         if known is not None and known.header.classifier != info.id:
             known = None
         headers = {} if known is None else {"if-none-match": known.header.version_tag}
@@ -369,7 +369,7 @@ class Client:
 
     def classes(self, *, classifier: str | None = None) -> list[ClassSummary]:
         """List the classes of a classifier, and the number of examples of each."""
-        return self._ask(list[ClassSummary], "GET", f"{_path(self._listed(classifier).id)}/classes")
+        return self._ask(list[ClassSummary], "GET", f"{_path(self._find_listed(classifier).id)}/classes")
 
     def forget(self, label: str, *, classifier: str | None = None) -> int:
         """Forget a class. Returns the number of examples forgotten."""
@@ -384,13 +384,13 @@ class Client:
         return self._forget("", classifier)
 
     def _forget(self, below: str, classifier: str | None) -> int:
-        path = f"{_path(self._listed(classifier).id)}{below}"
+        path = f"{_path(self._find_listed(classifier).id)}{below}"
         # Not repeated: if the first reply was lost, the second would be 404.
         return self._ask(messages.Forgotten, "DELETE", path, again=False).forgotten
 
     # Classifiers.
 
-    def _listed(self, name: str | None) -> ClassifierInfo:
+    def _find_listed(self, name: str | None) -> ClassifierInfo:
         """Find a classifier, whether or not its model is served."""
         name = self._default if name is None else name
         for info in self.classifiers():

@@ -112,7 +112,7 @@ class Connection:
         try:
             return received.result(timeout=seconds)
         except TimeoutError:
-            raise self._lost(_TOO_SLOW) from None
+            raise self._no_answer(_TOO_SLOW) from None
 
     def _receive(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], until: float
@@ -126,24 +126,24 @@ class Connection:
             with self._http.stream(method, path, content=content, headers=headers) as reply:
                 packed = reply.headers.get("content-encoding", "identity").strip().lower()
                 if packed not in ("", "identity"):
-                    raise self._lost("a packed answer to a request for a plain one")
+                    raise self._no_answer("a packed answer to a request for a plain one")
                 body = bytearray()
                 assert isinstance(reply.stream, httpx.SyncByteStream)
                 for part in reply.stream:  # raw bytes
                     body += part
                     if len(body) > MOST_REPLY:
-                        raise self._lost(f"an answer of more than {MOST_REPLY >> 20} MiB")
+                        raise self._no_answer(f"an answer of more than {MOST_REPLY >> 20} MiB")
                     if time.monotonic() > until:
-                        raise self._lost(_TOO_SLOW)
+                        raise self._no_answer(_TOO_SLOW)
                 if reply.is_success or (reply.status_code == 304 and "if-none-match" in headers):
                     return bytes(body)
                 raise _refusal(self.url, reply.status_code, reply.headers, bytes(body))
         except httpx.HTTPError as error:
             reason, cure = f"{type(error).__name__}: {error}".rstrip(": "), _cure_of_tls(error)
         # Not chained: the error holds the request, and the request holds the key.
-        raise self._lost(printable(reason)[:500], cure)
+        raise self._no_answer(printable(reason)[:500], cure)
 
-    def _lost(self, reason: str, cure: str | None = None) -> ServiceError:
+    def _no_answer(self, reason: str, cure: str | None = None) -> ServiceError:
         how = cure or "check the address and the network"
         return ServiceError(f"{self.url}: no answer ({reason}): {how}", lasting=cure is not None)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sfumato.device.ledger.accounts import RELEASES, Accounts
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.scopes import is_named_person
+from sfumato.device.ledger.tables import AVERAGE_OF
 
 
 class Limit(NamedTuple):
@@ -47,7 +48,9 @@ def summarise(database: sqlite3.Connection, accounts: Accounts) -> Summary:
     for spec, releases in database.execute(
         f"select spec, {RELEASES} from charges join terms on terms.id = terms group by terms.id order by spec"
     ):
-        specs[spec] = specs.get(spec, 0) + releases
+        key, average, _ = spec.partition(AVERAGE_OF)
+        name = f"{key}, averages of several images" if average else key
+        specs[name] = specs.get(name, 0) + releases
     limits = []
     for limited, budget in accounts.budgets().items():
         spent = accounts.sum_in(limited.scope, budget) if is_named_person(limited.scope) else 0.0

@@ -76,6 +76,7 @@ create table places (  -- who is in each image
 create index places_by_folder on places (folder);
 """
 
+AVERAGE_OF = "; average of "
 _DIGITS = 16  # of a digest
 
 
