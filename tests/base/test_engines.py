@@ -197,7 +197,7 @@ def test_a_task_on_ray_whose_worker_is_killed_is_done_again(on_ray, ray_cluster,
 
 def test_a_task_that_always_loses_its_worker_is_given_up(on_ray):
     with pytest.raises(SfumatoError, match="a worker process was killed"):
-        engines.result(on_ray.submit(os._exit, 1))
+        dict(engines.gather([on_ray.submit(os._exit, 1)]))
 
 
 def test_a_node_that_joins_is_used_and_one_that_leaves_is_not_missed(on_ray, ray_cluster, tmp_path):
