@@ -213,7 +213,7 @@ def _many(
             outcome = protect_folder(
                 source, target, protection, ledger, config, engine=engine, report=report, warn=_warn
             )
-    shapes = [
+    shapes: list[dict[str, Any]] = [
         {"shape": shape, "images": count, "proved": _state_guarantee(protection, shape, count)}
         for shape, count in outcome.shapes.most_common()
     ]
