@@ -420,7 +420,7 @@ def test_a_mistake_is_answered_in_one_line(
     before = files(tmp_path / "photos")
     assert message in mistake(command("protect", *arguments, "--workers", "1"))
     assert files(tmp_path / "photos") == before
-    assert not (tmp_path / "out").exists()
+    assert not files(tmp_path / "out")
     assert (tmp_path / "notes.txt").read_text() == "dear diary " * 99
 
 
