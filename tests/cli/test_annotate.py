@@ -1,9 +1,6 @@
 """`sfumato annotate`: from a table of pairs to a campaign, its links, its state and its tables."""
 
 import csv
-import socket
-import sqlite3
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -87,13 +84,6 @@ def test_serving_prints_a_link_for_each_annotator_and_one_for_the_status(
         assert status.endswith(f"/status/{store.token}")
 
 
-def test_a_port_that_is_taken_is_one_line(command: Command, campaign: str):
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-        said = command("annotate", "serve", campaign, "--port", str(port))
-    check_mistake(said, f"cannot serve on port {port} of 127.0.0.1 (Address already in use): choose another")
-
-
 def test_the_status_counts_answers_agreement_and_what_is_recognised(command: Command, campaign: str):
     assert "agreement: none yet" in command("annotate", "status", campaign).out
     answer_all(campaign, "cat")
@@ -126,42 +116,6 @@ def test_proxies_answer_and_are_called_proxies(command: Command, campaign: str, 
     lines = command("annotate", "status", campaign).out.splitlines()
     assert lines[:2] == ["m1 (proxy): 6 of 6 answered", "m2 (proxy): 6 of 6 answered"]
     assert lines[3].startswith("recognised by proxies, not people, lenet: ")
-
-
-def test_proxies_are_refused_where_people_have_answered(command: Command, campaign: str, tmp_path: Path):
-    write_classifier(tmp_path / "m.safetensors", seed=0)
-    answer_all(campaign, "cat")
-    said = command("annotate", "proxies", campaign, "m.safetensors")
-    check_mistake(
-        said, "people have answered here (30 times), and proxies never share a campaign with people"
-    )
-
-
-def test_a_file_that_is_missing_is_named_by_its_row(command: Command, table: Path):
-    (table.parent / "rebuilt-1.png").unlink()
-    said = command("annotate", "new", table, "--task", "choose", "--store", "c.db")
-    check_mistake(said, "pairs.csv, line 3: ")
-    assert "rebuilt-1.png: no such file: correct or remove the row" in said.err
-    assert not Path("c.db").exists()
-
-
-def test_one_class_is_no_campaign(command: Command, table: Path):
-    lines = table.read_text().splitlines()
-    table.write_text("\n".join(line for line in lines if "dog" not in line and "emu" not in line))
-    said = command("annotate", "new", table, "--task", "choose", "--store", "c.db")
-    check_mistake(said, "source 'zoo' has only one class, 'cat'")
-
-
-@pytest.mark.parametrize("what", ["serve", "status"])
-def test_a_damaged_campaign_is_one_line(command: Command, campaign: str, what: str):
-    Path(campaign).write_bytes(Path(campaign).read_bytes()[:5000])
-    check_mistake(command("annotate", what, campaign), "restore it from a copy")
-
-
-def test_a_database_of_another_program_is_one_line(command: Command):
-    with closing(sqlite3.connect("other.db")) as database:
-        database.execute("create table t (x)")
-    check_mistake(command("annotate", "status", "other.db"), "not a campaign: name a file of")
 
 
 def test_a_table_is_written_as_csv_or_parquet(command: Command, campaign: str, tmp_path: Path):

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import Command, check_mistake
+from commands import Command
 
 from sfumato import images
-from sfumato.base.files import claim
 from sfumato.data import folder
 from sfumato.data.readers.stored import entries
 
@@ -38,13 +37,6 @@ def test_it_deletes_what_is_there(command: Command, cache: Path):
     assert said.out.splitlines()[-1].endswith(f"deleted from {cache}")
     assert list(cache.iterdir()) == []
     assert command("data", "cache").out.split() == ["0", "bytes", "in", str(cache)]
-
-
-def test_what_is_being_written_is_not_deleted(command: Command, cache: Path):
-    (path,) = cache.glob("*/pixels")
-    with claim(path):
-        check_mistake(command("data", "cache", "--clear"), "another process is writing it: wait for it")
-    assert path.exists()
 
 
 def test_the_help_says_that_it_is_a_copy_without_protection(command: Command):

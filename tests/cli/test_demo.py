@@ -14,7 +14,6 @@ from tests.study import synthetic
 from sfumato import images
 from sfumato.cli import show
 from sfumato.cli.demo import of_own_images
-from sfumato.errors import DataError
 from sfumato.networks.wheels import WheelFile
 from sfumato.study import grid
 
@@ -92,23 +91,10 @@ def test_of_few_images_of_each_class_an_encoder_stays_as_it_is(
     assert own["training"].get("encoder") is None  # the command sets it, for every learner
 
 
-def test_what_was_asked_for_is_done(tmp_path):
-    source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")))
-    settings = of_own_images(source, "gender", "episodes", 16)
-    assert learners(settings) == ["clean", "protected", "denoised"]
-    assert settings["data"]["size"] == 16
-
-
 @pytest.mark.parametrize(("each", "epochs"), [(2, 40), (300, 33), (1000, 10)])
 def test_few_images_are_seen_more_often(tmp_path, each, epochs):
     source = photographs(tmp_path, {"train": ("a", "b"), "test": ("a", "b")}, each=each)
     assert of_own_images(source, "gender", "auto", 16)["classifier"]["epochs"] == epochs
-
-
-def test_a_label_that_there_is_not_is_named(tmp_path):
-    source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")))
-    with pytest.raises(DataError, match="no label 'sex'"):
-        of_own_images(source, "sex", "auto", None)
 
 
 def test_where_the_class_is_the_secret_no_feature_is_asked_to_remove_it(command, tmp_path):
@@ -136,18 +122,8 @@ def test_a_target_and_a_secret_that_were_swapped_are_told(command, tmp_path):
         images.write(tmp_path / f"{number}.png", torch.full((3, 16, 16), 3 * number, dtype=torch.uint8))
         lines.append(f"{number}.png,{names[number % 12]},{('yes', 'no')[number % 2]}")
     (tmp_path / "photos.csv").write_text("\n".join(lines))
-    said = command(
-        *(
-            "demo",
-            "--data",
-            "table:photos.csv",
-            "--target",
-            "person",
-            "--sensitive",
-            "glasses",
-            "--print-config",
-        )
-    )
+    asked = ("--target", "person", "--sensitive", "glasses", "--print-config")
+    said = command("demo", "--data", "table:photos.csv", *asked)
     assert "person has more values: is it the secret? --target glasses --sensitive person" in said.err
 
 
@@ -199,11 +175,7 @@ def test_check_says_what_the_data_can_show_and_trains_nothing(command, tmp_path)
     said = command("demo", "--data", f"table:{tmp_path / 'photos.csv'}", *task, "--check", "--json")
     made = json.loads(said.out)
     assert "one split tests too few people: they take 2 turns (--folds 1: one split)" in said.err
-    assert (made["fits"], made["floors"][0]["people"], made["floors"][0]["by"]) == (
-        True,
-        40,
-        "code:bits=1 and answer",
-    )
+    assert (made["fits"], made["floors"][0]["people"]) == (True, 40)
     assert not (tmp_path / "run").exists()
 
 

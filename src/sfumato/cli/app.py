@@ -30,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-_START, _MODELS, _JUDGE, _SERVICE = "Start here", "Data and models", "Adversaries", "Device and service"
+_START, _MODELS, _JUDGE, _SERVICE = "Start here", "Data and models", "Measures", "Device and service"
 
 app.command("demo", rich_help_panel=_START)(demo.demo)
 app.command("protect", rich_help_panel=_START)(protect.protect)
@@ -61,13 +61,8 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Print results, warnings and errors only: no progress, no notes."),
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print tracebacks of errors, and the logs of libraries.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print tracebacks and logs.")] = False,
 ) -> None:
     show.VOLUME.quiet, show.VOLUME.verbose = quiet, verbose
     if verbose:

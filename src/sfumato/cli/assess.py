@@ -105,9 +105,7 @@ def images(
         scores = pairs.measure(
             found, measures, resize=resize, report=lambda done: progress(done, len(found.rows))
         )
-    frechet = None
-    if of_squeezenet is not None and len(scores.pairs) > 1:
-        frechet = of_squeezenet.frechet()
+    frechet = of_squeezenet.frechet() if of_squeezenet is not None and len(scores.pairs) > 1 else None
     if out is not None:
         pairs.write_table(out / "pairs.csv", scores)
         pairs.draw(out / "worst.png", scores, known[sort_by], cell=found.cell, resize=resize)

@@ -11,16 +11,8 @@ from sfumato.images.convention import (
     to_float,
     to_uint8,
 )
-from sfumato.images.pictures import Taken, take
-from sfumato.images.reading import (
-    SUFFIXES,
-    TRANSPARENT,
-    encode,
-    read,
-    read_array,
-    resize,
-    write,
-)
+from sfumato.images.pictures import take
+from sfumato.images.reading import SUFFIXES, TRANSPARENT, encode, read, read_array, resize, write
 from sfumato.images.several import count_pictures, is_image, read_first, read_pictures
 
 __all__ = [
@@ -28,7 +20,6 @@ __all__ = [
     "TRANSPARENT",
     "Images",
     "Pixels",
-    "Taken",
     "as_array",
     "as_tensor",
     "check_batch",

@@ -16,7 +16,7 @@ from threading import Condition, Lock
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError, features
+from PIL import Image, ImageFile, UnidentifiedImageError, features
 
 from sfumato.errors import ImageError, needs_extra
 
@@ -35,7 +35,8 @@ _MAX_SCANS = 32
 NO_IMAGE = "not an image that can be read"
 _TOO_MANY = "more pixels than allowed"
 _SIGNATURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF87a": "GIF", b"GIF89a": "GIF"}
-_SIGNATURES |= {b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+_SIGNATURES |= {b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+_BMP_HEADERS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})  # bytes; "BM" alone begins words, too
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"})
 _AVIF_BRANDS = frozenset({b"avif", b"avis"})
 
@@ -47,32 +48,18 @@ _TIFF_CODECS = frozenset({"raw", "tiff_ccitt", "group3", "group4", "tiff_lzw", "
 _TIFF_CODECS |= {"tiff_adobe_deflate", "tiff_deflate"}
 _SUBFILE, _PHOTOMETRIC, _ORIENTATION, _STRIP_LENGTHS, _SUBSAMPLING = 254, 262, 274, 279, 530
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_LENGTHS = 322, 323, 325
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+_T = Image.Transpose
+# What EXIF's orientations 2 to 8 ask for.
+_TURNS = [_T.FLIP_LEFT_RIGHT, _T.ROTATE_180, _T.FLIP_TOP_BOTTOM, _T.TRANSPOSE]
+_TURNS += [_T.ROTATE_270, _T.TRANSVERSE, _T.ROTATE_90]
 # In XMP, as an attribute or an element.
 _XMP_ORIENTATION = re.compile(rb":Orientation\s*(?:=\s*[\"']|>)\s*([1-8])\s*[\"'<]")
+_PROFILES = ("exif", "APP1", "xmp")  # of ImageMagick
 _MOST_XMP = 1 << 20  # bytes; of a longer one, its beginning counts
 
 # The errors of decoders on damaged files. Pillow raises TypeError at tags of other types than it expects.
-DECODING_ERRORS = (
-    ArithmeticError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    Image.DecompressionBombError,
-)
+DECODING_ERRORS: tuple[type[Exception], ...] = (ArithmeticError, EOFError, LookupError, OSError, RuntimeError)
+DECODING_ERRORS += (SyntaxError, TypeError, ValueError, struct.error, Image.DecompressionBombError)
 
 # About damaged metadata, and about sizes, which are checked here.
 warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -91,9 +78,7 @@ class PixelBudget:
 
     def forget(self) -> None:
         """Begins anew, in a process that a fork made: the threads that decoded are not in it."""
-        self._under_way = 0
-        self._turn = Lock()  # of the thread that waits for room, or is about to look for it
-        self._change = Condition()
+        self._under_way, self._turn, self._change = 0, Lock(), Condition()
 
     @contextmanager
     def room(self, pixels: int) -> Iterator[None]:
@@ -128,9 +113,8 @@ def refusal(name: str, error: Exception) -> ImageError:
     """The ImageError that names the file, for an error of a decoder."""
     if isinstance(error, ImageError):
         return ImageError(f"{name}: {error}", cause=error.cause)
-    cause = "a damaged image"
-    if isinstance(error, (UnidentifiedImageError, Image.DecompressionBombError)):
-        cause = NO_IMAGE if isinstance(error, UnidentifiedImageError) else _TOO_MANY
+    cause = NO_IMAGE if isinstance(error, UnidentifiedImageError) else "a damaged image"
+    cause = _TOO_MANY if isinstance(error, Image.DecompressionBombError) else cause
     reason = str(error).split("<")[0].strip(" :'\n") or type(error).__name__
     return ImageError(f"{name}: {cause} ({reason})", cause=cause)
 
@@ -140,6 +124,8 @@ def kind_of(data: bytes) -> str:
     for signature, kind in _SIGNATURES.items():
         if data.startswith(signature):
             return kind
+    if data[:2] == b"BM" and int.from_bytes(data[14:18], "little") in _BMP_HEADERS:
+        return "BMP"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WEBP"
     if data[4:8] == b"ftyp":
@@ -178,18 +164,13 @@ def open_picture(data: bytes) -> Any:
     """
     kind = kind_of(data)
     if kind == "HEIF":
-        with needs_extra("reading HEIC", "heic"):
-            import pillow_heif
-        # Not registered with Pillow: it changes nothing for other code.
-        heif = pillow_heif.open_heif(data)
+        heif = open_heic(data)
         return check_size(heif[heif.primary_index])
     if kind == "AVIF" and not features.check("avif"):
         raise not_read("an AVIF, which this build of Pillow does not read: save it as PNG or JPEG")
-    if kind == "JPEG":
-        costly = (
-            marker == 0xDA or data[at + 4 : at + 8] == b"Exif" for marker, at, _ in jpeg_segments(data, 0)
-        )
-        if sum(costly) > _MAX_SCANS:
+    if kind == "JPEG" and data.count(b"\xff\xda") + data.count(b"Exif") > _MAX_SCANS:
+        parts = ((marker, data[start + 4 : start + 8]) for marker, start, _ in jpeg_segments(data, 0))
+        if sum(marker == 0xDA or name == b"Exif" for marker, name in parts) > _MAX_SCANS:
             raise not_read(f"a JPEG of more than {_MAX_SCANS} scans and blocks of EXIF: save it anew")
     picture = check_size(Image.open(_Counted(data), formats=(kind,)))
     if kind == "TIFF":
@@ -201,30 +182,33 @@ def open_picture(data: bytes) -> Any:
     return picture
 
 
+def open_heic(data: bytes) -> Any:
+    """Opens a HEIC: pillow-heif is not registered with Pillow, and so changes nothing for other code."""
+    with needs_extra("reading HEIC", "heic"):
+        import pillow_heif
+    return pillow_heif.open_heif(data)
+
+
 def check_size(picture: Any) -> Any:
     """Returns an opened picture. Raises ImageError if it is larger than allowed."""
     width, height = picture.size
     if width * height > MAX_PIXELS:
-        raise ImageError(
-            f"{width}x{height} pixels, more than the {MAX_PIXELS} allowed: resize the file", cause=_TOO_MANY
-        )
+        words = f"{width}x{height} pixels, more than the {MAX_PIXELS} allowed: resize the file"
+        raise ImageError(words, cause=_TOO_MANY)
     if max(width, height) > MAX_SIDE:
-        raise ImageError(
-            f"{width}x{height} pixels, a side of more than the {MAX_SIDE} allowed: cut it into parts",
-            cause="a side of more pixels than allowed",
-        )
+        words = f"{width}x{height} pixels, a side of more than the {MAX_SIDE} allowed: cut it into parts"
+        raise ImageError(words, cause="a side of more pixels than allowed")
     return picture
 
 
 def _check_tiff(picture: Any, length: int) -> None:
-    tags = picture.tag_v2
+    tags, codec = picture.tag_v2, picture.info["compression"]
     if tags.get(_SUBFILE) == 1:
         raise not_read("a thumbnail before the picture, as in a camera's raw file: save it as PNG or JPEG")
-    if picture.info["compression"] not in _TIFF_CODECS:
-        raise not_read(f"a TIFF of compression {picture.info['compression']}: save it with LZW or Deflate")
-    if picture.info["compression"] == "raw" and tags.get(_PHOTOMETRIC) == 6:
-        if tags.get(_SUBSAMPLING) != (1, 1):
-            raise not_read("a TIFF of uncompressed, subsampled YCbCr: save it as RGB")
+    if codec not in _TIFF_CODECS:
+        raise not_read(f"a TIFF of compression {codec}: save it with LZW or Deflate")
+    if (codec, tags.get(_PHOTOMETRIC)) == ("raw", 6) and tags.get(_SUBSAMPLING) != (1, 1):
+        raise not_read("a TIFF of uncompressed, subsampled YCbCr: save it as RGB")
     if tags.get(_TILE_WIDTH, 0) * tags.get(_TILE_HEIGHT, 0) > MAX_PIXELS:
         raise ValueError("tiles larger than images may be")
     if sum(tags.get(_STRIP_LENGTHS, ())) + sum(tags.get(_TILE_LENGTHS, ())) > length:
@@ -253,37 +237,42 @@ def jpeg_segments(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
 
 def decode(picture: Any, channels: int | None) -> Image.Image:
     """Decodes an opened picture, upright, "L" or "RGB", as sfumato.images.read promises."""
-    if not isinstance(picture, Image.Image):  # of pillow-heif, which turns it
+    if not isinstance(picture, ImageFile.ImageFile):  # of pillow-heif, which turns it
         return eight_bits(picture.to_pillow(), channels)
     if picture.format == "PNG":
-        mode = picture.tile[0][3]
-        if mode in ("L;2", "L;4") and "transparency" in picture.info:  # Pillow shows them as 8 bits
-            picture.info["transparency"] *= 255 // (2 ** int(mode[2]) - 1)
-        elif mode == "RGB;16B":  # 8 bits cannot distinguish the transparent colour from its neighbours
+        coding = picture.tile[0][3]
+        if coding in ("L;2", "L;4") and "transparency" in picture.info:  # Pillow shows them as 8 bits
+            picture.info["transparency"] *= 255 // (2 ** int(coding[2]) - 1)
+        elif coding == "RGB;16B":  # 8 bits cannot distinguish the transparent colour from its neighbours
             picture.info.pop("transparency", None)
-        elif mode == "LA;16B" and channels is None:  # which Pillow reads as RGBA
+        elif coding == "LA;16B" and channels is None:  # which Pillow reads as RGBA
             channels = 1
     turned = picture.format == "TIFF" and _ORIENTATION in picture.getexif()  # by Pillow
     picture.load()
-    pixels = eight_bits(picture, channels)
-    method = None if turned else _TURNS.get(_orientation(picture))
-    return pixels if method is None else pixels.transpose(method)
+    pixels, orientation = eight_bits(picture, channels), 1 if turned else _orientation(picture)
+    return pixels.transpose(_TURNS[orientation - 2]) if orientation in range(2, 9) else pixels
 
 
-def _orientation(picture: Image.Image) -> int:
-    """The orientation, 1 to 8, in EXIF or, if it has none, in XMP, whichever block of the file holds them."""
+def _orientation(picture: Image.Image) -> Any:
+    """The orientation in EXIF or, if it has none, in XMP, from any block of the file that holds them."""
     info = picture.info
-    # ImageMagick writes blocks into a PNG as its name, its length, and lines of hexadecimal digits.
-    profiles = [info.get(f"Raw profile type {name}", "") for name in ("exif", "APP1", "xmp")]
-    blocks = [bytes.fromhex("".join(profile.split()[2:])) for profile in profiles]
-    exif, xmp = Image.Exif(), info.get("xmp") or info.get("XML:com.adobe.xmp") or b"".join(blocks)
+    exif, imagemagick, xmp = (_from_hex(info.get(f"Raw profile type {name}", "")) for name in _PROFILES)
     with suppress(*DECODING_ERRORS):
-        exif.load(info.get("exif") or blocks[0] or blocks[1])
-        return exif[_ORIENTATION]
+        tags = Image.Exif()
+        tags.load(info.get("exif") or exif or imagemagick)
+        return tags[_ORIENTATION]
     if picture.format == "AVIF":  # boxes of its own turn it, which Pillow gives as EXIF
         return 1
-    found = _XMP_ORIENTATION.search(xmp[:_MOST_XMP].replace(b"\0", b""))
+    xmp = info.get("xmp") or xmp or imagemagick
+    found = isinstance(xmp, bytes) and _XMP_ORIENTATION.search(xmp[:_MOST_XMP].replace(b"\0", b""))
     return int(found[1]) if found else 1
+
+
+def _from_hex(text: str) -> bytes:
+    """A block that ImageMagick writes into a PNG: its name, its length, and hexadecimal digits."""
+    with suppress(ValueError):
+        return bytes.fromhex("".join(text.split()[2:]))
+    return b""
 
 
 def eight_bits(image: Image.Image, channels: int | None) -> Image.Image:

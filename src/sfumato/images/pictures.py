@@ -1,7 +1,7 @@
 """Pictures as other libraries hold them: of Pillow, arrays (H, W, C), tensors (C, H, W); and back."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -11,32 +11,24 @@ from sfumato.images.convention import Pixels, as_array, check_batch, to_float, t
 from sfumato.images.decoding import eight_bits
 
 
-class Taken(NamedTuple):
-    """A picture, or a batch of them, in the convention of this package.
-
-    Attributes:
-        pixels: (N, C, H, W) uint8.
-        give_back: maps pixels of this shape to the library, type, axes and range of what was taken.
-    """
-
-    pixels: Pixels
-    give_back: Callable[[Pixels], Any]
-
-
-def take(picture: Any) -> Taken:
-    """Takes a picture of Pillow, an array or a tensor, without metadata.
+def take(picture: Any) -> tuple[Pixels, Callable[[Pixels], Any]]:
+    """Takes a picture of Pillow, an array or a tensor, or a batch of them, without metadata.
 
     A picture of Pillow is turned upright by its EXIF, and laid on white if it is transparent; it comes back
     as "L" or "RGB". Arrays are (H, W), (H, W, C) or (N, H, W, C) uint8. Tensors are (C, H, W) or
     (N, C, H, W), uint8 or floats in [0, 1], which are rounded to 256 levels; a subclass of Tensor comes back
     as itself, on its device.
 
+    Returns:
+        (N, C, H, W) uint8 pixels, and a function that maps pixels of this shape to the library, type, axes
+        and range of what was taken.
+
     Raises:
         ImageError: it has another type, shape or range.
     """
     if isinstance(picture, Image.Image):
         taken, to_array = take(np.asarray(eight_bits(ImageOps.exif_transpose(picture), None)))
-        return Taken(taken, lambda pixels: Image.fromarray(np.ascontiguousarray(to_array(pixels))))
+        return taken, lambda pixels: Image.fromarray(np.ascontiguousarray(to_array(pixels)))
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or not 2 <= picture.ndim <= 4:
             raise ImageError(
@@ -45,9 +37,7 @@ def take(picture: Any) -> Taken:
             )
         batch = {2: picture[None, ..., None], 3: picture[None]}.get(picture.ndim, picture)
         shape = picture.shape
-        return Taken(
-            _check(np.moveaxis(batch, -1, 1)), lambda pixels: np.moveaxis(pixels, 1, -1).reshape(shape)
-        )
+        return _check(np.moveaxis(batch, -1, 1)), lambda pixels: np.moveaxis(pixels, 1, -1).reshape(shape)
     if not hasattr(picture, "as_subclass"):  # which tensors have
         raise ImageError(
             f"a {type(picture).__name__}: a picture is a PIL.Image, an array (H, W, C) of uint8, or a tensor "
@@ -56,7 +46,7 @@ def take(picture: Any) -> Taken:
     return _take_tensor(picture)
 
 
-def _take_tensor(picture: Any) -> Taken:
+def _take_tensor(picture: Any) -> tuple[Pixels, Callable[[Pixels], Any]]:
     import torch
 
     kind, alone, dtype, device = type(picture), picture.ndim == 3, picture.dtype, picture.device
@@ -74,7 +64,7 @@ def _take_tensor(picture: Any) -> Taken:
         made = (to_float(made).to(dtype) if dtype.is_floating_point else made).to(device)
         return (made[0] if alone else made).as_subclass(kind)
 
-    return Taken(_check(as_array(plain[None] if alone else plain)), give_back)
+    return _check(as_array(plain[None] if alone else plain)), give_back
 
 
 def _check(pixels: Pixels) -> Pixels:

@@ -22,24 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Programs and cameras write these for the formats that are read.
-SUFFIXES = frozenset(
-    {
-        ".png",
-        ".apng",
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jif",
-        ".jfif",
-        ".jfi",
-        ".mpo",
-        ".webp",
-        ".bmp",
-        ".dib",
-        ".gif",
-    }
-    | {".tif", ".tiff", ".heic", ".heics", ".heif", ".heifs", ".hif", ".avif", ".avifs"}
-)
+SUFFIXES = frozenset({".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jif", ".jfif", ".jfi", ".mpo", ".webp"})
+SUFFIXES |= {".bmp", ".dib", ".gif", ".tif", ".tiff", ".heic", ".heics", ".heif", ".heifs", ".hif"}
+SUFFIXES |= {".avif", ".avifs"}
 
 MAX_BYTES = 64_000_000
 
@@ -72,9 +57,9 @@ def read(
 
     Guarantees: any bytes give an image or one of the errors below, never a warning or another error (only
     libtiff writes lines to stderr on damaged pixels), in seconds. Decoding takes at most 20 bytes of memory
-    for each of MAX_PIXELS, besides two copies of the file, however many sizes a file states. Tested by
-    tests/endurance/mutants.py. All threads of a process together decode images of 2 * MAX_PIXELS at
-    a time, and so in 20 bytes for each of these: further calls wait.
+    for each of MAX_PIXELS, besides two copies of the file; an AVIF that codes more pixels than it states
+    adds 8 bytes for each of at most 268 million. Tested by tests/endurance/mutants.py. All threads of a
+    process together decode images of 2 * MAX_PIXELS at a time: further calls wait.
 
     Args:
         source: a path, or the encoded bytes.
@@ -105,46 +90,38 @@ def read_array(
 
 def name_and_bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes]:
     """A file's name in errors, and its bytes, at most MAX_BYTES. Raises ImageError."""
-    name, length = "<bytes>", 0
-    if isinstance(source, bytes):
-        length, data = len(source), source
-    else:
-        name = os.fspath(source)
+    name, data = ("<bytes>", source) if isinstance(source, bytes) else (os.fspath(source), b"")
+    length = len(data)
+    if not isinstance(source, bytes):
         try:
             data = read_regular(name, MAX_BYTES)
         except OSError as error:
             if error.errno != errno.EFBIG:
-                raise ImageError(
-                    f"{name}: cannot be read ({error.strerror})", cause="cannot be read"
-                ) from error
-            length = os.stat(name).st_size
+                words = f"{name}: cannot be read ({error.strerror})"
+                raise ImageError(words, cause="cannot be read") from error
+            length = Path(name).stat().st_size
     if length > MAX_BYTES:
-        raise ImageError(
-            f"{name}: {length} bytes, more than the {MAX_BYTES} allowed: resize the file",
-            cause="more bytes than allowed",
-        )
+        words = f"{name}: {length} bytes, more than the {MAX_BYTES} allowed: resize the file"
+        raise ImageError(words, cause="more bytes than allowed")
     return name, data
 
 
 def pixels_of(picture: Any, channels: int | None, size: int | None = None) -> Pixels:
     """Decodes an opened picture as `read` does, in its turn."""
     with UNDER_WAY.room(picture.size[0] * picture.size[1]):
-        decoded = decode(picture, channels)
-        return planes_of(decoded if size is None else _fit(decoded, size))
+        return planes_of(decode(picture, channels), size)
 
 
 def resize(image: Pixels, size: int) -> Pixels:
     """The centre square of a (C, H, W) uint8 image with a side of `size` pixels, as `read` gives it."""
     bands = [Image.fromarray(plane) for plane in image]
-    return planes_of(_fit(bands[0] if len(bands) == 1 else Image.merge(_MODES[len(bands)], bands), size))
+    return planes_of(bands[0] if len(bands) == 1 else Image.merge(_MODES[len(bands)], bands), size)
 
 
-def _fit(picture: Image.Image, size: int) -> Image.Image:
-    return ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
-
-
-def planes_of(picture: Image.Image) -> Pixels:
-    """The (C, H, W) pixels of a picture."""
+def planes_of(picture: Image.Image, size: int | None = None) -> Pixels:
+    """The (C, H, W) pixels of a picture, or of its centre square with a side of `size` pixels."""
+    if size is not None:
+        picture = ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
     width, height = picture.size
     bands = picture.getbands()
     planes = np.empty((len(bands), height, width), np.uint8)
@@ -181,9 +158,8 @@ def encode(
     Args:
         image: (C, H, W) uint8 with C of 1 or 3.
         format_name: "PNG", "BMP", "WEBP" or "JPEG".
-        quality: 1 to 100, for the lossy formats only. JPEG has 95 by default, always with full chroma
-            (4:4:4), since a subsampled one mixes the colours of protected cells. WebP is lossless unless a
-            quality is given: a lossy file would change protected values.
+        quality: 1 to 100, for the lossy formats only. JPEG has 95 by default, always with full chroma, since
+            a subsampled one mixes the colours of protected cells. WebP is lossless unless a quality is given.
         shown: (1, H, W) bool, the shown pixels: the others are transparent, and `read` makes them white.
 
     Raises:

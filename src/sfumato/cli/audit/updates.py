@@ -279,12 +279,10 @@ def feature(
     )
     title = "Images that a decoder draws"
     finding = report_images("feature", title, sentence, found, truth, leaks=False, in_order=True)
-    back = finding.figures.get("came_back")
-    advice = "No image came back, which proves nothing."
-    if back != 0:
-        advice = "Look at the images that a decoder drew before you release such numbers."
-        if back:
-            advice = f"Do not release such numbers: {back} of {len(found)} images come back from them."
+    advice = "Look at the images that a decoder drew before you release such numbers."
+    if (back := finding.figures.get("came_back")) is not None:
+        leak = f"Do not release such numbers: {back} of {len(found)} images come back from them."
+        advice = leak if back else "No image came back, which proves nothing."
     report = Report(
         audit="feature",
         subject=portable(parsed.spec),
