@@ -10,6 +10,13 @@ LEFT = {
     "attack": "`sfumato audit update`, `sfumato audit feature` or `sfumato audit folder --known PHOTOS`",
     "audit update --search-steps": "`sfumato audit update --set steps=N`, or `--search none` for no search",
     "enroll": "`sfumato enrol`",
+    "ledger naming": "`sfumato ledger show --person NAME`",
+    "ledger budget --folder": "`sfumato protect --people`, and `sfumato ledger budget --person NAME`",
+    "protect --detector": "`sfumato protect --where faces:file=FILE`",
+    "protect --margin": "`sfumato protect --where faces:margin=0.25`",
+    "protect --no-face": "`sfumato protect --where faces:missing=all`",
+    "protect --preview": "`sfumato data sheet`, of the originals and of the releases,",
+    "serve --example-epsilon": "noise on the device, in the spec of `sfumato enrol --with SPEC`,",
     "train code --bits": "`sfumato train code --set bits=16`",
     "train code --numbers": "`sfumato train code --set numbers=16`",
     "train meta --algorithm": "`sfumato train meta --set algorithm=maml`",
@@ -18,12 +25,6 @@ LEFT = {
     "train meta --clipping": "`sfumato train meta --set private.clipping=fixed`",
     "train meta --clip": "`sfumato train meta --set private.settings.start=1`",
     "train meta --source": "`sfumato train meta --data FILE.yaml`, a study file with settings of its data",
-    "ledger budget --folder": "`sfumato protect --people`, and `sfumato ledger budget --person NAME`",
-    "protect --detector": "`sfumato protect --where faces:file=FILE`",
-    "protect --margin": "`sfumato protect --where faces:margin=0.25`",
-    "protect --no-face": "`sfumato protect --where faces:missing=all`",
-    "protect --preview": "`sfumato data sheet`, of the originals and of the releases,",
-    "serve --example-epsilon": "noise on the device, in the spec of `sfumato enrol --with SPEC`,",
 }
 """Words that were typed -> what they are now: commands and options of today in backticks.
 

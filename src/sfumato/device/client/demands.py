@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sfumato.base.files import printable
-from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.summary import Pin
+from sfumato.device.ledger import Ledger, Pin
 from sfumato.errors import ConfigError, SpecError, shorten
 from sfumato.protect import Protection, parse
 from sfumato.protect.naming import guarantee_words, naming_words
