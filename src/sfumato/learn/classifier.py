@@ -374,8 +374,10 @@ def evaluate(
     return Accuracy.of(model.classify(released), codes, protection.spec)
 
 
-def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig.network) -> tuple[str, ...]:
-    """The classes of the training images, if a network can be trained on them. Else DataError."""
+def trainable(
+    data: LabelledImages, target: str, network: str, *others: LabelledImages | None
+) -> tuple[str, ...]:
+    """The classes of the training images, if a network can be trained on them and tested on others."""
     channels, height, width = data.images.shape[1:]
     try:
         # On the device "meta" this would be free, but for seconds in which PyTorch imports its compiler.
@@ -383,7 +385,7 @@ def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig
             make_classifier(network, (channels, height, width), 2)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
-    return classes_of(data, target, "classifier")
+    return classes_of(data, target, "classifier", *others)
 
 
 def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:

@@ -39,6 +39,21 @@ class Accuracy:
     halves: tuple[tuple[float, float], tuple[float, float]] | None = None
     accepted: tuple[float, float] | None = None
 
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval."""
+        return self.mean + self.half_width
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing."""
+        return 1 / self.shape.way
+
     @classmethod
     def over(cls, scores: Tensor, shape: Shape, spec: str) -> "Accuracy":
         """The accuracy over the (E,) scores of test episodes."""
