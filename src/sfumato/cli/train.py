@@ -50,7 +50,7 @@ class Train:
         typer.Argument(
             metavar="METHOD",
             is_eager=True,
-            callback=lambda context, name: _known(context, name),
+            callback=lambda context, name: _check_method(context, name),
             help="classifier, of protected images. code, a few bits that keep a task and rarely name the "
             "person. few-shot, FS-PIC: a denoiser and an encoder. mask, which shows only the pixels that a "
             "task needs. feature, a few numbers that keep labels and lose another. meta, a start for new "
@@ -253,7 +253,7 @@ def _classifier(given: Train) -> None:
     sides: dict[str, Any] = {"target": given.target, "validation": validation}
     model = given.fit("steps", learner.train, training, protection, config, **sides)
     tested = learner.evaluate(model, test, target=given.target, protection=protection, seed=given.seed)
-    proved = _proved(protection, test)
+    proved = _guarantee(protection, test)
     given.tell(model, f"{protection.spec}: {proved}", tested=tested, proved=proved)
 
 
@@ -296,7 +296,7 @@ def _few_shot(given: Train) -> None:
     sides: dict[str, Any] = {"target": given.target, "validation": validation}
     model = given.fit("episodes", learner.train, training, protections, config, **sides)
     tested = learner.evaluate(model, test, **asdict(shape), **given.test)
-    proved = {each.spec: _proved(each, test) for each in protections}
+    proved = {each.spec: _guarantee(each, test) for each in protections}
     given.tell(model, *(f"{spec}: {said}" for spec, said in proved.items()), tested=tested, proved=proved)
 
 
@@ -400,7 +400,7 @@ def _shape(settings: Any, prefix: str = "") -> "Shape":
     return Shape(**{name: getattr(settings, f"{prefix}{name}") for name in ("way", "shot", "queries")})
 
 
-def _proved(protection: Any, test: "LabelledImages") -> str:
+def _guarantee(protection: Any, test: "LabelledImages") -> str:
     return str(protection.guarantee(tuple(test.images.shape[1:])) or "nothing is proved")
 
 
@@ -429,7 +429,7 @@ METHODS = {
 _OF_SOME = {option for each in METHODS.values() for option in f"{each.needs} {each.takes} {_IMAGES}".split()}
 
 
-def _known(context: typer.Context, name: str) -> str:
+def _check_method(context: typer.Context, name: str) -> str:
     """Return the name of a method, or raise ConfigError; with --settings it lists its settings, and stops."""
     if name not in METHODS:
         raise ConfigError(f"no method is called {name!r}: {did_you_mean(name, METHODS)}")

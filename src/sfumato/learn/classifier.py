@@ -118,23 +118,15 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of test images that are classified correctly.
-
-    Attributes:
-        mean: the share.
-        low, high: its 95% interval over images (Wilson 1927); another training may lie outside.
-        images: tested ones.
-        chance: the share of the commonest class of the test images.
-        spec: the protection of the test images.
-        halves: share, low and high of every second test image, and of the others; none for a single image.
-    """
+    """The share of test images that are classified correctly."""
 
     mean: float
-    low: float
+    low: float  # with `high`, the 95% interval over images (Wilson 1927); another training may lie outside
     high: float
-    images: int
-    chance: float
-    spec: str
+    images: int  # tested ones
+    chance: float  # the share of the commonest class of the test images
+    spec: str  # the protection of the test images
+    # Share, low and high of every second test image, and of the others; none for a single image.
     halves: tuple[tuple[float, float, float], ...] = ()
 
     @classmethod

@@ -23,12 +23,6 @@ class Accuracy:
     """Mean accuracy over test episodes with its 95% interval, mean +- half_width.
 
     The interval covers the draw of the episodes, not the training: another seed may lie outside it.
-
-    Attributes:
-        halves: mean and half_width over queries of every second test image, and of the others; None if
-            images are not distinguished.
-        accepted: mean and half_width of the share of queries that a service names correctly, and does not
-            answer by "none of these"; None for a model that refuses nothing.
     """
 
     mean: float
@@ -36,7 +30,9 @@ class Accuracy:
     episodes: int
     shape: Shape
     spec: str
+    # Mean and half_width over queries of every second test image, and of the others, if they are known.
     halves: tuple[tuple[float, float], tuple[float, float]] | None = None
+    # The same of the share of queries that a service names correctly, and does not refuse; if it refuses any.
     accepted: tuple[float, float] | None = None
 
     @property
