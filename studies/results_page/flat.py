@@ -283,7 +283,9 @@ def of_inner(records: Iterable[Row]) -> Iterator[Row]:
 
     `role` is the policy, or "best fixed" for the fixed norm with the highest mean on validation, over seeds that all have.
     """
-    known = [row for row in records if row["epsilon"] is not None]  # not those at less noise, of which nothing is stated
+    known = [
+        row for row in records if row["epsilon"] is not None
+    ]  # not those at less noise, of which nothing is stated
     most = max(row["steps"] for row in known)
     whole = [row for row in known if row["steps"] == most]
     for rows in grouped(whole, ["algorithm", "shot", "epsilon", "network"]).values():

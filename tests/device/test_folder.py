@@ -1043,6 +1043,7 @@ def whole_tar(mode: str) -> bytes:
         whole_tar("w:xz")[:2000],
         bad_header(),
     ],
+    ids=["empty", "no tar", "short", "short gz", "short bz2", "short xz", "bad header"],
 )
 def test_a_damaged_shard_fails_by_cause_and_the_rest_goes_on(place: Place, content: bytes):
     (place.source / "broken.tar").write_bytes(content)

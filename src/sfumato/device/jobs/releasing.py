@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from PIL import Image
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint
-from sfumato.device.ledger.tables import average_key, protection_key
+from sfumato.device.ledger.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
 from sfumato.images import Images, Pixels, as_array, check_batch, digest
@@ -126,51 +126,6 @@ def charge_and_release(
     if isinstance(released, RegionRelease):
         released = replace(released, covered=None, boxes=tuple(regions[name][0] for name in digests))
     return Released(released, charged.new, charged.numbers)
-
-
-def release_average(
-    code: "Code",
-    images: Images,
-    ledger: Ledger,
-    *,
-    person: str | None = None,
-    names: Sequence[str] | None = None,
-    printed: Sequence[Fingerprint | None] | None = None,
-) -> Released:
-    """Release ONE code of several images, the prototype of a class made on the device: see Code.average.
-
-    Each image pays for it as for a release of its own. The same images
-    give the same release again, in any order and at no cost; other images give another release. For one image
-    it is the release of that image.
-
-    Args:
-        code, images, ledger: see charge_and_release, also for its guarantees and errors.
-        person: who is in all of the images.
-        names, printed: see charge_and_release.
-
-    Returns:
-        the release, of one code; `new` is 1 if it was charged now, 0 if before.
-    """
-    rows = {name: row for row, name in enumerate(_digests(images))}
-    digests = sorted(rows)  # another order would round differently
-    order = [rows[name] for name in digests]
-    images = images[order]
-    names = names and [names[row] for row in order]
-    printed = printed and [printed[row] for row in order]
-    if len(digests) == 1:
-        as_image = cast(Protection, code)  # charged and stored like the release of an image
-        return charge_and_release(as_image, images, ledger, people=[person], names=names, printed=printed)
-    spec = average_key(protection_key(code.spec, file_digest_of(code)), digests)
-    kept = ledger.find_releases(digests[:1], spec)
-    released = code.average(images, fresh_noise())
-    packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None
-    people = [person] * len(digests)
-    charges = _charges(code, images, digests, spec, ledger, people, names, printed)
-    charged = ledger.charge([replace(charge, release=packet) for charge in charges])
-    packet = charged.releases[0] or packet
-    if packet is not None:
-        released = _with(released, [packet])
-    return Released(released, min(charged.new, 1), charged.numbers[:1])
 
 
 def _with(released: Any, packets: Sequence[bytes]) -> Any:

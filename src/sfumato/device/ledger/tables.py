@@ -4,7 +4,6 @@ import hashlib
 import secrets
 import sqlite3
 import time
-from collections.abc import Collection
 
 from sfumato.base.databases import Marks
 from sfumato.device.ledger.budgets import Budget
@@ -71,7 +70,6 @@ create table charges (
 """
 
 _DIGITS = 16  # of a digest
-AVERAGE_OF = "; average of "
 
 
 class DamagedError(Exception):
@@ -91,17 +89,6 @@ def protection_key(spec: str, made_of: str | None) -> str:
         return spec
     digits = made_of[:_DIGITS]
     return with_files(spec, lambda key, path: digits) if files_of(spec) else f"{spec}@{digits}"
-
-
-def average_key(key: str, images: Collection[bytes]) -> str:
-    """Return the name in a ledger of the average of some images: each set is a release of its own.
-
-    Args:
-        key: of the protection, see protection_key.
-        images: their digests.
-    """
-    number = hashlib.sha256(b"".join(sorted(images))).hexdigest()[:_DIGITS]
-    return f"{key}{AVERAGE_OF}{len(images)} images, {number}"
 
 
 def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:
