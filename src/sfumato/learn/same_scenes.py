@@ -19,9 +19,7 @@ def height(done: float) -> float:
 def cost(numbers: Tensor, codes: Tensor) -> Tensor:
     """The cost of one set: the variance between people in a scene, and that of people's mean codes.
 
-    Args:
-        numbers: (P, S, d) of P people in the same S scenes, before their sign.
-        codes: (P, S, d) the same, as released.
+    (P, S, d) of P people in the same S scenes: numbers before their sign, and codes as released.
     """
     return PAIRS * numbers.var(0).mean() + SETS * shift(codes)
 
