@@ -108,7 +108,9 @@ class Place:
         """Digest of an original -> what the ledger keeps."""
         database = sqlite3.connect(self.ledger)
         rows = database.execute(
-            "select image, release from charges join terms on terms.id = terms where spec = ?", (spec,)
+            "select images.image, release from charges join images on images.id = charges.image "
+            "join terms on terms.id = terms where spec = ?",
+            (spec,),
         ).fetchall()
         database.close()
         return dict(rows)
@@ -199,13 +201,6 @@ def test_a_name_is_kept_byte_for_byte(place: Place, name: str):
     assert place.times() == before
 
 
-def test_unicode_normal_forms_are_two_names(place: Place):
-    place.picture("\u00e9.png", 1)
-    place.picture("e\u0301.png", 2)
-    place.run()
-    assert set(place.outputs()) == {"\u00e9.png", "e\u0301.png"}
-
-
 def test_a_name_too_long_with_its_new_suffix_fails_by_cause_and_the_rest_goes_on(place: Place):
     place.picture("x" * 251 + ".png", 1)
     place.picture("y.png", 2)
@@ -236,13 +231,6 @@ def test_a_later_file_does_not_take_the_name_of_an_earlier_release(place: Place)
     place.picture("a.bmp", 2)  # comes before a.jpg in the folder
     assert sum(counts(place.run()).values()) == 1
     assert place.outputs() == before
-
-
-def test_names_that_collide_are_counted_under_one_cause(place: Place):
-    for i in range(3):
-        place.picture(f"{i}.jpg", i)
-        place.picture(f"{i}.png", 10 + i)
-    assert list(counts(place.run()).values()) == [3]
 
 
 @pytest.mark.parametrize(
@@ -321,16 +309,6 @@ def test_copies_of_one_picture_have_one_release_and_one_charge(place: Place):
     assert place.run().charged == 1
     outputs = place.outputs()
     assert len({*members(outputs.pop("t.tar")).values(), *outputs.values()}) == 1
-
-
-@pytest.mark.parametrize("spec", ["none", "blur:radius=2", "pixelize:cell=4"])
-def test_a_protection_without_noise_is_charged_and_runs_as_any_other(place: Place, spec: str):
-    original = place.picture("a.png")
-    assert place.run(spec).charged == 1
-    shown = images.read(place.target / "a.png")
-    expected = parse(spec).release(images.read(original)[None], None).images()[0]  # type: ignore[arg-type]
-    assert np.array_equal(shown.numpy(), expected.numpy())
-    assert place.manifest()["guarantees"][0]["proved"] is None
 
 
 # The manifest
@@ -469,13 +447,6 @@ def test_with_new_names_neither_time_nor_order_tells_the_folder_of_an_original(
     assert files == sorted(files)
 
 
-def test_with_new_names_no_two_files_collide(place: Place):
-    place.picture("a.jpg", 1)
-    place.picture("a.png", 2)
-    assert not place.run(rename=True).failures
-    assert len(place.outputs()) == 2
-
-
 # Again
 
 
@@ -490,35 +461,19 @@ def test_a_second_run_does_nothing(place: Place):
     assert (place.times(), place.outputs(), place.manifest()) == (before, content, manifest)
 
 
-def test_an_added_file_is_released_and_the_others_are_left(place: Place):
-    place.picture("a.png", 1)
-    place.run()
-    before = place.times()
-    place.picture("b.png", 2)
-    outcome = place.run()
-    assert (outcome.earlier, outcome.charged) == (1, 1)
-    assert place.times().items() >= {p: t for p, t in before.items() if p != place.target}.items()
-    assert [entry["file"] for entry in place.manifest()["outputs"]] == ["a.png", "b.png"]
-
-
-def test_a_changed_file_is_released_anew(place: Place):
+def test_a_changed_or_added_file_is_released_and_a_touched_one_keeps_its_release(place: Place):
     path = place.picture("a.png", 1)
     place.run()
     before = place.outputs()
+    os.utime(path, ns=(0, 1))  # touched only
+    assert (place.run().charged, place.outputs()) == (0, before)
     place.picture("a.png", 2)
-    os.utime(path, ns=(0, 1))  # of the same size, perhaps, but of another time
-    assert place.run().charged == 1
-    assert place.outputs() != before
-    assert place.manifest()["images"] == 1
-
-
-def test_a_file_that_was_only_touched_keeps_its_release(place: Place):
-    path = place.picture("a.png", 1)
-    place.run()
-    before = place.outputs()
-    os.utime(path, ns=(0, 1))
-    assert place.run().charged == 0
-    assert place.outputs() == before
+    os.utime(path, ns=(0, 2))  # of the same size, perhaps, but of another time
+    place.picture("b.png", 3)
+    outcome = place.run()
+    assert (outcome.charged, outcome.earlier) == (2, 0)
+    assert place.outputs()["a.png"] != before["a.png"]
+    assert place.manifest()["images"] == 2
 
 
 def test_a_file_that_is_no_longer_an_image_leaves_no_release_that_the_manifest_does_not_name(place: Place):
@@ -540,16 +495,6 @@ def test_a_release_that_was_removed_or_cut_off_is_written_again_for_nothing(plac
     (place.target / "1.png").write_bytes(b"")
     outcome = place.run()
     assert (outcome.earlier, outcome.charged) == (1, 0)
-    assert place.outputs() == before
-
-
-def test_an_emptied_target_is_filled_with_the_same_releases_for_nothing(place: Place):
-    place.picture("a.png", 1)
-    place.run()
-    before = place.outputs()
-    for path in place.target.iterdir():
-        path.unlink()
-    assert place.run().charged == 0
     assert place.outputs() == before
 
 
@@ -580,12 +525,6 @@ def test_a_file_that_somebody_put_into_the_target_is_not_replaced(place: Place):
     with contextlib.suppress(DataError):  # refused as a whole, or counted as failed
         assert sum(counts(place.run()).values()) == 1
     assert (place.target / "b.png").read_bytes() == b"thesis"
-
-
-def test_a_second_run_counts_what_is_left_out_as_the_first_did(place: Place):
-    (place.source / "notes.txt").write_text("")
-    place.tar("t.tar", {"a.png": encoded("a.png", 1), "notes.txt": b"hi"})
-    assert place.run().left_out == place.run().left_out == {"no images by their first bytes": 2}
 
 
 def test_images_are_told_by_their_first_bytes_and_further_pictures_are_counted(place: Place):
@@ -697,13 +636,6 @@ def test_a_target_within_the_source_is_refused(place: Place, inside: str):
     assert [path.name for path in place.source.iterdir()] == ["a.png"]
 
 
-def test_a_target_around_the_source_is_refused(place: Place):
-    place.picture("a.png")
-    place.target = place.root
-    with pytest.raises(DataError, match="which leaves the device: the ledger must not"):
-        place.run()
-
-
 def test_a_target_that_is_a_file_is_refused(place: Place):
     place.picture("a.png")
     place.target.write_text("thesis")
@@ -808,12 +740,6 @@ def test_an_image_smaller_than_a_cell_fails_and_the_rest_goes_on(place: Place):
     assert cause == "an image that dp-pix:cell=4,epsilon=3 does not fit"
     assert (count, first) == (1, "small.png")
     assert set(place.outputs()) == {"large.png"}
-
-
-def test_images_smaller_than_a_cell_are_counted_under_one_cause(place: Place):
-    for width in (10, 11, 12):
-        place.picture(f"{width}.png", width, size=(3, width))
-    assert list(counts(place.run()).values()) == [3]
 
 
 def test_what_is_left_out_is_counted(place: Place):
@@ -1062,17 +988,6 @@ def test_a_member_that_leads_out_of_the_shard_is_never_released(place: Place, na
     assert outcome.failures or outcome.left_out
 
 
-@pytest.mark.parametrize("name", ["", ".", "./"])
-def test_a_member_without_a_name_does_not_stop_the_job(place: Place, name: str):
-    content = encoded("a.png", 1)
-    with tarfile.open(place.source / "t.tar", "w") as out:
-        out.addfile(member_of(name, content), io.BytesIO(content))
-        out.addfile(member_of("good.png", content), io.BytesIO(content))
-    place.picture("z.png", 2)
-    place.run()
-    assert set(place.outputs()) == {"t.tar", "z.png"}
-
-
 @pytest.mark.parametrize("names", [("a.jpg", "a.png"), ("a.png", "./a.png"), ("x/a.png", "x//a.png")])
 def test_no_two_members_of_a_released_shard_have_one_name(place: Place, names: tuple[str, str]):
     place.tar("t.tar", {name: encoded(name, i) for i, name in enumerate(names)})
@@ -1085,28 +1000,13 @@ def test_no_two_members_of_a_released_shard_have_one_name(place: Place, names: t
 
 def test_a_member_that_is_no_image_fails_by_cause_and_the_rest_of_the_shard_goes_on(place: Place):
     place.tar("t.tar", {"a.png": encoded("a.png", 1), "b.png": b"", "c.png": encoded("a.png", 3)})
-    for _ in range(2):
+    before = None
+    for _ in range(2):  # the second run leaves it as it is
         outcome = place.run()
         assert sum(counts(outcome).values()) == 1
         assert list(members(place.outputs()["t.tar"])) == ["a.png", "c.png"]
-
-
-def test_a_second_run_leaves_a_shard_with_a_broken_member_as_it_is(place: Place):
-    place.tar("t.tar", {"a.png": encoded("a.png", 1), "b.png": b""})
-    place.run()
-    before, content = place.times(), place.outputs()
-    outcome = place.run()
-    assert sum(counts(outcome).values()) == 1
-    assert place.outputs() == content
-    assert place.times() == before  # "what is there already is not touched"
-
-
-def test_hidden_folders_of_a_shard_are_left_out_like_those_of_a_folder(place: Place):
-    place.tar("t.tar", {".cache/a.png": encoded("a.png", 1), "b.png": encoded("a.png", 2)})
-    place.picture(".cache/a.png", 3)
-    place.run()
-    assert set(place.outputs()) == {"t.tar"}
-    assert list(members(place.outputs()["t.tar"])) == ["b.png"]
+        assert before in (None, place.times())
+        before = place.times()
 
 
 def test_an_empty_shard_becomes_an_empty_shard(place: Place):
@@ -1138,28 +1038,12 @@ def whole_tar(mode: str) -> bytes:
         b"",
         b"dear diary" * 200,
         whole_tar("w")[:1000],
-        whole_tar("w:gz")[:2000],
         whole_tar("w:gz")[:1500] + bytes(500),
         whole_tar("w:bz2")[:2000],
         whole_tar("w:xz")[:2000],
-        whole_tar("w:xz")[:1000] + bytes(2000),
-        whole_tar("w")[:2048] + b"\xff" * 5000,
-        whole_tar("w")[: 2048 + 100],
         bad_header(),
     ],
-    ids=[
-        "empty",
-        "text",
-        "cut",
-        "cut gz",
-        "broken gz",
-        "cut bz2",
-        "cut xz",
-        "broken xz",
-        "junk",
-        "cut in a header",
-        "bad header",
-    ],
+    ids=["empty", "no tar", "short", "short gz", "short bz2", "short xz", "bad header"],
 )
 def test_a_damaged_shard_fails_by_cause_and_the_rest_goes_on(place: Place, content: bytes):
     (place.source / "broken.tar").write_bytes(content)
@@ -1203,13 +1087,6 @@ def test_a_shard_that_cannot_be_read_fails_by_cause_and_the_rest_goes_on(
     monkeypatch.setattr(tarfile, "open", refusing)
     assert sum(counts(place.run()).values()) == 1
     assert set(place.outputs()) == {"z.png"}
-
-
-def test_a_shard_over_budget_holds_what_fits(place: Place):
-    place.tar("anna/t.tar", {f"{i}.png": encoded("a.png", i) for i in range(3)})
-    place.budget("epsilon=6", "anna")
-    assert counts(place.run(people=True)) == {"over the budget of a person: epsilon=6 for any 1 pixel": 1}
-    assert list(members(place.outputs()["anna/t.tar"])) == ["0.png", "1.png"]
 
 
 # A target that cannot be written

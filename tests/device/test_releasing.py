@@ -14,7 +14,6 @@ from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ImageError, SpecError
-from sfumato.images import digest
 from sfumato.protect import Protection, Release, parse
 from sfumato.protect.region import Region
 from sfumato.wire import AnyRelease
@@ -112,15 +111,6 @@ def test_noise_is_drawn_for_unknown_images_only(photos: Tensor, ledger: Ledger):
     assert spied.drawn == [3, 2, 0]
 
 
-def test_the_same_pixels_at_another_address_or_in_another_order_of_memory_are_the_same_image(
-    photos: Tensor, ledger: Ledger
-):
-    strided = photos.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-    first = released("gaussian:sigma=40", photos, ledger)
-    assert torch.equal(released("gaussian:sigma=40", strided, ledger).values, first.values)
-    assert ledger.summary().releases == len(photos)
-
-
 def test_specs_that_say_the_same_are_the_same(photos: Tensor, ledger: Ledger):
     first = released("dp-pix:cell=4,epsilon=3", photos, ledger)
     again = released("dp-pix:epsilon=3.0,cell=4,variant=sound,pixels=1", photos, ledger)
@@ -132,7 +122,7 @@ def test_another_spec_has_noise_of_its_own_and_is_charged(photos: Tensor, ledger
     first = released("dp-pix:cell=4,epsilon=3", photos, ledger)
     second = released("dp-pix:cell=4,epsilon=3.5", photos, ledger)
     assert not torch.equal(first.values, second.values)
-    assert ledger.sum_on(digest(photos[0]), Budget.parse("epsilon=9")) == 6.5
+    assert ledger.summary().releases == 2 * len(photos)
 
 
 # Noise
@@ -201,11 +191,6 @@ def test_a_protection_without_noise_is_charged_and_not_stored(photos: Tensor, le
     released(spec, photos, ledger)
     assert ledger.summary().releases == len(photos)
     assert stored(ledger) == [None] * len(photos)
-
-
-def test_what_the_ledger_keeps_is_what_left_as_cells(photos: Tensor, ledger: Ledger):
-    values = released("dp-pix:cell=4,epsilon=3", photos, ledger).values
-    assert stored(ledger) == [one.numpy().tobytes() for one in values]
 
 
 def test_the_originals_are_left_as_they_were(photos: Tensor, ledger: Ledger):
@@ -295,8 +280,8 @@ def test_a_copy_without_releases_says_what_would_be_charged_and_leaves_the_ledge
     photos: Tensor, ledger: Ledger, tmp_path: Path
 ):
     first = released("gaussian:sigma=40", photos[:4], ledger).values
-    ledger.copy_without_releases(tmp_path / "copy.db")
-    with Ledger(tmp_path / "copy.db", keep_releases=False) as copy:
+    ledger.copy_for_trial(tmp_path / "copy.db")
+    with Ledger(tmp_path / "copy.db") as copy:
         again, new, _ = releasing.charge_and_release(parse("gaussian:sigma=40"), photos, copy)
         assert not torch.equal(again.values[:4], first)
         assert new == 3
@@ -373,11 +358,3 @@ def test_a_code_with_noise_is_kept_and_given_again_byte_for_byte(
     assert again.pack() == [first.pack()[row] for row in [5, *range(6)]]
     assert ledger.summary().releases == 6
     assert len(set(first.pack())) > 1
-
-
-def test_a_code_without_noise_is_charged_and_not_stored(ledger: Ledger, tmp_path: Path):
-    code = parse(f"code:artefact={encoder(tmp_path / 'c.safetensors', bits=12)}", takes=["bits"])
-    images = torch.randint(0, 256, (2, 3, SIDE, SIDE), dtype=torch.uint8)
-    for _ in range(2):
-        releasing.release(code, images, ledger)
-    assert stored(ledger) == [None, None]

@@ -36,31 +36,23 @@ _STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
 class EngineConfig:
     """The engine, and the resources of a task.
 
-    Attributes:
-        name: "local" or "ray".
-        workers: processes, or None for one a core. On "local", 1 is this process itself, and its threads
-            stay as they are. On a running Ray cluster: the most tasks at once.
-        cpus: cores of each task, and threads that it uses.
-        gpus: of each task, on Ray, which shows it that many; may be a fraction.
-        address: of a Ray cluster; None for that of RAY_ADDRESS, or else a new one on this machine.
+    `workers` is the number of processes, or None for one a core. On "local", 1 is this process itself, and
+    its threads stay as they are. On a running Ray cluster: the most tasks at once.
     """
 
-    name: str = "local"
+    name: str = "local"  # or "ray"
     workers: int | None = None
-    cpus: int = 1
-    gpus: float = 0.0
-    address: str | None = None
+    cpus: int = 1  # cores of each task, and threads that it uses
+    gpus: float = 0.0  # of each task, on Ray, which shows it that many; may be a fraction
+    address: str | None = None  # of a Ray cluster; None for that of RAY_ADDRESS, or else a new one here
 
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
             raise ConfigError(f"engine {self.name!r}: {did_you_mean(self.name, ENGINES)}")
-        for setting, number, least in (
-            ("workers", self.workers, 1),
-            ("cpus", self.cpus, 1),
-            ("gpus", self.gpus, 0),
-        ):
-            if number is not None and number < least:
-                raise ConfigError(f"{setting}={number:g}: at least {least}")
+        least = {"workers": (self.workers, 1), "cpus": (self.cpus, 1), "gpus": (self.gpus, 0)}
+        for setting, (number, bound) in least.items():
+            if number is not None and number < bound:
+                raise ConfigError(f"{setting}={number:g}: at least {bound}")
         for setting, value in (("gpus", self.gpus), ("address", self.address)):
             if value and self.name != "ray":
                 raise ConfigError(f"{setting}={value}: only for the engine ray: name it, or leave this out")
@@ -99,13 +91,9 @@ def engine(
     """Yields an engine for the block; tasks that have not begun at its end never do.
 
     Args:
-        config: which.
+        config: which. ConfigError, if no Ray cluster answers at its address or can run such a task.
         preload: modules that every process of this machine needs.
         begin: called in each process that starts on this machine, and on no cluster.
-
-    Raises:
-        MissingExtraError: the engine is not installed.
-        ConfigError: no Ray cluster answers at the address, or it cannot run a task.
     """
     if config.name == "ray":
         with _ray(config) as found:
@@ -140,23 +128,19 @@ def gather(
 
 def result(task: "Future[_Made]") -> _Made:
     """Waits for the result of one task; see gather for errors."""
-    with _explain_lost_workers():
-        return task.result()
+    return _explain_lost_workers(task.result)
 
 
-@contextmanager
-def _explain_lost_workers() -> Iterator[None]:
+def _explain_lost_workers(call: Callable[..., _Made], *args: Any) -> _Made:
     try:
-        yield
+        return call(*args)
     except Exception as error:
-        lost: tuple[type[Exception], ...] = (BrokenProcessPool,)
-        if "ray" in sys.modules:
-            from ray.exceptions import RayError, RayTaskError
-
-            if isinstance(error, RayTaskError):
-                raise error.cause from None  # as it was raised
-            lost += (RayError,)
-        if not isinstance(error, lost):
+        ray = sys.modules.get("ray")
+        if ray is not None and isinstance(error, ray.exceptions.RayTaskError):
+            raise error.cause from None  # as it was raised
+        if not isinstance(
+            error, BrokenProcessPool if ray is None else BrokenProcessPool | ray.exceptions.RayError
+        ):
             raise
         raise SfumatoError(
             "a worker process was killed, by the system for lack of memory or by hand. What was finished is "
@@ -187,8 +171,7 @@ class _Processes(Engine):
         if worker not in self.pools:
             size = self.workers if worker is None else 1
             self.pools[worker] = ProcessPoolExecutor(size, self._context, _begin, self._given)
-        with _explain_lost_workers():
-            return self.pools[worker].submit(task, *args)
+        return _explain_lost_workers(self.pools[worker].submit, task, *args)
 
 
 def _surroundings(config: EngineConfig) -> tuple[Path, int, Sequence[registry.Added]]:

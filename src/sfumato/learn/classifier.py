@@ -32,18 +32,19 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn import fit
 from sfumato.learn.augmentation import apply, augment, check_policy, mixup
-from sfumato.learn.cards import (
+from sfumato.learn.linear import logistic_regression
+from sfumato.learn.method import (
     Names,
     Precision,
     Spec,
+    check_shape,
+    classes_of,
+    codes_of,
     load_model,
     make_portable,
     protection_of,
     training_card,
 )
-from sfumato.learn.classes import classes_of, codes_of
-from sfumato.learn.inputs import check_shape
-from sfumato.learn.linear import logistic_regression
 from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
 from sfumato.networks.encoders.pretrained import PretrainedClassifier, check_card, on_card
@@ -150,11 +151,7 @@ class Accuracy:
 
 
 class ClassifierModel(nn.Module):
-    """A network from released images to classes. State: its weights.
-
-    Attributes:
-        card: its settings, data digest, validation accuracy and privacy spent.
-    """
+    """A network from released images to classes. State: its weights."""
 
     def __init__(self, network: nn.Module, *, card: dict[str, Any]) -> None:
         super().__init__()
@@ -206,11 +203,7 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str]) -> ClassifierModel:
-    """Reads a model that `ClassifierModel.save` wrote.
-
-    Raises:
-        ArtefactError: damaged, foreign, or of another kind.
-    """
+    """Reads a model that `ClassifierModel.save` wrote. Raises ArtefactError for any other file."""
 
     def make(card: dict[str, Any]) -> ClassifierModel:
         if "spec" in card:
@@ -241,19 +234,15 @@ def train(
     Args:
         data: clean images to train on.
         protection: releases them; `Clear()` for a classifier of clean images.
-        config: see ClassifierConfig.
         target: the label to classify.
         shapes: whether it sees only which pixels a release shows, see `Release.shapes`.
         validation: other images of the same classes, released alike, whose accuracy chooses the best
             epoch; None for the last epoch.
-        seed: decides weights, order and noise. The same seed, machine and thread count repeat a run.
-        checkpoint, progress: see fit.fit.
-        device: trains the model, and keeps it; None for the processor, which makes all draws.
+        seed, checkpoint, progress, device: see learn.method.
 
     Raises:
         DataError: fewer than two classes, images that are too small, classes that are only in `validation`,
             shapes of a protection that shows all pixels, or too few images in a batch to mix.
-        ArtefactError: the checkpoint belongs to another run.
     """
     classes = trainable(data, target, config.network)
     codes = codes_of(data, target, classes, "classifier")
@@ -371,14 +360,9 @@ def evaluate(
     protection: Protection | None = None,
     seed: int = 0,
 ) -> Accuracy:
-    """The share of images that are classified correctly, each released once.
+    """The share of clean images that are classified correctly, each released once, with noise of a seed.
 
-    Args:
-        model: from `train` or `load`.
-        data: clean images of classes of the training.
-        target: the label to classify.
-        protection: releases them; None for that of the training.
-        seed: of the noise.
+    `protection`: None for that of the training.
 
     Raises:
         DataError: images of another size, of unknown classes, or without shapes for a model that was trained

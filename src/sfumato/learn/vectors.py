@@ -46,8 +46,7 @@ def train(
     """Trains each kind of classifier, and returns the one that is best on validation.
 
     Args:
-        vectors: (N, D) finite numbers.
-        codes: (N,) int64 class of each, at least two.
+        vectors, codes: (N, D) finite numbers, and the (N,) int64 class of each, at least two.
         validation: others, with their codes; None for a fifth of these, which is then not trained on.
         seed: of random draws.
 

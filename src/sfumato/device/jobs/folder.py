@@ -59,7 +59,7 @@ def protect_folder(
     *,
     engine: EngineConfig | None = None,
     report: Report = lambda images, done, total: None,
-    warn: Warn = lambda words: None,
+    warn: Warn | None = None,
 ) -> Outcome:
     """Release every image below a folder into another, under the same names with a new suffix.
 
@@ -102,17 +102,16 @@ def protect_folder(
         plan = stack.enter_context(closing(listing.Plan(origin, outcome)))
         if config.people:
             _check_people(plan, origin)
-        image = _first_image(plan, config)
+        new = goal is None or goal.is_empty()
+        image = _first_image(plan, config) if new or warn is not None else None
         if image is not None:
             _warn_of_people(image, protection, warn)
-        new = goal is None or goal.is_empty()
         if goal is None or (new and image is None and not any(map(is_shard, plan.names()))):
             copy = Path(stack.enter_context(TemporaryDirectory())) / "ledger.db"
-            if ledger.exists():
-                with Ledger(ledger) as original:
-                    original.copy_without_releases(copy)
+            with Ledger(ledger if ledger.exists() else copy.with_name("new.db")) as original:
+                original.copy_for_trial(copy)
             job = Job(plan.source, None, protection.spec, config, b"")
-            _run(job, plan, partial(Ledger, copy, keep_releases=False), None, engine, report, outcome)
+            _run(job, plan, partial(Ledger, copy), None, engine, report, outcome)
             return outcome
         stack.enter_context(_journal_errors(ledger))
         missing = not goal.exists()
@@ -155,7 +154,7 @@ def protect_image(
     ledger: Ledger,
     config: FolderConfig | None = None,
     *,
-    warn: Warn = lambda words: None,
+    warn: Warn | None = None,
 ) -> tuple[Outcome, bytes]:
     """Release one image file, or its bytes. Returns the outcome, and the bytes of the file of its release.
 
@@ -207,9 +206,9 @@ def _first_image(plan: listing.Plan, config: FolderConfig) -> Pixels | None:
     return None
 
 
-def _warn_of_people(image: Images, protection: Protection, warn: Warn) -> None:
+def _warn_of_people(image: Images, protection: Protection, warn: Warn | None) -> None:
     """Warn if people remain recognisable on an image."""
-    if cell_of(getattr(protection, "inner", protection)) == 1:
+    if warn is None or cell_of(getattr(protection, "inner", protection)) == 1:
         return  # only cells are warned of: for others, no faces need to be found
     channels, height, width = image.shape
     if isinstance(protection, Region):
@@ -242,7 +241,7 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path, engin
         raise DataError(f"{source}: is neither a folder nor a tar file")
     for storage in (source, target):
         shared = engine.name != "local" or engine.workers != 1
-        if storage is not None and storage.of_one_process and shared:
+        if storage is not None and storage.url.startswith("memory://") and shared:
             raise ConfigError(
                 f"{storage}: is in the memory of this process: use the engine local with workers=1"
             )

@@ -96,11 +96,8 @@ def channels_of(protection: Any) -> int | None:
 def read_as(data: bytes, name: str, channels: int | None, file: Outcome) -> Pixels:
     """Decode the first picture of a file with these channels. Raises ImageError as images.read does.
 
-    Args:
-        data: the bytes of the file.
-        name: of the file; photographs, by their suffix, come with smaller pictures.
-        channels: 1 or 3; None for the image's own.
-        file: counts GREY or COLOUR if its own channels differ, and its other pictures.
+    Its outcome counts GREY or COLOUR if its own channels differ, and its other pictures: those of
+    photographs, told by their suffix, are smaller ones.
     """
     image = images.read_array(data, channels=None)
     if more := images.count_pictures(data) - 1:
@@ -113,21 +110,13 @@ def read_as(data: bytes, name: str, channels: int | None, file: Outcome) -> Pixe
 
 @dataclass(frozen=True)
 class Job:
-    """The settings of a worker.
-
-    Attributes:
-        source: the storage of the images.
-        target: the storage for releases; None for a dry run, which writes and stores nothing.
-        spec: the protection.
-        config: the output settings.
-        secret: the key for new names.
-    """
+    """The settings of a worker."""
 
     source: Storage
-    target: Storage | None
+    target: Storage | None  # None for a dry run, which writes and stores nothing
     spec: str
     config: FolderConfig
-    secret: bytes
+    secret: bytes  # the key for new names
 
     def person(self, name: str) -> str | None:
         """Return the person in the image of that name; None if unknown."""
@@ -145,21 +134,13 @@ class Job:
 
 
 class Item(NamedTuple):
-    """A file to release.
+    """A file to release."""
 
-    Attributes:
-        name: its path below the source.
-        stamp: to notice a change; see storage.Entry.
-        size: in bytes.
-        output: path of its release below the target.
-        ours: whether an earlier release of it exists there, which may be replaced.
-    """
-
-    name: str
-    stamp: str
-    size: int
-    output: str
-    ours: bool
+    name: str  # its path below the source
+    stamp: str  # to notice a change; see storage.Entry
+    size: int  # in bytes
+    output: str  # path of its release below the target
+    ours: bool  # whether an earlier release of it exists there, which may be replaced
 
 
 def is_image(name: str, head: bytes) -> bool:
@@ -180,13 +161,7 @@ def usual_format(kind: str) -> str:
 def encode_files(
     release: "AnyRelease | AnswerRelease", config: FolderConfig, *, made_of: str | None
 ) -> Iterator[bytes]:
-    """Yield the file content for each image of a release.
-
-    Args:
-        release: of a kind that this format can hold, see folder.check_format.
-        config: the format.
-        made_of: `release.artefact_of` of the protection.
-    """
+    """Yield the file content for each image of a release whose kind fits, see folder.check_format."""
     if kind_of(release) == "answer":
         yield from (f"{name}\n".encode() for name in cast("AnswerRelease", release).names)
         return

@@ -1,4 +1,4 @@
-"""Budgets: limits on the total cost of the releases of an image, a folder or a person."""
+"""Budgets: limits on the total cost of the releases of an image or a person."""
 
 import math
 import re
@@ -17,6 +17,8 @@ from sfumato.dp.naming import (
     compose,
 )
 from sfumato.errors import BudgetExceededError, ConfigError
+
+_Definition = Literal["pure", "gaussian", "concentrated", "bits", "releases", "naming"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,7 @@ class Budget:
         words: the budget as the user wrote it.
     """
 
-    definition: Literal["pure", "gaussian", "concentrated", "bits", "releases", "naming"]
+    definition: _Definition
     amount: float
     pixels: int
     words: str
@@ -62,8 +64,9 @@ class Budget:
         Raises:
             ConfigError: another key, a number that is not above 0, or a delta that is not below 1.
         """
+        words = text.replace(" ", "")
         if text.startswith("naming="):
-            named, words = _Named.parse(text), text.replace(" ", "")
+            named = _Named.parse(text)
             return cls(
                 definition="naming", amount=math.log2(named.share * named.people), pixels=1, words=words
             )
@@ -78,32 +81,30 @@ class Budget:
                 raise ConfigError(f"budget {text!r}: {part.strip()!r} is not KEY=NUMBER above 0: {_FORMS}")
             if key in values:
                 raise ConfigError(f"budget {text!r}: {key} is given twice: {_FORMS}")
+            if key in ("pixels", "releases") and not value.is_integer():
+                raise ConfigError(f"budget {text!r}: {key}={value:g} is not a whole number")
             values[key] = value
-        for key, meaning in (("releases", "a number of releases"), ("bits", "a number of bits")):
-            if key in values and "pixels" in values:
-                raise ConfigError(f"budget {text!r}: {meaning} takes no number of pixels: {_FORMS}")
-        for key in ("pixels", "releases"):
-            if not values.get(key, 1.0).is_integer():
-                raise ConfigError(f"budget {text!r}: {key}={values[key]:g} is not a whole number")
-        pixels = values.pop("pixels", 1.0)
-        match sorted(values):
-            case ["releases"]:
-                parsed: tuple[Any, float] = ("releases", values["releases"])
-            case ["bits"]:
-                parsed = ("bits", values["bits"])
-            case ["epsilon"]:
-                parsed = ("pure", values["epsilon"])
-            case ["mu"]:
-                parsed = ("gaussian", values["mu"] ** 2)
-            case ["rho"]:
-                parsed = ("concentrated", values["rho"])
-            case ["delta", "epsilon"]:
-                parsed = ("concentrated", _rho_of(values["epsilon"], values["delta"]))
+        pixels = values.pop("pixels", None)
+        match sorted(values.items()):
+            case [("releases" | "bits" as key, amount)]:
+                if pixels is not None:
+                    raise ConfigError(
+                        f"budget {text!r}: a number of {key} takes no number of pixels: {_FORMS}"
+                    )
+                definition: _Definition = "releases" if key == "releases" else "bits"
+            case [("epsilon", amount)]:
+                definition = "pure"
+            case [("mu", mu)]:
+                definition, amount = "gaussian", mu**2
+            case [("rho", amount)]:
+                definition = "concentrated"
+            case [("delta", delta), ("epsilon", epsilon)]:
+                definition, amount = "concentrated", _rho_of(epsilon, delta)
             case _:
                 raise ConfigError(f"budget {text!r}: {_FORMS}")
-        if parsed[1] <= 0:
+        if amount <= 0:
             raise ConfigError(f"budget {text!r} is so small that nothing fits it: {_FORMS}")
-        return cls(definition=parsed[0], amount=parsed[1], pixels=int(pixels), words=text.replace(" ", ""))
+        return cls(definition=definition, amount=amount, pixels=int(pixels or 1), words=words)
 
     def cost(self, guarantees: Sequence[Guarantee], information: Information = NOTHING_KNOWN) -> float:
         """Return the cost that a release adds to the sum, by the best of its guarantees.
@@ -115,30 +116,27 @@ class Budget:
         Raises:
             BudgetExceededError: nothing is proved of it, or nothing in a unit of this budget.
         """
+        nothing = "nothing is proved of it"
         if self.definition == "releases":
             return 1.0
-        if self.definition == "bits":
-            if math.isinf(information.outputs):
-                raise BudgetExceededError(
-                    "its outputs are not counted, so no budget in bits can hold it: release a code of bits "
-                    "or an answer",
-                    cause="its outputs are not counted",
-                )
+        if self.definition == "bits" and math.isfinite(information.outputs):
             return information.outputs
+        if self.definition == "bits":
+            raise BudgetExceededError(
+                "its outputs are not counted, so no budget in bits can hold it: release a code of bits or an "
+                "answer",
+                cause="its outputs are not counted",
+            )
         if self.definition == "naming":
             if proof_of(guarantees, information, releases=1) == _NOTHING:
+                cure = "release a code of bits or an answer"
                 raise BudgetExceededError(
-                    "nothing is proved of it, so no budget of naming can hold it: release a code of bits or "
-                    "an answer",
-                    cause="nothing is proved of it",
+                    f"{nothing}, so no budget of naming can hold it: {cure}", cause=nothing
                 )
             return 0.0  # naming is checked for all releases together, once they are recorded
         if not guarantees:
-            raise BudgetExceededError(
-                "nothing is proved of it, so no budget can hold it: use a protection with a proof, such as "
-                "dp-pix",
-                cause="nothing is proved of it",
-            )
+            cure = "use a protection with a proof, such as dp-pix"
+            raise BudgetExceededError(f"{nothing}, so no budget can hold it: {cure}", cause=nothing)
         costs = []
         for guarantee in guarantees:
             # A guarantee for m pixels holds for fewer; for more, take steps of m.
@@ -171,30 +169,32 @@ class Budget:
             return None
         if self.definition == "naming":
             return self._named.refusal(spent, subject, command)
-        if self.definition == "releases":
-            return (
-                f"{subject} has {spent:.0f} different releases already{', near copies included' * copies}, "
-                f"and may have {self}: ask for one made before, or raise the budget: "
-                f"`{command(self.larger(spent + cost))}`"
-            )
         if math.isinf(spent):
-            currency = "" if self.definition == "bits" else f", or nothing that adds up in {self._symbol}"
+            currency = (
+                ""
+                if self.definition == "bits"
+                else f", or nothing that adds up in {_SUMMED[self.definition]}"
+            )
             return (
                 f"nothing is left for {subject} ({self}), since {self.unheld} made before, such as "
                 f"a blur{currency}: lift the budget with `{command('none')}`, then limit the "
                 f"number of releases with `{command('releases=5')}`"
             )
-        left = max(0.0, self.amount - spent)
+        raised = f"or raise the budget: `{command(self.larger(spent + cost))}`"
+        left = f"{max(0.0, self.amount - spent):.4g} of {self.amount:.4g}"
+        if self.definition == "releases":
+            return (
+                f"{subject} has {spent:.0f} different releases already{', near copies included' * copies}, "
+                f"and may have {self}: ask for one made before, {raised}"
+            )
         if self.definition == "bits":
             return (
-                f"this release costs {round_up(cost)} bits, and {left:.4g} of {self.amount:.4g} are left "
-                f"for {subject}: release fewer images, choose a code of fewer bits, or raise the budget: "
-                f"`{command(self.larger(spent + cost))}`"
+                f"this release costs {round_up(cost)} bits, and {left} are left for {subject}: release fewer "
+                f"images, choose a code of fewer bits, {raised}"
             )
         return (
-            f"this release costs {self._symbol} = {round_up(cost)}, and {left:.4g} of {self.amount:.4g} is "
-            f"left for {subject} ({self}): ask for more noise, or raise the budget: "
-            f"`{command(self.larger(spent + cost))}`"
+            f"this release costs {_SUMMED[self.definition]} = {round_up(cost)}, and {left} is left for "
+            f"{subject} ({self}): ask for more noise, {raised}"
         )
 
     def larger(self, least: float) -> str:
@@ -222,9 +222,8 @@ class Budget:
     @property
     def unheld(self) -> str:
         """Why a release exhausts any budget of this kind, in words."""
-        if self.definition == "bits":
-            return "nobody counts the outputs of a release"
-        return "nothing is proved of a release"
+        what = "nobody counts the outputs" if self.definition == "bits" else "nothing is proved"
+        return f"{what} of a release"
 
     def describe_spent(self, spent: float) -> str:
         """Say how much is spent, in the unit of the budget."""
@@ -238,29 +237,12 @@ class Budget:
             return f"{spent:.4g} of {self.amount:.4g} bits are spent, which name them in at most " + (
                 f"{round_up(100 * 2**spent / self._named.people)}% of cases"
             )
-        return f"{self._symbol} = {spent:.4g} of {self.amount:.4g} is spent"
-
-    @property
-    def _symbol(self) -> str:
-        """The symbol of the quantity that adds up, for definitions with a proof."""
-        assert self.definition != "bits"
-        assert self.definition != "releases"
-        assert self.definition != "naming"
-        return SYMBOLS[self.definition] + "^2" * (self.definition == "gaussian")
+        return f"{_SUMMED[self.definition]} = {spent:.4g} of {self.amount:.4g} is spent"
 
     @property
     def holds_nothing_of(self) -> str:
         """Which releases it always refuses, in words; "" for a number of releases."""
-        if self.definition == "releases":
-            return ""
-        if self.definition == "bits":
-            return "it holds only codes of bits and answers: every other release is refused"
-        if self.definition == "naming":
-            return "it holds releases with a proof about naming, such as a code of bits: a blur is refused"
-        return (
-            "it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
-            "refused; an image that had such a release before gets no more releases"
-        )
+        return _HOLDS.get(self.definition, _HOLDS["pure"])
 
     def __str__(self) -> str:
         if self.definition == "releases":
@@ -306,11 +288,8 @@ class _Named:
         """Say why the releases of a period tell too much, and what to do."""
         chance = 2**spent / self.people
         others = {"none": "assuming=shuffled or assuming=exchangeable", "shuffled": "assuming=exchangeable"}
-        cure = (
-            f"; more is allowed if you may assume more ({more})"
-            if (more := others.get(self.assuming))
-            else ""
-        )
+        more = others.get(self.assuming)
+        cure = f"; more is allowed if you may assume more ({more})" if more else ""
         if chance >= 1:
             raised, what = "none", "nothing would be proved about naming them"
         else:
@@ -331,6 +310,14 @@ class _Named:
 
 
 _NOTHING = Proof(releases=1)
+_SUMMED: dict[Any, str] = {**SYMBOLS, "gaussian": f"{SYMBOLS['gaussian']}^2"}  # what adds up
+_HOLDS = {
+    "releases": "",
+    "bits": "it holds only codes of bits and answers: every other release is refused",
+    "naming": "it holds releases with a proof about naming, such as a code of bits: a blur is refused",
+    "pure": "it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
+    "refused; an image that had such a release before gets no more releases",
+}
 NO_LIMIT = Budget(definition="releases", amount=math.inf, pixels=1, words="none")
 
 _MOST = 1e18  # the largest number of a budget: later arithmetic cannot overflow
@@ -348,10 +335,7 @@ def _rho_of(epsilon: float, delta: float) -> float:
     low, high = 0.0, epsilon + 1  # a larger ρ exists only for a large δ
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        guarantee = Guarantee(
-            definition="concentrated", value=middle, pixels=1, whole_image=middle, source=""
-        )
-        low, high = (
-            (middle, high) if guarantee.to("approximate", delta=delta).value <= epsilon else (low, middle)
-        )
+        proved = Guarantee(definition="concentrated", value=middle, pixels=1, whole_image=middle, source="")
+        implied = proved.to("approximate", delta=delta).value
+        low, high = (middle, high) if implied <= epsilon else (low, middle)
     return low

@@ -97,8 +97,7 @@ def evaluate(
     Args:
         model: from `train` or `load`.
         data: clean images of new classes.
-        way, shot, queries, episodes: the test.
-        target: the label to classify.
+        way, shot, queries, episodes, target: the test.
         protection: None for that of the training. With several, each image has one of them, at
             random, as if devices chose for themselves.
         weighted: whether support images count by `FewShotModel.weight` of their protection, which needs

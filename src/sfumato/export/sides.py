@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.edge import graphs
-from sfumato.edge.graphs import SCORES
-from sfumato.edge.runtime import session
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
+from sfumato.export import graphs
+from sfumato.export.card import session
+from sfumato.export.graphs import SCORES
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureModel
 from sfumato.networks.one_by_one import each_by_itself
@@ -33,7 +33,14 @@ MOST_CODES = 1e-4  # for the numbers of a code, from -1 to 1
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of a file from PyTorch: see export.Exported, whose `difference` is `largest`."""
+    """The difference of a file from PyTorch.
+
+    Attributes:
+        largest: of a mask's scores, a feature's or code's numbers, logits, or a service's embeddings.
+        pixels: for a mask, the share of all pixels that one shows and the other hides; None for others.
+        bits: for a code of bits, the share of all bits that differ; None for others.
+        decisions: for a cloud side, the share of equal class decisions; None for others.
+    """
 
     largest: float
     pixels: float | None = None
@@ -43,12 +50,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Written:
-    """A file to compare with PyTorch.
-
-    Attributes:
-        file: its bytes.
-        model: its graph, with the outputs for checks.
-    """
+    """A file to compare with PyTorch: its bytes, and its graph with the outputs for checks."""
 
     file: bytes
     model: "ModelProto"
@@ -60,18 +62,20 @@ class Side:
 
     Attributes:
         kind: of the artefact.
+        side: "device", "cloud", or "service" for the model of a server.
         part: its description in a table.
         shape: (C, H, W) of the images.
         network: for the count of parameters.
         bytes: sent for an image.
         card: the part of a file's card for this side.
-        graph: makes its graph, see sfumato.edge.graphs.
+        graph: makes its graph, see sfumato.export.graphs.
         compare: maps a file and (N, C, H, W) uint8 images to its difference from PyTorch. Raises
             ArtefactError if outputs contradict each other.
-        most: the largest allowed difference.
+        most, unit: the largest allowed difference, and its unit.
     """
 
     kind: str
+    side: str = "device"
     part: str
     shape: tuple[int, int, int]
     network: nn.Module
@@ -80,6 +84,7 @@ class Side:
     graph: Callable[[], "ModelProto"]
     compare: Callable[[Written, Tensor], Difference]
     most: float
+    unit: str
 
 
 def read(artefact: str, side: str = "device") -> Side:
@@ -122,6 +127,7 @@ def _mask(artefact: str) -> Side:
         graph=lambda: graphs.mask_graph(masker),
         compare=lambda written, check: _compare_masks(masker, count, written, check),
         most=MOST_SCORES,
+        unit="score",
     )
 
 
@@ -147,6 +153,7 @@ def _feature(artefact: str) -> Side:
         graph=lambda: graphs.device_graph(extractor),
         compare=compare,
         most=MOST_NUMBERS,
+        unit="number of a feature",
     )
 
 
@@ -155,6 +162,7 @@ def _cloud(artefact: str) -> Side:
     channels, height, width = model.card["shape"]
     return Side(
         kind=features.KIND,
+        side="cloud",
         part="cloud",
         shape=(channels, height, width),
         network=model.cloud,
@@ -167,6 +175,7 @@ def _cloud(artefact: str) -> Side:
         graph=lambda: graphs.cloud_graph(model),
         compare=lambda written, check: _compare_logits(model, written, _numbers(model.device, check)),
         most=MOST_NUMBERS,
+        unit="logit",
     )
 
 
@@ -198,6 +207,7 @@ def _code(artefact: str) -> Side:
         graph=lambda: graphs.code_graph(encoder),
         compare=compare,
         most=MOST_CODES,
+        unit="number of a code",
     )
 
 
@@ -235,7 +245,7 @@ def _compare_logits(model: FeatureModel, written: Written, numbers: Tensor) -> D
 def _run(model: bytes, images: Tensor) -> dict[str, Tensor]:
     """Run a device's graph on (N, C, H, W) images one by one; return each output."""
     opened = session(model)
-    outputs = [output.name for output in opened.get_outputs()]
+    outputs = [output.name for output in opened.session.get_outputs()]
     rows = [opened.run(outputs, {"images": image.numpy()}) for image in images.split(1)]
     columns = zip(*rows, strict=True)
     return {
