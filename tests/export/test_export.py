@@ -19,7 +19,7 @@ import sfumato
 from sfumato import artefacts
 from sfumato.base.onnx_graphs import Graph
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, ConfigError, DataError, ImageError, MissingExtraError
+from sfumato.errors import ArtefactError, DataError, ImageError, MissingExtraError
 from sfumato.export import graphs
 from sfumato.export.card import EXTRA, Card, session
 from sfumato.export.card import read as read_card
@@ -106,14 +106,9 @@ def test_an_exported_mask_makes_the_release_of_the_protection(mask: Made):
     assert torch.equal(found["values"], release.values)
     assert list(found) == ["values", "shown"]  # scores tell of hidden pixels
     assert (found["values"].dtype, found["shown"].dtype) == (torch.uint8, torch.bool)
-
-
-@pytest.mark.parametrize("flat", [0, 128, 255])
-def test_a_constant_image_shows_exactly_k_pixels(mask: Made, flat: int):
-    for each in (mask,):
-        found = each.run(torch.full((1, *SHAPE), flat, dtype=torch.uint8))
-        assert found["shown"].sum() == PIXELS
-        assert (found["values"][~found["shown"].expand(-1, 3, -1, -1)] == 0).all()
+    exported = mask.exported
+    assert (exported.images, exported.bytes) == (6, exported.path.stat().st_size)
+    assert (exported.difference.pixels, exported.difference.largest <= MOST_SCORES) == (0, True)
 
 
 @pytest.mark.parametrize("scale", [0, 1e5], ids=["all equal", "many equal"])
@@ -128,13 +123,6 @@ def test_of_equal_scores_the_earlier_pixel_is_shown(mask: Made, tmp_path: Path, 
     onnx.save(model, tmp_path / "equal.onnx")
     equal = Made(mask.artefact, replace(mask.exported, path=tmp_path / "equal.onnx"))
     assert torch.equal(equal.run(images)["shown"], top_pixels(scores, count=PIXELS))
-
-
-def test_a_mask_is_checked_by_its_scores_and_its_pixels(mask: Made):
-    exported = mask.exported
-    assert exported.difference.largest <= MOST_SCORES
-    assert (exported.images, exported.difference.pixels, exported.difference.decisions) == (6, 0, None)
-    assert exported.bytes == exported.path.stat().st_size
 
 
 # Features
@@ -153,13 +141,7 @@ def test_an_exported_feature_is_the_release_without_noise(feature: Made):
 def test_the_same_image_has_the_same_feature_always_since_the_graph_draws_nothing(feature: Made):
     one, two = feature.run(pictures(1).expand(2, *SHAPE))["feature"]
     assert torch.equal(one, two)
-    assert not {node.op_type for node in onnx.load(feature.exported.path).graph.node} & {
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-    assert "WITHOUT noise" in export.__doc__
+    assert not [node for node in onnx.load(feature.exported.path).graph.node if "Random" in node.op_type]
 
 
 def test_a_cloud_side_decides_as_pytorch_does_for_any_number_of_features(feature: Made, cloud: Made):
@@ -185,6 +167,7 @@ def test_the_signs_of_an_exported_code_are_the_release_without_noise(bits: Made)
     found = bits.run(images)
     assert list(found) == ["numbers"]
     assert torch.equal(signs(found["numbers"]), release.values)
+    assert (bits.exported.difference.bits, bits.exported.difference.largest <= MOST_CODES) == (0, True)
 
 
 def test_an_exported_code_of_numbers_is_the_release_without_noise(numbers: Made):
@@ -209,17 +192,6 @@ def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(tmp_path: Path)
     expected = Code(str(path)).release(images, seeded_noise(0)).vectors()
     torch.testing.assert_close(exported.run(images)["numbers"], expected, atol=1e-4, rtol=0)
     assert exported.exported.difference.largest < 1e-4
-
-
-def test_a_code_is_checked_by_its_numbers_and_by_its_bits(bits: Made, numbers: Made):
-    assert 0 <= bits.exported.difference.largest <= MOST_CODES
-    assert (bits.exported.images, bits.exported.difference.bits, bits.exported.difference.pixels) == (
-        6,
-        0,
-        None,
-    )
-    assert numbers.exported.difference.largest <= MOST_CODES
-    assert numbers.exported.difference.bits is None
 
 
 def moved_code(folder: Path, monkeypatch: pytest.MonkeyPatch, *, number: float, by: float) -> Path:
@@ -247,22 +219,6 @@ def test_a_bit_that_rounding_may_turn_is_reported(tmp_path: Path, monkeypatch: p
     assert exported.difference.largest == pytest.approx(0.6 * MOST_CODES, rel=0.05)
 
 
-@pytest.mark.parametrize("number", [0.5 * MOST_CODES, 0.5], ids=["a bit turns", "none does"])
-def test_a_code_whose_numbers_are_further_off_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: float
-):
-    # What is refused is the difference: a bit that turns within it was nearer to 0 than that.
-    path = moved_code(tmp_path, monkeypatch, number=number, by=-2 * MOST_CODES)
-    with pytest.raises(ArtefactError, match=r"onnxruntime differs from PyTorch by 0.000\d+ on the check"):
-        export(path, tmp_path / "c.onnx", check=pictures())
-    assert not (tmp_path / "c.onnx").exists()
-
-
-def test_a_code_has_no_cloud_side(bits: Made, tmp_path: Path):
-    with pytest.raises(ConfigError, match="is a 'code', which has no cloud side: export its device side"):
-        export(bits.artefact, tmp_path / "c.onnx", check=pictures(), side="cloud")
-
-
 # One image, one file, nothing else
 
 
@@ -275,33 +231,14 @@ def test_a_batch_of_two_is_refused_by_a_device_side(mask, feature, bits, numbers
 def test_the_card_says_what_the_file_is(mask, feature, cloud, bits, numbers):
     common = {"shape": list(SHAPE), "precision": "float32", "version": sfumato.__version__}
     of_mask, of_feature = (hashlib.sha256(each.artefact.read_bytes()).hexdigest() for each in (mask, feature))
-    assert mask.card == {
-        **common,
-        "kind": "mask",
-        "side": "device",
-        "artefact": of_mask,
-        "keep": 0.25,
-        "pixels": PIXELS,
-        "noise": "none: a mask adds none",
-    }
-    assert feature.card == {
-        **common,
-        "kind": "private feature",
-        "side": "device",
-        "artefact": of_feature,
-        "dimension": 3,
-        "covariance": (torch.eye(3) / 2).tolist(),
-        "noise": "not in the graph: draw it on the device, before the feature leaves",
-    }
-    assert cloud.card == {
-        **common,
-        "kind": "private feature",
-        "side": "cloud",
-        "artefact": of_feature,
-        "dimension": 3,
-        "classes": CLASSES,
-        "noise": "none: the device has drawn it",
-    }
+    said = {"kind": "mask", "side": "device", "noise": "none: a mask adds none"}
+    assert mask.card == {**common, **said, "artefact": of_mask, "keep": 0.25, "pixels": PIXELS}
+    common_of_feature = {**common, "kind": "private feature", "artefact": of_feature, "dimension": 3}
+    noise = "not in the graph: draw it on the device, before the feature leaves"
+    said = {"side": "device", "covariance": (torch.eye(3) / 2).tolist(), "noise": noise}
+    assert feature.card == {**common_of_feature, **said}
+    said = {"side": "cloud", "classes": CLASSES, "noise": "none: the device has drawn it"}
+    assert cloud.card == {**common_of_feature, **said}
     of_bits, of_numbers = (hashlib.sha256(each.artefact.read_bytes()).hexdigest() for each in (bits, numbers))
     noise = "not in the graph: draw it on the device, before the code leaves"
     code = {**common, "kind": "code", "side": "device", "noise": noise}
@@ -317,30 +254,7 @@ def test_a_file_tells_nothing_of_the_machine_that_wrote_it(mask: Made, cloud: Ma
             assert word not in written
 
 
-def test_nothing_but_the_files_is_left(folder: Path, mask, feature, cloud, bits, numbers):
-    written = {"cloud"}
-    artefacts = {"mask", "feature", "bits", "numbers"}
-    names = {f"{name}.onnx" for name in written | artefacts} | {f"{name}.safetensors" for name in artefacts}
-    assert {each.name for each in folder.iterdir()} == names
-
-
 # Mistakes
-
-
-# Mistakes
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"side": "clout"}, "no side 'clout': did you mean 'cloud'"),
-        ({"side": "cloud"}, "is a 'mask', which has no cloud side: export its device side"),
-    ],
-)
-def test_impossible_settings_are_refused(mask: Made, tmp_path: Path, settings, message: str):
-    with pytest.raises(ConfigError, match=message):
-        export(mask.artefact, tmp_path / "m.onnx", check=pictures(), **settings)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -359,16 +273,12 @@ def test_images_that_say_nothing_of_the_artefact_are_refused(mask: Made, tmp_pat
 
 def test_an_artefact_that_is_missing_damaged_or_foreign_is_refused(tmp_path: Path, mask: Made):
     tensors, card = artefacts.load(mask.artefact, kind="mask")
-    (tmp_path / "text").write_text("dear diary")
     artefacts.save(tmp_path / "other", {}, {"kind": "few-shot"})
     artefacts.save(tmp_path / "no-weights", {}, card)
     artefacts.save(tmp_path / "half", tensors, card | {"kind": "private feature"})
     artefacts.save(tmp_path / "whole", tensors, card | {"config": card["config"] | {"keep": 1e-4}})
-    (tmp_path / "cut").write_bytes(mask.artefact.read_bytes()[:-100])
     for name, message in {
         "gone": "gone: no such file",
-        "text": "text: damaged or not a .safetensors file",
-        "cut": "cut: damaged or not a .safetensors file",
         "other": "other: is a 'few-shot', and only a 'mask', a 'private feature' or a 'co",
         "no-weights": "no-weights: damaged: the weights do not fit the networks of its card: it lacks down",
         "half": "half: damaged, or of another version: config.widths in its card: Field required",
@@ -393,13 +303,6 @@ def test_a_graph_that_computes_something_else_is_not_written(
             export(feature.artefact, tmp_path / "f.onnx", check=pictures())
     assert (tmp_path / "f.onnx").read_bytes() == b"what was there"
     assert [each.name for each in tmp_path.iterdir()] == ["f.onnx"]
-
-
-def test_the_artefact_itself_is_never_overwritten(feature: Made):
-    before = feature.artefact.read_bytes()
-    with pytest.raises(ConfigError, match="is the artefact itself: name another file"):
-        export(feature.artefact, feature.artefact, check=pictures())
-    assert feature.artefact.read_bytes() == before
 
 
 def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch):
