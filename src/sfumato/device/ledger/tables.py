@@ -69,8 +69,6 @@ create table charges (
 );
 """
 
-_DIGITS = 16  # of a digest
-
 
 class DamagedError(Exception):
     """Something in a ledger is not as the ledger wrote it."""
@@ -79,15 +77,12 @@ class DamagedError(Exception):
 def protection_key(spec: str, made_of: str | None) -> str:
     """Return the name of a protection in a ledger: its spec, with the digest of its file instead of the path.
 
-    A file is the same protection wherever it lies; a file trained again at the same path is another.
-
-    Args:
-        spec: the canonical one.
-        made_of: in hexadecimal, see sfumato.protect.release.file_digest_of; None without an artefact.
+    A file is the same protection wherever it lies; a file trained again at the same path is another. The spec
+    is the canonical one; `made_of` is sfumato.protect.release.file_digest_of, None without an artefact.
     """
     if made_of is None:
         return spec
-    digits = made_of[:_DIGITS]
+    digits = made_of[:16]
     return with_files(spec, lambda key, path: digits) if files_of(spec) else f"{spec}@{digits}"
 
 
