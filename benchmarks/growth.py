@@ -224,13 +224,16 @@ class _Known:
 
         count = len(vectors)
         labels = tuple(f"class {number}" for number in range(count))
-        self._all = Prototypes(1, np.arange(count), labels, vectors, (1,) * count, np.ones(count))
+        self._all = Prototypes(1, labels, vectors, (1,) * count, np.ones(count))
 
     def count(self, tenant: str, classifier: str) -> tuple[int, int]:
         return self._all.vectors.shape
 
-    def prototypes(self, tenant: str, classifier: str, *, known: Any = None) -> Any:
-        return None if known is not None else self._all
+    def version(self, tenant: str, classifier: str) -> int:
+        return 1
+
+    def prototypes(self, tenant: str, classifier: str) -> Any:
+        return self._all
 
 
 def gallery(prototypes: int, folder: Path) -> Work:
@@ -293,7 +296,7 @@ def row(people: int, folder: Path) -> Work:
 
 
 def _charges(first: int, count: int) -> list[Any]:
-    from sfumato.device.ledger.charges import Charge
+    from sfumato.device.ledger import Charge
     from sfumato.protect import parse
 
     protection, shape = parse("dp-pix:cell=4,epsilon=0.01"), (3, 84, 84)
@@ -501,7 +504,7 @@ def large_ledger(releases: int) -> Iterator[str]:
 
 def large_witness(turns: int) -> Iterator[str]:
     """Releases a second by charges of several sizes, each on the disk, with the chain and its witness."""
-    from sfumato.device.ledger import Ledger, chain
+    from sfumato.device.ledger import Ledger, witness
 
     def nothing(*_: object) -> bytes:
         return b""
@@ -513,11 +516,11 @@ def large_witness(turns: int) -> Iterator[str]:
                 opened.set_budget(None)
             seconds = [0.0, 0.0]
             for turn in range(turns):
-                charges = _charges(turn * size, size, Path(place))
+                charges = _charges(turn * size, size)
                 for which in (0, 1) if turn % 2 else (1, 0):
                     with ExitStack() as patched:
                         if which:
-                            patched.enter_context(mock.patch.object(chain, "link", nothing))
+                            patched.enter_context(mock.patch.object(witness, "link", nothing))
                             patched.enter_context(mock.patch.object(Ledger, "_testify", nothing))
                         start = time.perf_counter()
                         ledgers[which].charge(charges)

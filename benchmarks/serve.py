@@ -37,7 +37,7 @@ from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.vectors import BitsRelease
-from sfumato.serve import graphs
+from sfumato.serve import models
 from sfumato.serve.engine import Engine
 from sfumato.serve.http.app import ServiceConfig
 from sfumato.serve.store import Store
@@ -53,8 +53,7 @@ METRICS_KEY = "key-of-the-benchmark"
 COMMAND = "import typer; from sfumato.cli.serve import serve; typer.run(serve)"
 BARE = """
 from fastapi import FastAPI, Request
-from sfumato.base.server import address_of, listen
-from sfumato.serve.http.app import run
+from sfumato.base.server import address_of, listen, serve
 app = FastAPI(telemetry={"tracing": False, "metrics": False, "logs": False})
 
 @app.post("/bare")
@@ -63,7 +62,7 @@ async def bare(request: Request) -> dict[str, int]:
 
 with listen("127.0.0.1", 0) as listener:
     print("serving:", address_of(listener, "http"), flush=True)
-    run(app, listener)
+    serve(app, listener)
 """
 
 
@@ -82,7 +81,11 @@ class Sort:
             3, self.config, [parse(SPEC)], card=card | {"shape": [3, self.side, self.side]}
         )
         model.save(path)
-        return path
+        words = (
+            "import sys; from sfumato.cli import main; sys.argv = ['sfumato', 'export', sys.argv[1]]; main()"
+        )
+        subprocess.run([sys.executable, "-c", words, str(path)], check=True, stdout=subprocess.DEVNULL)
+        return path.with_suffix(".onnx")  # which ONNX Runtime runs
 
     def body(self, *numbers: int) -> bytes:
         """Releases of images of noise."""
@@ -268,7 +271,7 @@ def encoder_alone(path: Path, seconds: float) -> float:
 
 
 def forward(path: str, seconds: float) -> float:
-    served = graphs.fastest(path)
+    served = models.load(path)
     side = served.shape[1]
     decoded = wire.decode(Sort("", side, TINY.config).body(*range(32)), most_images=32, most_pixels=10**9)
     inputs = served.prepare(decoded, served.demands[0])
@@ -302,9 +305,9 @@ def begin(url: str, sort: Sort | Code, path: Path) -> Begun:
     with service(url, path) as (_, port), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         for label in range(5):
             client.post(
-                f"/v1/classifiers/{classifier}/classes/{label}/examples",
-                content=sort.body(label),
-                headers={"x-api-key": secret, "content-type": wire.MEDIA_TYPE},
+                f"/v1/classifiers/{classifier}/examples",
+                content=labelled.join([(str(label), "1")], sort.body(label)),
+                headers={"x-api-key": secret, "content-type": labelled.MEDIA_TYPE},
             ).raise_for_status()
     return Begun(url, secret, classifier)
 
@@ -457,24 +460,26 @@ def enrolling(
     begun: Begun, count: int, first: int = 0, sort: Sort | Code = TINY
 ) -> Callable[[], bytes | None]:
     """Requests that enrol one new image each."""
-    place = f"/v1/classifiers/{begun.classifier}/classes"
-    left = iter(
-        [
-            request(f"{place}/{number % 20}/examples", begun.key, sort.body(first + number))
-            for number in range(count)
-        ]
-    )
+    path, kind = f"/v1/classifiers/{begun.classifier}/examples", labelled.MEDIA_TYPE
+    numbers = range(first, first + count)
+    bodies = (labelled.join([(str(each % 20), str(each))], sort.body(each)) for each in numbers)
+    left = iter([request(path, begun.key, body, kind) for body in bodies])
     return lambda: next(left, None)
 
 
 def enrolling_many(begun: Begun, count: int, first: int) -> Callable[[], bytes | None]:
     """Requests that enrol a new image of each of 32 classes."""
     path, kind = f"/v1/classifiers/{begun.classifier}/examples", labelled.MEDIA_TYPE
-    labels = [f"class {number}" for number in range(TOGETHER)]
     left = iter(
         [
             request(
-                path, begun.key, labelled.join(labels, TINY.body(*range(number, number + TOGETHER))), kind
+                path,
+                begun.key,
+                labelled.join(
+                    [(f"class {each}", str(number)) for each in range(TOGETHER)],
+                    TINY.body(*range(number, number + TOGETHER)),
+                ),
+                kind,
             )
             for number in range(first, first + TOGETHER * count, TOGETHER)
         ]

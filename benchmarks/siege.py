@@ -1,4 +1,4 @@
-"""A besieged server: ours, uvicorn and granian as they come, and uvicorn behind nginx.
+"""A besieged server: uvicorn and granian as they come, and uvicorn behind nginx.
 
     python benchmarks/siege.py [--connections 3000] [--seconds 30]
 
@@ -37,11 +37,6 @@ async def app(scope, receive, send):
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-"""
-OURS = """
-from bare import app
-from sfumato.base import connections, listening
-connections.serve(app, listening.listen("127.0.0.1", {port}))
 """
 NGINX = """
 worker_rlimit_nofile {descriptors};
@@ -85,7 +80,6 @@ def served(name: str, folder: Path) -> Iterator[int]:
     uvicorn = [sys.executable, "-m", "uvicorn", "bare:app", "--log-level", "critical", "--port"]
     granian = [sys.executable, "-m", "granian", "--interface", "asgi", "--no-log"]
     commands = {
-        "sfumato": [[sys.executable, "-c", OURS.format(port=port)]],
         "uvicorn": [[*uvicorn, str(port)]],
         "granian": [[*granian, "--http1-header-read-timeout", "10000", "--port", str(port), "bare:app"]],
         "nginx, then uvicorn": [
@@ -179,7 +173,6 @@ def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     there = {
-        "sfumato": True,
         "uvicorn": True,
         "granian": importlib.util.find_spec("granian") is not None,
         "nginx, then uvicorn": shutil.which("nginx") is not None,

@@ -251,7 +251,7 @@ def things(walk: Walk, data: Path) -> None:
                 others.append((path, name))
     walk.photographs = 20 * 40
     walk.type(
-        "sfumato train code --data folder:photos --target class --bits 16 --size 84 --encoder efficientnet-lite0 "
+        "sfumato train code --data folder:photos --target class --set bits=16 --size 84 --encoder efficientnet-lite0 "
         "--known --out code.safetensors"
     )
     _serve_and_ask(

@@ -91,10 +91,6 @@ def test_the_card_comes_back(tmp_path_factory: pytest.TempPathFactory, extra: di
     assert card == {"kind": "few-shot", "version": sfumato.__version__, **extra}
 
 
-def test_the_card_carries_the_version_of_the_library(saved: Path):
-    assert artefacts.load(saved, kind="few-shot")[1]["version"] == sfumato.__version__
-
-
 def test_the_card_is_json_in_the_header_that_any_program_can_read(saved: Path):
     with safetensors.safe_open(saved, framework="numpy") as opened:
         assert json.loads(opened.metadata()["sfumato"])["spec"] == "blur:radius=3"
@@ -150,7 +146,11 @@ def rewritten(path: Path, tensors: Mapping[str, Tensor], text: str, digest: str 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
     """The digest that belongs to the card of these tests."""
-    return artefacts._digest(json.dumps(CARD, sort_keys=True), tensors)
+    parts = (
+        (name, str(each.dtype), each.shape, each.view(torch.uint8).numpy().data)
+        for name, each in sorted(tensors.items())
+    )
+    return artefacts._digest(json.dumps(CARD, sort_keys=True), parts)
 
 
 def parts(path: Path) -> tuple[dict[str, Tensor], str, str]:
@@ -259,7 +259,7 @@ def test_a_header_of_many_megabytes_is_refused_before_it_is_read(saved: Path):
 def test_weights_of_a_type_that_no_network_has_are_refused(saved: Path):
     complex_ones = {"a": torch.zeros(2, dtype=torch.complex64)}
     rewritten(saved, complex_ones, json.dumps(CARD), digest_of(complex_ones))
-    with pytest.raises(ArtefactError, match=r"model\.safetensors: damaged: a is of torch\.complex64"):
+    with pytest.raises(ArtefactError, match=r"model\.safetensors: damaged: a is of C64"):
         artefacts.load(saved, kind="few-shot")
 
 
@@ -316,12 +316,6 @@ def test_an_artefact_of_another_kind_is_refused_and_both_kinds_are_named(saved: 
         artefacts.load(saved, kind="recogniser")
 
 
-def test_a_card_without_a_kind_is_of_no_kind(tmp_path: Path):
-    artefacts.save(tmp_path / "a", WEIGHTS, {})
-    with pytest.raises(ArtefactError, match="a 'few-shot' is needed"):
-        artefacts.load(tmp_path / "a", kind="few-shot")
-
-
 def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(ArtefactError, match=r"gone\.safetensors: no such file"):
         artefacts.load(tmp_path / "gone.safetensors", kind="few-shot")
@@ -351,12 +345,6 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int):
     assert not touched.exists()
     pickle.loads((tmp_path / "a.safetensors").read_bytes())
     assert touched.exists()  # the pickle was one that runs
-
-
-def test_a_checkpoint_of_torch_is_refused(tmp_path: Path):
-    torch.save(WEIGHTS, tmp_path / "a.safetensors")
-    with pytest.raises(ArtefactError, match=r"a\.safetensors: damaged or not a \.safetensors file"):
-        artefacts.load(tmp_path / "a.safetensors", kind="few-shot")
 
 
 def test_what_is_saved_is_no_pickle(saved: Path):

@@ -175,6 +175,8 @@ SMALL_TRAINING += ["--way", "2", "--shot", "1", "--queries", "1"]
 for _part in ("", "validation_"):
     SMALL_TRAINING += [f"--set={_part}way=2", f"--set={_part}shot=1", f"--set={_part}queries=1"]
 
+META = ["train", "meta", "--data", "glyphs", "--out", "m"]
+
 # What is called, and what the one line must hold. The files are made by `scene`.
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "missing folder": (["data", "info", "folder:gone"], "gone: no such folder"),
@@ -190,9 +192,14 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         [*SMALL_TRAINING, "--with", "pixelize:cell=96"],
         "pixelize: cell=96 is larger than the 16x16 images: choose a cell of at most 16",
     ),
-    "clipping without a budget": (
-        ["train", "meta", "--data", "glyphs", "--out", "m", "--clipping", "fixed"],
-        "--clipping fixed without --epsilon: only a private run clips; give its budget",
+    "two protections for one model": (
+        [*META, "--with", "blur:radius=1,2"],
+        "names 2 protections: give one value for each key",
+    ),
+    "clipping without a budget": ([*META, "--set=private.clipping=fixed"], "private.epsilon is missing"),
+    "a clipping norm that is missing": (
+        [*META, "--set=private.epsilon=8", "--set=private.clipping=fixed"],
+        "clipping fixed needs clipping_norm: give a public number above 0",
     ),
     "unknown training setting": (
         ["train", "few-shot", "--data", "glyphs", "--out", "m", "--with", "none", "--set", "ways=3"],

@@ -1,7 +1,6 @@
 """`sfumato export`: what it prints, and that mistakes leave nothing."""
 
 import csv
-import os
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ from commands import Command
 from devices import pictures, remember_graphs, write_code, write_feature, write_mask
 
 from sfumato import images
-from sfumato.cli.exports import export_codes
-from sfumato.edge.runtime import session
+from sfumato.export.card import session
 from sfumato.serve import models
 
 SHAPE = (3, 16, 16)
@@ -44,7 +42,7 @@ def test_a_feature_is_exported_and_said_to_be_without_noise(command: Command, tm
     assert noise == "noise: not in the graph: draw it on the device, before the feature leaves"
     size = (tmp_path / "f.onnx").stat().st_size
     assert exported == f"exported: f.onnx ({size:,} bytes, float32)"
-    (output,) = session(tmp_path / "f.onnx").get_outputs()
+    (output,) = session(tmp_path / "f.onnx").session.get_outputs()
     assert (output.name, output.shape) == ("feature", [1, 3])
 
 
@@ -58,7 +56,7 @@ def test_a_code_is_exported_and_said_to_release_bits_alone(command: Command, tmp
     assert release == "release: which numbers are above 0, and not the numbers"
     assert noise == "noise: not in the graph: draw it on the device, before the code leaves"
     assert exported.startswith("exported: c.onnx (")
-    (output,) = session(tmp_path / "c.onnx").get_outputs()
+    (output,) = session(tmp_path / "c.onnx").session.get_outputs()
     assert (output.name, output.shape) == ("numbers", [1, 16])
 
 
@@ -86,32 +84,18 @@ def test_a_mistake_is_answered_in_one_line_and_nothing_is_written(
     assert {each.name for each in tmp_path.iterdir()} == {"m.safetensors"}
 
 
-def test_a_code_is_exported_beside_itself_once_and_the_service_hands_it_out(tmp_path: Path):
+def test_the_service_hands_out_the_export_of_a_code(command: Command, tmp_path: Path):
     code = write_code(tmp_path / "c.safetensors", shape=SHAPE, bits=4)
     assert models.load(code).device_side is None
-    assert not list(export_codes([tmp_path / "gone.safetensors", code]))
-    made = tmp_path / "c.onnx"
-    before = made.stat().st_mtime_ns
-    assert not list(export_codes([code]))
-    assert made.stat().st_mtime_ns == before
-    assert models.load(code).device_side == made.read_bytes()
-
-
-def test_a_code_that_cannot_be_exported_leaves_no_file_of_an_earlier_one(tmp_path: Path):
-    code = write_code(tmp_path / "c.safetensors", shape=SHAPE, bits=4)
-    (tmp_path / "c.onnx").write_bytes(b"of an earlier code")
-    os.utime(tmp_path / "c.onnx", (0, 0))
-    code.write_bytes(code.read_bytes()[:-9])
-    (reason,) = export_codes([code])
-    assert not (tmp_path / "c.onnx").exists()
-    assert "no .onnx file for the web page (" in reason
+    assert command("export", code).code == 0
+    assert models.load(code).device_side == (tmp_path / "c.onnx").read_bytes()
 
 
 @pytest.mark.parametrize(
     ("words", "name"),
     [
         (
-            ("train", "code", "--data", "faces", "--target", "hat", "--bits", "4", "--out", "c.onnx"),
+            ("train", "code", "--data", "faces", "--target", "hat", "--set=bits=4", "--out", "c.onnx"),
             "c.safetensors",
         ),
         (("train", "meta", "--data", "faces", "--out", "m.v2"), "m.safetensors"),

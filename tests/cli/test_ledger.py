@@ -60,7 +60,7 @@ def test_of_what_is_not_counted_a_budget_in_bits_holds_nothing_more_and_says_why
 
 
 def test_what_all_releases_of_each_person_prove_of_naming_them_is_said(command: Command, path: Path):
-    said = command("ledger", "naming", "--ledger", path)
+    said = command("ledger", "show", "--person", "", "--ledger", path)
     assert said.code == 0
     anna, ben = said.out.splitlines()
     people = f"after 2 releases {NOBODY} 1,000 equally likely people more than"
@@ -85,9 +85,7 @@ def test_a_budget_of_naming_is_written_in_one_word_or_in_several(command: Comman
 
 
 def test_among_how_many_people_may_be_said(command: Command, path: Path):
-    said = command(
-        "ledger", "naming", "--person", "anna", "--among", "369", "--among", "50", "--ledger", path
-    )
+    said = command("ledger", "show", "--person", "anna", "--among", "369", "--among", "50", "--ledger", path)
     assert said.out.startswith(
         f"the person anna: after 2 releases {NOBODY} 369 equally likely people more than 69.4% of "
         f"the time {AVERAGE}{LEAKAGE}; among 50 people nothing is proved; after 2 releases"
@@ -95,7 +93,7 @@ def test_among_how_many_people_may_be_said(command: Command, path: Path):
 
 
 @pytest.mark.parametrize(
-    ("words", "name"), [(("naming",), "carla"), (("naming",), "ana"), (("budget", "bits=64"), "ana")]
+    ("words", "name"), [(("show",), "carla"), (("show",), "ana"), (("budget", "bits=64"), "ana")]
 )
 def test_a_name_that_nobody_has_is_refused_with_the_nearest(
     command: Command, path: Path, words: tuple[str, ...], name: str
@@ -109,15 +107,6 @@ def test_a_budget_may_be_of_a_person_before_their_first_release(command: Command
     for name in ("carla", "ben2", "an\u200bna"):  # the last looks like anna, and is anna
         said = command("ledger", "budget", "bits=64", "--person", name, "--ledger", path)
         assert said.out.startswith(f"budget of the person {name.replace(chr(0x200B), '')}: at most 64 bits")
-
-
-def test_a_ledger_that_knows_nobody_by_name_says_what_to_name(command: Command, tmp_path: Path):
-    Ledger(tmp_path / "ledger.db").close()
-    check_mistake(
-        command("ledger", "naming", "--ledger", tmp_path / "ledger.db"),
-        "the ledger knows nobody by name: release images with --people",
-    )
-    check_mistake(command("ledger", "naming", "--ledger", tmp_path / "gone.db"), "no ledger yet")
 
 
 def test_a_budget_that_a_blur_does_not_fit_says_so_when_it_is_set(command: Command, path: Path):
@@ -160,8 +149,7 @@ def test_a_ledger_and_what_it_proves_are_said_in_json(command: Command, path: Pa
     spent = {each["scope"]: (each["spent"], each["exhausted"]) for each in told["budgets"]}
     assert spent["the person anna"] == (8, False)
     assert spent["the person ben"] == (None, True)  # JSON has no infinity
-    lines = command("ledger", "naming", "--json", "--ledger", path).out.splitlines()
-    subjects = {each["subject"]: each["namings"][0]["chance"] for each in map(json.loads, lines)}
+    subjects = {each["subject"]: each["namings"][0]["chance"] for each in told["proved"]}
     assert subjects["the person anna"] < subjects["the person ben"] == 1
 
 

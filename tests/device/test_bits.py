@@ -15,15 +15,12 @@ from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import Information
-from sfumato.errors import BudgetExceededError, ConfigError, ImageError, LedgerError
-from sfumato.images import to_float
+from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
 from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import answer, parse
 from sfumato.protect.answer import Answerer
-from sfumato.protect.code import Code, load_encoder
 
 
 @pytest.fixture
@@ -59,7 +56,6 @@ def charge(
     spec: str = "code",
     person: str | None = None,
     epsilon: float | None = None,
-    averaged: bool = False,
 ) -> Charge:
     """A release of so many bits."""
 
@@ -78,7 +74,6 @@ def charge(
         release=None,
         person=person,
         information=Information(outputs=bits, leakage=bits),
-        averaged=averaged,
     )
 
 
@@ -86,47 +81,6 @@ BITS_64 = Budget.parse("bits=64")
 
 
 # In words.
-
-
-@pytest.mark.parametrize(
-    ("words", "amount", "shown"),
-    [
-        ("bits=64", 64, "at most 64 bits"),
-        (" bits=6.5 ", 6.5, "at most 6.5 bits"),
-        ("bits=1e6", 1e6, "at most 1000000 bits"),
-    ],
-)
-def test_a_budget_in_bits_is_read_from_words_and_shown_in_words(words: str, amount: float, shown: str):
-    budget = Budget.parse(words)
-    assert (budget.definition, budget.amount) == ("bits", amount)
-    assert str(budget) == shown
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("bits=0", "'bits=0' is not KEY=NUMBER above 0: write epsilon=10"),
-        ("bits=-1", "'bits=-1' is not KEY=NUMBER above 0"),
-        ("bits=nan", "'bits=nan' is not KEY=NUMBER above 0"),
-        ("bits=64,pixels=4", "a number of bits takes no number of pixels"),
-        ("bits=64,epsilon=1", "or bits=64, or releases=5"),
-        ("bits=64,releases=5", "or bits=64, or releases=5"),
-        ("bit=64", "or bits=64, or releases=5"),
-        ("naming=1%", "assuming=none, shuffled or exchangeable"),
-        ("naming=1%,of=1000,per=decade", "per=day, week, month or year"),
-        ("naming=1%,of=1000,assuming=one image", "assuming=none, shuffled or exchangeable"),
-        ("naming=1%,of=1000,bits=3", "assuming=none, shuffled or exchangeable"),
-        ("naming=nan,of=1000", "assuming=none, shuffled or exchangeable"),
-        (
-            "naming=1%,of=50",
-            "to guess among 50 people names 2% already: allow more, or say that there are more",
-        ),
-    ],
-)
-def test_a_malformed_budget_in_bits_or_of_naming_is_refused_by_message(words: str, message: str):
-    with pytest.raises(ConfigError) as raised:
-        Budget.parse(words)
-    assert message in str(raised.value)
 
 
 # What a release costs.
@@ -168,13 +122,6 @@ def test_what_is_not_counted_is_refused_with_the_cure(
         f"`sfumato ledger budget none {option}`, then `sfumato ledger budget releases=5 {option}`"
     )
     assert ledger.summary().releases == 0
-
-
-def test_what_a_code_costs_in_epsilon_stays_as_it_is(ledger: Ledger):
-    ledger.charge([charge("a", 16, epsilon=2.0, person="anna")])
-    assert ledger.set_budget(Budget.parse("epsilon=10"), person="anna") == 2
-    assert ledger.set_budget(Budget.parse("releases=10"), person="anna") == 1
-    assert ledger.set_budget(Budget.parse("bits=20"), person="anna") == 16
 
 
 # How often a person is named.
@@ -280,50 +227,6 @@ def test_n_codes_of_a_person_cost_n_times_their_bits_and_no_more_leave_than_fit(
     ledger.charge([charge("4", person="ben")])
 
 
-def test_an_image_has_so_many_bits_for_all_its_releases(ledger: Ledger):
-    ledger.set_budget(Budget.parse("bits=20"))
-    ledger.charge([charge("a", 16), charge("b", 16), charge("a", 3, spec="other")])
-    with pytest.raises(BudgetExceededError, match=r"costs 1.59 bits, and 1 of 20 are left for this image"):
-        ledger.charge([charge("a", math.log2(3), spec="answer")])
-
-
-def test_every_person_has_the_budget_of_every_person(ledger: Ledger):
-    ledger.set_budget(Budget.parse("bits=16"), person="")
-    ledger.charge([charge("a", person="anna"), charge("b", person="ben")])
-    with pytest.raises(BudgetExceededError, match="0 of 16 are left for the person ben"):
-        ledger.charge([charge("c", person="ben")])
-
-
-def test_the_same_code_again_costs_nothing(ledger: Ledger):
-    ledger.set_budget(Budget.parse("bits=16"), person="anna")
-    for _ in range(3):
-        ledger.charge([charge("a", person="anna")])
-    assert [limit.spent for limit in ledger.summary().budgets] == [16]
-
-
-def test_a_budget_in_bits_stands_beside_a_number_of_releases_and_takes_the_place_of_epsilon(ledger: Ledger):
-    for words in ("epsilon=3", "releases=5", "bits=64"):
-        ledger.set_budget(Budget.parse(words), person="anna")
-    assert [limit.budget.words for limit in ledger.summary().budgets] == ["bits=64", "releases=5"]
-
-
-def test_a_budget_in_bits_is_there_when_the_ledger_is_opened_again(ledger: Ledger):
-    ledger.set_budget(BITS_64, person="anna")
-    ledger.charge([charge("a", person="anna")])
-    ledger.close()
-    with Ledger(ledger.path) as again:
-        assert [(limit.budget, limit.spent) for limit in again.summary().budgets] == [(BITS_64, 16)]
-        with pytest.raises(BudgetExceededError, match="costs 60 bits, and 48 of 64 are left"):
-            again.charge([charge("b", 60, spec="other", person="anna")])
-
-
-def test_a_copy_of_a_ledger_knows_the_bits(ledger: Ledger, tmp_path: Path):
-    ledger.charge([charge("a", person="anna")])
-    ledger.copy_without_releases(tmp_path / "copy.db")
-    with Ledger(tmp_path / "copy.db") as copy:
-        assert copy.set_budget(BITS_64, person="anna") == 16
-
-
 def test_what_was_known_of_a_code_is_not_forgotten_where_a_charge_says_nothing_of_it(ledger: Ledger):
     ledger.charge([charge("a", 16, person="anna"), charge("b", math.inf, person="anna")])
     assert ledger.set_budget(BITS_64, person="anna") == 32
@@ -337,113 +240,3 @@ def test_damage_to_what_releases_tell_is_an_error_of_the_ledger(ledger: Ledger, 
     database.close()
     with pytest.raises(LedgerError, match="damaged"):
         ledger.set_budget(BITS_64, person="anna")
-
-
-# One release of the average of several images.
-
-
-def test_an_average_costs_a_person_once_and_each_of_its_images(ledger: Ledger):
-    ledger.charge(
-        [charge(name, spec="code of a, b and c", person="anna", averaged=True) for name in ("a", "b", "c")]
-    )
-    assert ledger.set_budget(BITS_64, person="anna") == 16
-    assert ledger.set_budget(Budget.parse("releases=9"), person="anna") == 1
-    for name in ("a", "b", "c"):
-        assert ledger.sum_on(name.encode(), BITS_64) == 16
-
-
-def test_an_average_fits_a_budget_that_holds_it_once(ledger: Ledger):
-    ledger.set_budget(Budget.parse("bits=16"), person="anna")
-    group = [charge(f"{i}", spec="code of five", person="anna", averaged=True) for i in range(5)]
-    ledger.charge(group)
-    ledger.charge(group)
-    assert [limit.spent for limit in ledger.summary().budgets] == [16]
-    other = [charge(f"{i}", spec="code of four", person="anna", averaged=True) for i in range(4)]
-    with pytest.raises(BudgetExceededError, match="costs 16 bits, and 0 of 16 are left"):
-        ledger.charge(other)
-
-
-def test_an_image_is_in_no_more_averages_than_its_budget_allows(ledger: Ledger):
-    ledger.set_budget(Budget.parse("releases=2"))
-    for names in itertools.islice(itertools.combinations("abcd", 3), 2):
-        ledger.charge([charge(name, spec=f"code of {names}", averaged=True) for name in names])
-    with pytest.raises(BudgetExceededError, match="this image has 2 different releases already"):
-        ledger.charge([charge(name, spec="code of all", averaged=True) for name in "abcd"])
-
-
-# Codes of classes that are averaged on the device.
-
-
-@pytest.fixture
-def code(tmp_path: Path) -> Code:
-    """A code of 12 bits, of an encoder that was never trained."""
-    return Code(str(encoder(tmp_path / "c.safetensors", bits=12)))
-
-
-def averaged(code: Code, images: Tensor, ledger: Ledger, person: str = "anna") -> tuple[Tensor, int]:
-    release, new, _ = releasing.release_average(code, images, ledger, person=person)
-    return release.values, new
-
-
-def test_a_class_that_is_averaged_on_the_device_costs_the_bits_of_one_code(
-    ledger: Ledger, photographs: Tensor, code: Code
-):
-    ledger.set_budget(Budget.parse("bits=12"), person="anna")
-    values, new = averaged(code, photographs, ledger)
-    assert (tuple(values.shape), new) == ((1, 12), 1)
-    assert torch.equal(values, code.average(photographs, seeded_noise(0)).values)
-    assert ledger.set_budget(BITS_64, person="anna") == 12
-    assert ledger.summary().releases == 1
-    assert ledger.summary().specs == {f"code:artefact={code.digest()[:16]}, averages of several images": 1}
-
-
-def test_its_bits_are_the_signs_of_the_mean_of_what_the_encoder_makes(photographs: Tensor, code: Code):
-    network = load_encoder(code.artefact).network
-    with torch.no_grad():
-        mean = torch.cat([network(to_float(image)) for image in photographs.split(1)]).mean(0, keepdim=True)
-    assert torch.equal(code.average(photographs, seeded_noise(0)).values, mean > 0)
-
-
-@pytest.mark.parametrize("noise", ["", ",flip=0.2", ",epsilon=1"])
-def test_the_same_images_in_any_order_give_the_same_average_for_nothing(
-    ledger: Ledger, photographs: Tensor, code: Code, noise: str
-):
-    noisy = parse(code.spec + noise, takes=["bits"])
-    first, new = averaged(noisy, photographs, ledger)
-    assert new == 1
-    for order in ([5, 4, 3, 2, 1, 0], [0, 0, 1, 2, 3, 4, 5, 5]):
-        again, new = averaged(noisy, photographs[order], ledger)
-        assert new == 0
-        assert torch.equal(again, first)
-
-
-def test_another_image_more_is_another_release_that_costs_again(
-    ledger: Ledger, photographs: Tensor, code: Code
-):
-    averaged(code, photographs[:5], ledger)
-    ledger.set_budget(Budget.parse("bits=20"), person="anna")
-    with pytest.raises(BudgetExceededError, match="costs 12 bits, and 8 of 20 are left for the person"):
-        averaged(code, photographs, ledger)
-    assert ledger.summary().releases == 1
-
-
-def test_the_average_of_one_image_is_its_release(ledger: Ledger, photographs: Tensor, code: Code):
-    values, new = averaged(code, photographs[:1], ledger)
-    released = releasing.release(code, photographs[:1], ledger, people=["anna"])
-    assert torch.equal(values, released.values)
-    assert (new, ledger.summary().releases) == (1, 1)
-
-
-def test_what_is_proved_of_naming_after_classes_that_were_averaged_counts_each_once(
-    ledger: Ledger, photographs: Tensor, code: Code
-):
-    averaged(code, photographs[:3], ledger)
-    averaged(code, photographs[3:], ledger)
-    (naming,) = ledger.namings([10**9], person="anna")
-    assert naming.releases == 2
-    assert naming.chance == pytest.approx(2**24 / 10**9)
-
-
-def test_no_average_of_no_images(ledger: Ledger, photographs: Tensor, code: Code):
-    with pytest.raises(ImageError, match="there are no images to release: give at least one"):
-        averaged(code, photographs[:0], ledger)

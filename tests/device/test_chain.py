@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.device.ledger import Charge, Ledger, recovery, witness
+from sfumato.device.ledger import Charge, Ledger, witness
 from sfumato.errors import LedgerError
 
 KILLED = 9
@@ -79,7 +79,7 @@ def half_a_line(handle: int, line: bytes, offset: int) -> None:
 
 
 STEPS: dict[str, tuple[str, Callable[..., object], bool]] = {
-    "before the charges are on the disk": ("sfumato.device.ledger.ledger.Charges.add", die, False),
+    "before the charges are on the disk": ("sfumato.device.ledger.charging._Batch.add", die, False),
     "before the witness is written": ("sfumato.device.ledger.ledger.Ledger._is_there", die, True),
     "in the middle of the witness": ("sfumato.device.ledger.witness.os.pwrite", half_a_line, True),
     "before the witness is on the disk": ("sfumato.device.ledger.witness.os.fsync", die, True),
@@ -177,7 +177,7 @@ def test_an_older_copy_under_the_log_of_a_killed_ledger_loses_nothing_or_is_refu
 
 def test_a_copy_that_lived_on_elsewhere_is_refused_however_many_releases_it_has(path: Path, tmp_path: Path):
     elsewhere = tmp_path / "elsewhere" / "ledger.db"
-    recovery.restore(path, elsewhere)
+    witness.restore(path, elsewhere)
     with Ledger(path) as here, Ledger(elsewhere) as there:
         here.charge(charge("c"))
         there.charge(charge("d", "e"))
@@ -186,7 +186,7 @@ def test_a_copy_that_lived_on_elsewhere_is_refused_however_many_releases_it_has(
         LedgerError, match=r"a copy that continued elsewhere: its release 3 is not the one that"
     ):
         Ledger(path)
-    assert recovery.restore(path, path) == (4, 1)  # one at least is missing
+    assert witness.restore(path, path) == (4, 1)  # one at least is missing
     with Ledger(path) as ledger:
         assert ledger.charge(charge("c", "d")).new == 1
 
@@ -194,7 +194,7 @@ def test_a_copy_that_lived_on_elsewhere_is_refused_however_many_releases_it_has(
 def test_a_copy_that_only_went_on_is_taken_for_the_ledger(path: Path, tmp_path: Path):
     # Everything that left here is in it.
     elsewhere = tmp_path / "elsewhere" / "ledger.db"
-    recovery.restore(path, elsewhere)
+    witness.restore(path, elsewhere)
     with Ledger(elsewhere) as there:
         there.charge(charge("c"))
     put(elsewhere, path)
@@ -213,12 +213,6 @@ def test_a_ledger_moves_with_its_witness_and_not_without(path: Path, tmp_path: P
     shutil.copytree(witness.runs_of(path), witness.runs_of(other))
     with Ledger(other) as moved:
         assert moved.charge(charge("a")).new == 0
-
-
-def test_a_ledger_without_releases_needs_no_witness(tmp_path: Path):
-    Ledger(tmp_path / "new.db").close()
-    witness.forget(tmp_path / "new.db")
-    Ledger(tmp_path / "new.db").close()
 
 
 def test_where_both_files_are_older_nobody_here_can_know(path: Path, tmp_path: Path):
@@ -240,11 +234,11 @@ def test_the_log_of_a_ledger_that_is_gone_is_not_written_over_another(path: Path
     with pytest.raises(
         LedgerError, match=r"ledger.db-wal: holds the last releases of the ledger that was here"
     ):
-        recovery.restore(tmp_path / "copy.db", path)
+        witness.restore(tmp_path / "copy.db", path)
     with pytest.raises(
         LedgerError, match=r"ledger.db-wal: holds the last releases of the ledger that was here"
     ):
-        recovery.forget(path)
+        witness.forget(path)
 
 
 # Changed
@@ -254,7 +248,7 @@ def test_the_log_of_a_ledger_that_is_gone_is_not_written_over_another(path: Path
     "statement",
     [
         "update charges set time = time + 1 where id = 1",
-        "update charges set image = x'61' where id = 2",
+        "update charges set image = 9 where id = 2",
         "update charges set release = null where id = 2",
         "update charges set number = randomblob(16) where id = 1",
         "update charges set terms = 2 where id = 1",
@@ -275,14 +269,14 @@ def test_a_row_that_was_edited_or_removed_by_hand_is_noticed_before_anything_lea
     with pytest.raises(LedgerError, match=r"damaged \("):
         Ledger(path)
     with pytest.raises(LedgerError, match="damaged"):
-        recovery.restore(path, path)
+        witness.restore(path, path)
 
 
 def test_each_link_digests_the_one_before_and_its_own_row(path: Path):
     with closing(sqlite3.connect(path)) as database:
         rows = database.execute(
-            "select charges.id, image, spec, 1, 2, 2, time, number, digest, link "
-            "from charges join terms on terms.id = terms order by 1"
+            "select charges.id, images.image, spec, 1, 2, 2, time, number, digest, link "
+            "from charges join images on images.id = charges.image join terms on terms.id = terms order by 1"
         ).fetchall()
     before = b""
     for *row, link in rows:
@@ -296,7 +290,7 @@ def test_each_link_digests_the_one_before_and_its_own_row(path: Path):
 def test_a_ledger_that_only_its_own_processes_wrote_is_opened_without_reading_its_charges(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("sfumato.device.ledger.chain.check", partial(pytest.fail, "all of it is read"))
+    monkeypatch.setattr("sfumato.device.ledger.witness.check_all", partial(pytest.fail, "all of it is read"))
     first, second = Ledger(path), Ledger(path)
     first.charge(charge("c"))
     second.charge(charge("d"))

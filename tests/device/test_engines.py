@@ -75,9 +75,9 @@ def something() -> dict[str, bytes]:
 def charges(ledger: Path) -> list[tuple[Any, ...]]:
     database = sqlite3.connect(ledger)
     rows = database.execute(
-        "select image, spec, channels, height, width, guarantees, path, release from charges "
+        "select images.image, spec, channels, height, width, guarantees, scope, release from charges "
         "join terms on terms.id = terms "
-        "left join places using (image) left join folders on folders.id = folder"
+        "join images on images.id = charges.image left join people using (image)"
     ).fetchall()
     database.close()
     return sorted(rows, key=repr)
@@ -275,31 +275,11 @@ def test_urls_give_the_files_and_the_manifest_of_folders(tmp_path, memory, confi
     assert memory.outputs() == files_of(tmp_path / "out")
     assert (urls.failures, urls.left_out, urls.shapes) == (folders.failures, folders.left_out, folders.shapes)
     assert urls.manifest == f"{memory.target}/manifest.json"
-
-
-def test_a_source_and_a_target_may_be_of_two_kinds(tmp_path, memory):
-    memory.write(something())
-    protect_folder(memory.source, tmp_path / "out", parse(NOISY), tmp_path / "l.db", engine=HERE)
-    photos = write(tmp_path / "photos", something())
-    protect_folder(photos, memory.target, parse(NOISY), tmp_path / "l.db", engine=HERE)
-    assert memory.outputs() == files_of(tmp_path / "out")
-
-
-def test_a_url_of_a_folder_here_is_that_folder(tmp_path):
-    photos = write(tmp_path / "photos", something())
-    first = protect_folder(photos, tmp_path / "out", parse(NOISY), tmp_path / "l.db", engine=HERE)
-    again = protect_folder(
-        f"file://{photos}", f"file://{tmp_path}/out", parse(NOISY), tmp_path / "l.db", engine=HERE
+    from_url = tmp_path / "from a URL"  # a source and a target may be of two kinds
+    protect_folder(
+        memory.source, from_url, parse(EXACT), tmp_path / "f.db", FolderConfig(**config), engine=HERE
     )
-    assert (again.earlier, again.charged, again.shapes) == (11, 0, first.shapes)
-
-
-def test_a_shard_by_itself_may_be_at_a_url(memory):
-    memory.write({"deep/t.tar": shard(1, 2)})
-    memory.source += "/deep/t.tar"
-    assert memory.run().charged == 2
-    assert set(memory.outputs()) == {"t.tar", "manifest.json"}
-    assert memory.run().earlier == 1
+    assert files_of(from_url) == memory.outputs()
 
 
 def test_at_a_url_a_second_run_does_what_is_new_changed_or_gone(memory):
@@ -317,19 +297,6 @@ def test_at_a_url_a_second_run_does_what_is_new_changed_or_gone(memory):
     same = set(before) & set(after) - {"0/2.png", "manifest.json"}
     assert {name: before[name] for name in same} == {name: after[name] for name in same}
     assert after["0/2.png"] != before["0/2.png"]
-
-
-def test_at_a_url_nothing_of_somebody_else_is_replaced(memory):
-    memory.write({"a.png": picture(1)})
-    memory.files.pipe_file(f"{memory.root}/target/thesis.txt", b"chapter 1")
-    with pytest.raises(DataError, match="is not empty and not from an earlier run: name a new folder"):
-        memory.run()
-    memory.files.rm_file(f"{memory.root}/target/thesis.txt")
-    memory.run()
-    memory.files.pipe_file(f"{memory.root}/target/b.png", b"thesis")
-    memory.write({"b.png": picture(2)})
-    assert len(memory.run().failures) == 1
-    assert memory.outputs()["b.png"] == b"thesis"
 
 
 def test_a_second_run_to_a_url_is_refused_on_this_device(memory, monkeypatch):
@@ -362,46 +329,9 @@ def test_no_password_of_a_url_is_kept_or_shown(memory):
     assert not [one for one in kept if b"s3cret" in one or b"s3cret".hex().encode() in one]
 
 
-def test_a_dry_run_of_a_url_predicts_the_run_and_writes_nothing(memory):
-    memory.write(something())
-    predicted = protect_folder(memory.source, None, parse(NOISY), memory.root / "l.db", engine=HERE)
-    assert memory.outputs() == {}
-    done = memory.run(NOISY)
-    assert (predicted.charged, predicted.shapes, predicted.failures) == (15, done.shapes, done.failures)
-
-
-@pytest.mark.parametrize("name", ["gone", "source/a.png"])
-def test_a_source_that_is_none_is_refused_at_a_url_too(memory, name):
-    memory.write({"a.png": picture(1)})
-    memory.source = f"memory:/{memory.root}/{name}"
-    with pytest.raises(DataError, match=r"no such folder or file|is neither a folder nor a tar file"):
-        memory.run()
-
-
-def test_a_target_within_the_source_is_refused_at_a_url_too(memory):
-    memory.write({"a.png": picture(1)})
-    memory.target = f"{memory.source}/out"
-    with pytest.raises(DataError, match="whose images would be mixed with their releases"):
-        memory.run()
-
-
 @pytest.mark.parametrize("engine", [EngineConfig(), EngineConfig(workers=2), EngineConfig(name="ray")])
 def test_what_lies_in_the_memory_of_this_process_is_not_given_to_others(memory, engine):
     memory.write({"a.png": picture(1)})
     with pytest.raises(ConfigError, match="is in the memory of this process: use the engine local with"):
         protect_folder(memory.source, memory.target, parse(EXACT), memory.root / "l.db", engine=engine)
     assert memory.outputs() == {}
-
-
-def test_processes_write_to_urls_as_one_does(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 3)
-    photos = write(tmp_path / "photos", something())
-    protect_folder(photos, tmp_path / "one", parse(NOISY), tmp_path / "l.db", engine=HERE)
-    protect_folder(
-        f"local://{photos}",
-        f"local://{tmp_path}/two",
-        parse(NOISY),
-        tmp_path / "l.db",
-        engine=EngineConfig(workers=2),
-    )
-    assert files_of(tmp_path / "two") == files_of(tmp_path / "one")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.base.databases import connect
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.naming import Information
@@ -62,29 +61,6 @@ def test_a_service_has_one_pin_under_every_way_to_type_its_address(ledger: Ledge
     for each in ADDRESSES:
         ledger.set_pin(each, "people", "blur:radius=4")
         assert ledger.unpin(ADDRESSES[-1]) == 1
-
-
-def test_a_ledger_of_an_earlier_rule_joins_people_budgets_and_pins(tmp_path: Path):
-    path = tmp_path / "ledger.db"
-    with Ledger(path) as ledger:
-        ledger.charge([charge("a", "anna"), charge("b", "ben")])
-        ledger.set_budget(Budget.parse("releases=9"), person="anna")
-        ledger.set_budget(Budget.parse("releases=2"), person="ben")
-        ledger.set_pin("https://cloud.example", "", "first")
-        ledger.set_pin("https://other.example", "", "second")
-    with closing(connect(path)) as database:  # as an earlier version wrote them
-        old = "person:an\u200bna".encode()
-        database.execute("update folders set path = ? where path = ?", (old, b"person:ben"))
-        database.execute("update budgets set scope = ? where scope = ?", (old, b"person:ben"))
-        database.execute("update pins set service = 'https://Cloud.example:443' where spec = 'second'")
-        database.execute("delete from settings where key = 'names'")
-    with Ledger(path) as ledger:
-        assert ledger.people() == ["anna"]
-        assert [limit.budget.words for limit in ledger.summary().budgets if limit.spent] == ["releases=2"]
-        assert [pin.spec for pin in ledger.summary().pins.values()] == ["first"]
-        with pytest.raises(BudgetExceededError, match="the person anna has 2 different releases"):
-            ledger.charge([charge("c", "anna")])
-        ledger.check()
 
 
 def times(path: Path) -> list[float]:

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
 from sfumato import data, images
-from sfumato.device.ledger import Ledger
+from sfumato.device.ledger import Charge, Ledger
+from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
-from sfumato.errors import ImageError
+from sfumato.errors import BudgetExceededError, ImageError
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
 
@@ -127,6 +128,24 @@ def test_a_drawn_picture_is_noticed_again(how):
     assert all(noticed(fingerprint(picture), fingerprint(COPIES[how](picture))) for picture in pictures)
 
 
+def distinct(kind: str) -> Tensor:
+    """Drawn pictures, people or characters, no two of them the same."""
+    if kind == "textures":
+        return textures(40)
+    if kind == "faces":
+        return data.load("faces", identities=40, images_per_identity=1).images
+    characters = data.load("glyphs", classes=40, drawers=2, size=28)
+    _, rows = np.unique(characters.labels["class"].codes.numpy(), return_index=True)
+    return characters.images[rows]
+
+
+@pytest.mark.parametrize("kind", ["textures", "faces", "glyphs"])
+def test_different_pictures_are_not_near_copies(kind: str):
+    bits = [printed.bits for printed in fingerprints(distinct(kind)) if printed is not None]
+    assert len(bits) == 40
+    assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
+
+
 @pytest.fixture(scope="module")
 def photographs(shared_data) -> list[tuple[Image.Image, Fingerprint | None]]:
     """40 photographs, a few of drawings on white, with their fingerprints."""
@@ -148,25 +167,6 @@ def test_the_centre_square_of_a_photograph_is_noticed():
     wide = interpolate(textures(5, side=120).float(), size=(120, 160)).to(torch.uint8)
     square = torch.stack([images.read(images.encode(image), size=84) for image in wide])
     assert all(map(noticed, fingerprints(wide), fingerprints(square)))
-
-
-def test_a_copy_is_noticed_whichever_came_first():
-    pictures = [picture_of(image) for image in textures(6)]
-    copies = [fingerprint(cut(picture.transpose(MIRROR), 0.85, 0.3, 70)) for picture in pictures]
-    assert all(noticed(copy, fingerprint(picture)) for copy, picture in zip(copies, pictures, strict=True))
-
-
-def test_different_pictures_are_not_near_copies():
-    bits = [printed.bits for printed in fingerprints(textures(40)) if printed is not None]
-    assert len(bits) == 40
-    assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
-
-
-def test_drawn_faces_of_different_people_are_not_near_copies():
-    faces = data.load("faces", identities=40, images_per_identity=1).images
-    bits = [printed.bits for printed in fingerprints(faces) if printed is not None]
-    assert len(bits) == 40
-    assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
 
 
 def test_photographs_of_different_people_are_not_near_copies(shared_data):
@@ -202,14 +202,27 @@ def test_a_new_ledger_releases_every_photograph_of_a_sitting_once(shared_data):
     assert max(before) < 5
 
 
+def charge(image: bytes, printed: Fingerprint | None) -> Charge:
+    return Charge(
+        image=image,
+        spec="blur",
+        shape=(3, 84, 84),
+        guarantee=lambda _: None,
+        release=None,
+        fingerprint=printed,
+    )
+
+
 def test_all_versions_of_a_picture_are_copies_of_each_other_however_many(tmp_path):
     """More than the index proposes for one picture."""
     picture = picture_of(textures(1)[0])
     versions = [scaled(picture, 0.6 + row / 25, Image.Resampling.BILINEAR) for row in range(20)]
-    with Ledger(tmp_path / "ledger.db") as ledger, ledger._changing():
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget(Budget.parse("releases=20"))
         for row, version in enumerate(versions):
-            number, _ = ledger._pictures.see(bytes([row]), "", fingerprint(version), "charge")
-        assert len(ledger._pictures.copies(number)) == 20
+            ledger.charge([charge(bytes([row]), fingerprint(version))])
+        with pytest.raises(BudgetExceededError, match="has 20 different releases already"):
+            ledger.charge([charge(b"another", fingerprint(versions[0]))])
 
 
 def moved(image: Tensor, by: float) -> Tensor:
@@ -228,14 +241,6 @@ def test_frames_of_a_burst_are_copies_as_long_as_nothing_moves_far():
     for by, expected in ((0.02, 8), (0.15, 0)):
         frames = fingerprints(torch.stack([moved(picture, by) for picture in pictures]))
         assert sum(map(noticed, printed, frames)) == expected
-
-
-def test_different_characters_are_not_near_copies():
-    characters = data.load("glyphs", classes=60, drawers=2, size=28)
-    _, rows = np.unique(characters.labels["class"].codes.numpy(), return_index=True)
-    bits = [printed.bits for printed in fingerprints(characters.images[rows]) if printed is not None]
-    assert len(bits) == 60
-    assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
 
 
 def test_being_near_copies_is_symmetric():
@@ -268,6 +273,7 @@ def test_a_fingerprint_is_as_small_as_promised():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_flat_image_has_none(level, channels):
     assert fingerprints(torch.full((2, channels, 40, 40), level, dtype=torch.uint8)) == [None, None]
+    assert fingerprints(torch.full((1, channels, 1, 1), level, dtype=torch.uint8)) == [None]
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (3, 4000, 30), (1, 30, 4000), (3, 600, 601)])
@@ -275,14 +281,6 @@ def test_images_of_any_size_are_taken(shape):
     small = torch.rand((1, shape[0], 8, 8), generator=torch.Generator().manual_seed(0))
     image = interpolate(small * 255, size=shape[1:], mode="bilinear").to(torch.uint8)
     assert noticed(fingerprints(image)[0], fingerprints(image.flip(3))[0])
-
-
-def test_an_image_of_one_pixel_has_none():
-    assert fingerprints(torch.full((1, 3, 1, 1), 9, dtype=torch.uint8)) == [None]
-
-
-def test_no_images_have_no_fingerprints():
-    assert fingerprints(torch.zeros((0, 3, 8, 8), dtype=torch.uint8)) == []
 
 
 def test_what_is_no_batch_of_images_is_refused():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pictures import photographs
 
 from sfumato.device.jobs.footage import Frame
-from sfumato.device.jobs.video import follow, protect_video, unmatched
+from sfumato.device.jobs.video import follow, match_boxes, protect_video
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import fresh_noise
@@ -185,13 +185,13 @@ def test_each_face_is_covered_in_its_frame_and_for_a_second_if_the_next_frame_do
     covered = followed(lower, script)
     for i, found in enumerate(script):
         assert set(found) <= set(covered[i])  # also if it is shown in this frame alone, or jumps
-        lost, _ = unmatched(found, script[i + 1] if i + 1 < len(script) else [])
+        lost, _ = match_boxes(found, script[i + 1] if i + 1 < len(script) else [])
         for box in lost:
             for j in range(i, min(i + 26, len(script))):
-                if any(not unmatched([box], [each])[0] for each in script[j] if j > i):
+                if any(not match_boxes([box], [each])[0] for each in script[j] if j > i):
                     break  # it continues there
                 assert box in covered[j]
-        _, new = unmatched(covered[i - 1] if i else [], found)
+        _, new = match_boxes(covered[i - 1] if i else [], found)
         assert all(set(new) <= set(covered[j]) for j in range(max(0, i - 5), i))
 
 

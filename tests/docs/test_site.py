@@ -101,7 +101,7 @@ def test_every_public_module_has_a_place_in_the_reference(site):
 
 def test_every_command_and_its_options_are_described(site):
     folder = site / "reference/cli"
-    for words in ("protect", "train code", "ledger budget", "show", "keys create"):
+    for words in ("protect", "train", "ledger budget", "show", "keys create"):
         page = (folder / f"{words.split()[0]}.html").read_text(encoding="utf-8")
         assert f"<h{1 + words.count(' ')}>sfumato {words}<" in page, words
         assert "For example:" in page, words

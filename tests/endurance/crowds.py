@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 from harness import Trial, scenario
 from PIL import Image
-from service import SIDE, SPEC, Device, device
+from service import SIDE, SPEC, Device, device, nginx
 
 from sfumato import wire
 from sfumato.serve.config import ServiceConfig
@@ -159,15 +159,17 @@ def attack(
     With `again=True`, what is closed comes again after 2 s.
     """
 
+    port = used.service.proxy or used.service.port
+
     async def work() -> dict[str, list[Answer]]:
         until = time.monotonic() + seconds
         answers: dict[str, list[Answer]] = {}
 
         async def one(name: str, sent: bytes, *, again: bool = False, **how: Any) -> None:
-            answers.setdefault(name, []).append(await ask(used.service.port, sent, until=until, **how))
+            answers.setdefault(name, []).append(await ask(port, sent, until=until, **how))
             while again and time.monotonic() < until - 2:
                 await asyncio.sleep(2)
-                answers[name].append(await ask(used.service.port, sent, until=until, **how))
+                answers[name].append(await ask(port, sent, until=until, **how))
 
         await asyncio.gather(*(one(name, sent, **how) for name, n, sent, how in parts for _ in range(n)))
         return answers
@@ -189,16 +191,17 @@ def _post(used: Device, length: int, kind: str = wire.MEDIA_TYPE) -> bytes:
 
 @scenario(
     GROUP,
-    "a siege: half headers on 3,000 connections, 120 bodies of 16 MB that never end, 16 PNGs of 9000x9000 (8 "
-    "say 16x16 first), 200 idle connections, 50 clients that never read 30 MB, 200 requests of no HTTP",
+    "a siege of nginx as deploy/ sets it: half headers on 3,000 connections, 120 bodies of 16 MB that never "
+    "end, 16 PNGs of 9000x9000 (8 say 16x16 first), 200 idle connections, 50 clients that never read 30 MB, "
+    "200 requests of no HTTP",
     OTHERS,
 )
-def siege(trial: Trial, descriptors: int | None = None) -> None:
+def siege(trial: Trial) -> None:
     web = trial.folder / "web"
     web.mkdir()
     (web / "index.html").write_text("<title>sfumato</title>")
     (web / "large").write_bytes(bytes(30_000_000))
-    with device(trial.folder, descriptors=descriptors, options=("--web", str(web))) as used:
+    with device(trial.folder, options=("--web", str(web))) as used, nginx(trial.folder, used.service):
         small, large = png(SIDE), png(9000)
         images = [
             large,
@@ -213,11 +216,6 @@ def siege(trial: Trial, descriptors: int | None = None) -> None:
             ("unread answers", 50, HEALTH.replace(b"/health/live", b"/large"), {"read": False}),
             *(("broken requests", 20, each, {}) for each in broken(HEALTH)),
         )
-
-
-@scenario(GROUP, "the same siege, and the system gives it 1,024 descriptors", OTHERS)
-def siege_with_few_descriptors(trial: Trial) -> None:
-    siege(trial, descriptors=1024)
 
 
 def broken(request: bytes) -> list[bytes]:

@@ -107,7 +107,8 @@ class Job:
         trial.check(not list(self.target.rglob(PART)), "a half-written file was left")
         originals = {images.digest(images.read(path, channels=None)) for path in self.source.rglob("*.jpg")}
         with closing(sqlite3.connect(self.ledger)) as database:
-            charged = [row[0] for row in database.execute("select image from charges")]
+            rows = database.execute("select image from images where id in (select image from charges)")
+            charged = [image for (image,) in rows]
         trial.check(
             sorted(charged) == sorted(originals),
             f"{len(charged)} charges for {len(originals)} different images",

@@ -2,8 +2,11 @@
 
 import atexit
 import os
+import re
 import resource
+import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -12,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -29,6 +32,7 @@ from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import parse
 from sfumato.serve.store import Store
+from sfumato.wire import labelled
 
 SPEC = "pixelize:cell=4"
 SIDE = 16  # of images, in pixels
@@ -91,7 +95,7 @@ class Service:
     depth: int | None = None  # of its model
     shift: int = 0  # of its clock, in seconds
     most_bytes: int | None = None  # of any file that it writes
-    descriptors: int | None = None  # that it may open; None for as many as the system gives
+    proxy: int = 0  # the port of nginx before it; 0 without
     locked: Path | None = None  # a folder that is read-only for it
     process: subprocess.Popen[str] | None = None
     port: int = 0
@@ -104,7 +108,7 @@ class Service:
     @property
     def address(self) -> str:
         """Of its API."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.proxy or self.port}"
 
     def begin(self) -> None:
         """Start it, and wait until it serves. RuntimeError has what it said, if it does not."""
@@ -113,8 +117,6 @@ class Service:
             if self.most_bytes is not None:
                 # Python ignores the signal; writes then fail, as on a full disk.
                 resource.setrlimit(resource.RLIMIT_FSIZE, (self.most_bytes, resource.RLIM_INFINITY))
-            if self.descriptors is not None:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
 
         where = ("--store", self.url, "--port", self.port, "--no-log")
         words = command("serve", model(self.depth), *where, *self.options)
@@ -167,15 +169,16 @@ class Device:
         return {"x-api-key": self.secret, "content-type": wire.MEDIA_TYPE}
 
     def ask(self, method: str, path: str, content: bytes | None = None, **more: str) -> httpx.Response:
-        """One request on a connection of its own, with more headers."""
+        """One request on a connection of its own, with more headers, from another address than a crowd's."""
         url = f"{self.service.address}/v1/classifiers/{self.classifier}{path}"
-        with httpx.Client(timeout=30, verify=_TLS, trust_env=False) as client:
+        transport = httpx.HTTPTransport(verify=_TLS, local_address="127.0.0.2")
+        with httpx.Client(timeout=30, transport=transport, trust_env=False) as client:
             return client.request(method, url, content=content, headers=self.headers | more)
 
     def enrol(self, label: str, *numbers: int) -> httpx.Response:
         """Enrol images of these numbers; the same ones again are known."""
-        known = {"idempotency-key": f"{label} {numbers}"}
-        return self.ask("POST", f"/classes/{label}/examples", release(*numbers), **known)
+        content = labelled.join([(label, str(number)) for number in numbers], release(*numbers))
+        return self.ask("POST", "/examples", content, **{"content-type": labelled.MEDIA_TYPE})
 
     def classify(self, times: int) -> list[float]:
         """Milliseconds of questions, one after another on one connection; all must succeed."""
@@ -228,6 +231,40 @@ def device(
     finally:
         if service.process.poll() is None:
             service.end(signal.SIGKILL)
+
+
+@contextmanager
+def nginx(folder: Path, service: Service) -> Iterator[None]:
+    """The settings of deploy/ before a service, without TLS, while the block runs."""
+    if shutil.which("nginx") is None:
+        raise LeftOut("nginx is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    text = (Path(__file__).parents[2] / "deploy" / "nginx.conf").read_text()
+    text = re.sub(r"    server \{\s+listen 80;.*?\n    \}\n", "", text, flags=re.DOTALL)
+    text = re.sub(r" +(ssl_\w+|listen \[::\]) .*;\n", "", text)
+    for old, new in {
+        "listen [::]:443 ssl http2;": "",
+        "listen 443 ssl http2;": f"listen 127.0.0.1:{port};",
+        "server 127.0.0.1:8000;": f"server 127.0.0.1:{service.port};",
+        "/var/log/nginx": str(folder),
+        "/run/nginx.pid": str(folder / "nginx.pid"),
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "nginx.conf").write_text(f"daemon off;\n{text}")
+    words = ["nginx", "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
+    with subprocess.Popen(words) as process:
+        try:
+            for _ in range(200):
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.05)
+            service.proxy = port
+            yield
+        finally:
+            service.proxy = 0
+            process.terminate()
 
 
 @contextmanager
@@ -292,7 +329,7 @@ class Enrolling:
         reply = self.used.enrol(label, first, second)
         self.answers[reply.status_code] += 1
         if reply.status_code == 201:
-            known = reply.json()
+            (known,) = reply.json()["classes"]
             self.acknowledged[label] += 2
             if (known["new"], known["known"]) not in ((2, 0), (0, 2)):
                 self.problems.append(f"half of an enrolment was there: {known}")

@@ -8,8 +8,6 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import asdict
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,16 +19,11 @@ from harness import Trial, scenario
 from service import DECADE, environment
 
 from sfumato import data
-from sfumato.device.client import Client
-from sfumato.device.client.exchange import ServiceError
+from sfumato.device.client import Client, ServiceError
 from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
-from sfumato.errors import ArtefactError, BudgetExceededError, SfumatoError
-from sfumato.learn import few_shot, private_feature
-from sfumato.learn.few_shot import FewShotConfig
-from sfumato.learn.private_feature import FeatureConfig
+from sfumato.errors import BudgetExceededError
 from sfumato.protect import parse
-from sfumato.serve import models
 
 GROUP = "A device among strangers"
 SPEC = "dp-pix:cell=4,epsilon=3"
@@ -117,35 +110,6 @@ DEMANDS = [
     "x" * 1_000_000,
     "\x1b[2Jblur:radius=3",
 ]
-
-
-@scenario(
-    GROUP,
-    "a service demands what protects nothing, names files, or is not a spec; or changes what was accepted",
-    "nothing leaves, even by a user who agrees to anything; no change is followed",
-)
-def demands(trial: Trial) -> None:
-    face = data.load("faces", identities=3, images_per_identity=1, size=64).images[0]
-    with Stranger() as server:
-
-        def ask(ledger: str, spec: str, accept: Callable[[Any], bool] | None = None) -> int:
-            server.spec, before = spec, len(server.bodies)
-            url, path = f"http://127.0.0.1:{server.port}", trial.folder / ledger
-            try:
-                with Client(url, key="k" * 32, ledger=path, classifier="people", accept=accept) as client:
-                    client.enrol("anna", face)
-            except SfumatoError:
-                trial.count("demands refused")
-            return len(server.bodies) - before
-
-        for spec in DEMANDS:
-            agrees = (lambda demand: True,) if DEMANDS.index(spec) < 12 else ()
-            for accept in (None, lambda demand: False, *agrees):
-                trial.check(not ask("a.db", spec, accept), f"{spec[:60]!r}: {server.bodies[-1:]} bytes left")
-        trial.check(ask("b.db", SPEC, lambda demand: True) == 1, "an accepted demand was not answered")
-        changed = sum(ask("b.db", f"dp-pix:cell=4,epsilon={3 + i * 1e-6:.6f}") for i in range(1, 101))
-        trial.check(not changed, f"{changed} changes were followed")
-        trial.figures["changes followed"] = changed
 
 
 @scenario(
@@ -264,41 +228,3 @@ def retry_by_another_clock(trial: Trial) -> None:
             trial.check(2 < waited < 10, f"{shift} s off, it waited for {waited:.1f} s")
             trial.count("clocks")
             trial.most("s waited for 3, at most", waited)
-
-
-@scenario(
-    GROUP,
-    "artefacts of two kinds are damaged, by a bit anywhere or by a character of their card",
-    "each is refused as damaged",
-)
-def artefacts_damaged(trial: Trial) -> None:
-    config = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
-    card = {"config": asdict(config), "specs": ["pixelize:cell=4"], "channels": 3, "precision": "float32"}
-    made: dict[str, Any] = {}
-    made["few-shot"] = few_shot.make_untrained(
-        3, config, [parse("pixelize:cell=4")], card=card | {"shape": [3, 16, 16]}
-    )
-    small = FeatureConfig(widths=(2, 2, 8, 8, 8, 4, 4), dimension=3, precision="float32")
-    card = {"config": asdict(small), "shape": [1, 16, 16], "classes": {"kind": ["a", "b"]}}
-    made["feature"] = private_feature.make_untrained(card | {"precision": "float32"}, seed=0)
-    for name, artefact in made.items():
-        path = trial.folder / f"{name}.safetensors"
-        artefact.save(path)
-        original = path.read_bytes()
-        head = 8 + int.from_bytes(original[:8], "little")
-        for number in range(trial.size(1500)):
-            raw = bytearray(original)
-            if number % 2:
-                raw[trial.dice.randrange(len(raw))] ^= 1 << trial.dice.randrange(8)
-            else:
-                raw[trial.dice.randrange(8, head)] = trial.dice.choice(b'0123456789"{}[],:-.tfnx ')
-            if bytes(raw) == original:
-                continue
-            path.write_bytes(raw)
-            try:
-                models.load(path)
-                trial.problems.append(f"a damaged {name} was read")
-            except ArtefactError:
-                trial.count("refused")
-            except Exception as error:
-                trial.problems.append(f"{name}: {type(error).__name__}: {error}"[:200])

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,6 @@ from sfumato.learn import private_feature
 from sfumato.learn.private_feature import (
     FeatureConfig,
     FeatureModel,
-    Training,
     embed,
     evaluate,
     information_bound,
@@ -29,7 +29,9 @@ from sfumato.learn.private_feature import (
     privacy_loss,
     reverse_gradient,
     silverman,
+    stage_loss,
     train,
+    training,
 )
 from sfumato.protect.feature import Feature, noisy
 
@@ -181,8 +183,7 @@ def test_log_rank_training_pushes_images_of_one_person_apart_and_needs_two_of_on
 
 def test_the_loss_of_a_step_is_the_attributes_and_the_privacy():
     model, source = trained(targets=["light", "kind"]), world()
-    run = Training(model, replace(TINY, beta=0.5), sigma=0.2)
-    run.run.epoch = 4  # to the last stage
+    config = replace(TINY, beta=0.5)
     model.eval()
     codes = torch.stack([source.label(name).codes for name in model.classes], 1)
     people = source.label("identity").codes
@@ -192,7 +193,8 @@ def test_the_loss_of_a_step_is_the_attributes_and_the_privacy():
     for name in ("light", "kind"):
         own = logits[name].log_softmax(1)[range(48), source.label(name).codes]
         expected -= own.mean()
-    torch.testing.assert_close(run.loss(source.images, codes, people), expected)
+    loss = stage_loss(model, config, config.variant, source.images, codes, people, sigma=0.2)
+    torch.testing.assert_close(loss, expected)
 
 
 def test_the_variance_of_the_kernels_is_silvermans():
@@ -379,11 +381,9 @@ def test_an_adversary_learns_who_it_is_and_the_extractor_unlearns_it():
     config = replace(TINY, variant="adversarial", beta=0.25)
     model = trained(source, config)
     model.adversary = torch.nn.Linear(4, 8)
-    run = Training(model, config, sigma=1.0)
-    run.run.epoch = 4  # to the last stage
     model.eval()  # statistics of a batch would move
     codes, people = source.label("light").codes, source.label("identity").codes
-    run.loss(source.images, codes[:, None], people).backward()
+    stage_loss(model, config, config.variant, source.images, codes[:, None], people, sigma=1.0).backward()
     features = model.device(to_float(source.images))
     attributes = functional.cross_entropy(model.cloud(features), codes)
     identity = functional.cross_entropy(model.adversary(features), people)
@@ -412,11 +412,9 @@ def test_the_extractor_lowers_the_information_and_whoever_measures_it_learns_who
     config = replace(TINY, variant="information", beta=0.5)
     model = trained(source, replace(config, variant="simple"))
     model.adversary = torch.nn.Linear(4, 8)
-    run = Training(model, config, sigma=1.0)
-    run.run.epoch = config.attribute_epochs + config.simple_epochs
     model.eval()  # statistics of a batch would move
     codes, people = source.label("light").codes, source.label("identity").codes
-    run.loss(source.images, codes[:, None], people).backward()
+    stage_loss(model, config, config.variant, source.images, codes[:, None], people, sigma=1.0).backward()
     features = model.device(to_float(source.images))
     attributes = functional.cross_entropy(model.cloud(features), codes)
     guesses = model.adversary(features)
@@ -433,14 +431,14 @@ def test_the_extractor_lowers_the_information_and_whoever_measures_it_learns_who
 def test_the_last_stage_has_pairs_of_one_person_where_chance_would_give_none(monkeypatch, variant: str):
     """24 people with two images each, in batches of 16 of which 4 are there for another."""
     seen = []
-    step = Training.step
+    loss = training.stage_loss
 
-    def noted(run: Training, images: Tensor, codes: Tensor, identities: Tensor) -> None:
-        if run.run.epoch >= TINY.attribute_epochs + TINY.simple_epochs:
-            seen.append(len(identities) - len(identities.unique()))
-        step(run, images, codes, identities)
+    def noted(model: Any, config: Any, stage: str, images: Tensor, codes: Tensor, who: Tensor, **more: Any):
+        if stage == variant:
+            seen.append(len(who) - len(who.unique()))
+        return loss(model, config, stage, images, codes, who, **more)
 
-    monkeypatch.setattr(Training, "step", noted)
+    monkeypatch.setattr(training, "stage_loss", noted)
     trained(world(identities=24), replace(TINY, variant=variant))
     assert min(seen) >= TINY.pairs
 

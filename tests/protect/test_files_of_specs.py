@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sfumato.device.ledger.tables import protection_key
 from sfumato.errors import SpecError
-from sfumato.learn.cards import Spec
+from sfumato.learn.method import Spec
 from sfumato.protect import parse
 from sfumato.protect.outside import Outside
 from sfumato.protect.parameters import file_parameters

@@ -116,7 +116,7 @@ def test_an_image_without_a_face_is_refused_or_protected_wholly(shared_data: Pat
     draw = torch.Generator().manual_seed(0)
     sky = torch.randint(100, 120, (1, 3, 80, 80), generator=draw).to(torch.uint8)
     spec = f"blur:radius=6@faces:file={shared_data / DETECTOR}"
-    with pytest.raises(ImageError, match=r"no face was found: it is not released: .* \(--where faces:missing=all\)"):
+    with pytest.raises(ImageError, match=r"no face was found: it is not released: .* \(faces:missing=all\)"):
         parse(spec).release(sky, seeded_noise(0))
     wholly = parse(f"{spec},missing=all").release(sky, seeded_noise(0)).images()
     assert torch.equal(wholly, parse("blur:radius=6").release(sky, seeded_noise(0)).images())

@@ -55,24 +55,3 @@ def test_every_family_that_the_service_counts_is_on_the_dashboard(exported: dict
 
     shown = {family(name) for query in QUERIES for name in re.findall(r"\bsfumato_\w+", query)}
     assert shown == {family(name) for name in exported}
-
-
-def test_grafana_asks_which_prometheus_it_is_and_names_no_host():
-    (variable,) = DASHBOARD["templating"]["list"]
-    assert (variable["name"], variable["type"], variable["query"]) == ("source", "datasource", "prometheus")
-    for panel in DASHBOARD["panels"]:
-        assert {each["datasource"]["uid"] for each in [panel, *panel["targets"]]} == {"${source}"}
-    assert "://" not in json.dumps(DASHBOARD)
-
-
-def test_panels_have_numbers_of_their_own_and_do_not_overlap():
-    panels = DASHBOARD["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    squares = [
-        (x, y)
-        for place in (panel["gridPos"] for panel in panels)
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
-    ]
-    assert len(set(squares)) == len(squares)
-    assert max(x for x, _ in squares) < 24  # the columns that Grafana has

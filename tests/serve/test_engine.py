@@ -11,7 +11,7 @@ import pytest
 
 from sfumato.errors import ArtefactError, BusyError, ConfigError
 from sfumato.serve.engine import Engine
-from sfumato.serve.served import Served, unchanged
+from sfumato.serve.served import Served, as_it_came
 
 _Result = TypeVar("_Result")
 
@@ -186,7 +186,7 @@ def test_forward_passes_are_reported_and_what_computes_nothing_waits_for_none(do
     async def use(engine: Engine) -> None:
         await hold(engine, double)
         code = rows(1, -1)
-        assert await engine.embed(double.named("code", unchanged), code) is code
+        assert await engine.embed(double.named("code", as_it_came), code) is code
         double.gate.set()
         await engine.embed(double.model, rows(1, 2))
 

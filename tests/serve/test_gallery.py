@@ -72,6 +72,17 @@ def test_what_did_not_change_is_not_read_again(kept, monkeypatch: pytest.MonkeyP
     assert ask(galleries, place, 0.0)[0].guesses[0].label == "amphora"
 
 
+def test_what_is_answered_without_a_thread_is_the_same_and_of_now(kept):
+    store, key, place = kept
+    galleries = Galleries(store)
+    asked = "museum", place, np.array([[1.0, 0.0]], np.float32)
+    assert galleries.answer_quickly(*asked, top=2, refusal=None) is None  # nothing is read yet
+    answers = galleries.answer(*asked, top=2, refusal=None)
+    assert galleries.answer_quickly(*asked, top=2, refusal=None) == answers
+    enrol(store, key, place, "cup", [9.0])
+    assert galleries.answer_quickly(*asked, top=2, refusal=None) is None
+
+
 def test_a_gallery_that_many_ask_for_at_once_is_read_by_one_of_them(kept, monkeypatch: pytest.MonkeyPatch):
     store, _, place = kept
     galleries, reads, real = Galleries(store), [], store.prototypes

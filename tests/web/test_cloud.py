@@ -96,7 +96,7 @@ def cloud(site: Path, tmp_path_factory) -> Iterator[Cloud]:
 
 
 def train_code(folder: Path) -> Path:
-    """A code of `sfumato train code`, with the .onnx beside it that the command exports for the page."""
+    """A code of `sfumato train code`, with the .onnx beside it that `sfumato export` writes for the page."""
     for kind in range(4):
         for number, image in enumerate(hats(kind, 12)):
             for split, most in (("train", 6), ("validation", 9), ("test", 12)):
@@ -104,11 +104,12 @@ def train_code(folder: Path) -> Path:
                     images.write(folder / "hats" / split / str(kind) / f"{number}.png", image)
                     break
     quick = ("epochs=1", "episodes_per_epoch=2", "validation_episodes=4", "way=2", "shot=1", "queries=1")
-    words = ["train", "code", "--data", f"folder:{folder}/hats", "--target", "class", "--bits", "16"]
+    words = ["train", "code", "--data", f"folder:{folder}/hats", "--target", "class", "--set", "bits=16"]
     words += ["--size", "32", "--known", "--episodes", "4", "--out", str(folder / "code.safetensors")]
     words += [word for each in quick for word in ("--set", each)]
-    done = subprocess.run([sys.executable, "-m", "sfumato", *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    for command in (words, ["export", str(folder / "code.safetensors")]):
+        done = subprocess.run([sys.executable, "-m", "sfumato", *command], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
     return folder / "code.safetensors"
 
 

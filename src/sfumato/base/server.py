@@ -1,5 +1,6 @@
 """A port for a service, and uvicorn on it until it is stopped."""
 
+import logging
 import os
 import signal
 import socket
@@ -62,15 +63,10 @@ def serve(
     """Serves an application of ASGI until stopped, and finishes accepted requests within 30 s.
 
     It waits for slow clients without end: on an address that others reach, a proxy belongs before it.
-
-    Args:
-        app: of ASGI.
-        listener: where it listens.
-        most_connections: at once; requests on further ones are answered by 503.
-        certificate, private_key: PEM files, for TLS.
+    Requests beyond most_connections are answered by 503.
 
     Raises:
-        ConfigError: an unusable certificate or key.
+        ConfigError: a certificate or key (PEM) that cannot be used.
     """
     with needs_extra("a server", "serve"):
         import uvicorn
@@ -98,6 +94,7 @@ def serve(
             f"{certificate}: not a certificate that can be used with {private_key} ({error}): name PEM "
             "files that belong together"
         ) from error
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # strangers could fill the log with warnings
     uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -124,10 +121,7 @@ def until_stopped() -> Iterator[None]:
 
 @contextmanager
 def running(application: Any, port: int = 0) -> Iterator[str]:
-    """Serves an ASGI application during a block, from this process to this machine. Yields its address.
-
-    For programs and tests that ask a service of their own.
-    """
+    """Serves an application of ASGI during a block, for programs and tests. Yields its address."""
     import uvicorn
 
     with listen("127.0.0.1", port) as listener:

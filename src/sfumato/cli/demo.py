@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sfumato.cli.options import Encoder
 from sfumato.cli.show import AsJson, Check, NoPictures, PrintConfig, Yes, note, print_config, run_study
 from sfumato.cli.sources import SplitBy, Strict
-from sfumato.cli.train.shared import Encoder
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,92 +1,105 @@
 """`sfumato ledger`: show the releases of this device, and set its budgets."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sfumato.cli.options import LedgerFile
 from sfumato.cli.show import AsJson, print_json
 
-if TYPE_CHECKING:
-    from sfumato.device.ledger import Ledger
+_MOST_SHOWN = 20  # people whose bounds `show` states, unless one is named
+_NEAR_COPIES = {
+    "charge": "share its budget",
+    "refuse": "are not released",
+    "ignore": "count as other images",
+}
 
-_MOST_SHOWN = 20  # people whose bounds `show` states
+_Among = Annotated[
+    list[int] | None,
+    typer.Option(min=1, help="Equally likely people (default: 1,000 and 1,000,000). Repeat it for more."),
+]
+_Url = Annotated[str, typer.Argument(metavar="URL", help="Address of the service, as you gave it first.")]
+_Copy = Annotated[
+    Path, typer.Argument(help="A copy of the ledger, or the ledger itself, to accept it as it is.")
+]
 
 app = typer.Typer(help="The releases of this device, and its privacy budgets.", no_args_is_help=True)
 
 
 @app.command()
-def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
+def show(
+    person: Annotated[str | None, typer.Option(help="What is proved of one person; '' of every one.")] = None,
+    among: _Among = None,
+    path: LedgerFile = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the releases, the number of images, how much of each budget is spent, and what is proved.
 
-    Example: sfumato ledger show
+    What is proved bounds naming a person from all their releases so far, whatever an adversary knows. A
+    person is a label of `enrol --people`, or a sub-folder of `protect --people`. Nothing is proved about
+    pixels as they are usually released. Something is proved about codes of few bits, and about answers.
+
+    Example: sfumato ledger show --person anna
     """
     import math
+    from dataclasses import asdict
     from datetime import UTC, datetime
 
+    from sfumato.base.files import printable
     from sfumato.device.ledger import Ledger
-    from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, describe
+    from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, describe, scope_of
+    from sfumato.dp.naming import BY_STRENGTH, sentences
     from sfumato.protect.naming import PEOPLE
 
     path = _existing(path)
     with Ledger(path) as ledger:
-        summary, clock = ledger.summary(), ledger.clock
-        near_copies = ledger.near_copies
-        people = ledger.people()
-        proved = [_state_naming(ledger, PEOPLE, person) for person in people[:_MOST_SHOWN]]
+        if person:
+            ledger.check_person(person)
+        people = [person] if person else ledger.people()
+        shown = people[:_MOST_SHOWN] if person is None else people
+        proved = []
+        for name in shown:
+            stated = {a: ledger.namings(among or PEOPLE, person=name, assuming=a) for a in BY_STRENGTH}
+            subject, count = describe(scope_of(name)), stated["none"][0].releases
+            words = f"{printable(subject)}: {sentences(stated.__getitem__, releases=count)}"
+            namings = [asdict(naming) for each in stated.values() for naming in each]
+            proved.append({"subject": subject, "words": words, "namings": namings})
+        summary, clock, near_copies = ledger.summary(), ledger.clock, ledger.near_copies
     if as_json:
-        print_json(
-            {
-                "ledger": str(path),
-                "releases": summary.releases,
-                "images": summary.images,
-                "pictures": summary.pictures,
-                "specs": summary.specs,
-                "budgets": [
-                    {
-                        "scope": describe(limit.scope),
-                        "budget": str(limit.budget),
-                        "definition": limit.budget.definition,
-                        "amount": limit.budget.amount,
-                        "spent": limit.spent,
-                        "exhausted": math.isinf(limit.spent),
-                    }
-                    for limit in summary.budgets
-                ],
-                "near_copies": near_copies,
-                "proved": proved,
-                "pins": [
-                    {"service": service, "classifier": classifier, "spec": pin.spec, "since": pin.since}
-                    for (service, classifier), pin in summary.pins.items()
-                ],
-            }
-        )
+        budgets: list[dict[str, object]] = []
+        for scope, budget, spent in summary.budgets:
+            limit = {"scope": describe(scope), "budget": str(budget), "definition": budget.definition}
+            budgets.append({**limit, "amount": budget.amount, "spent": spent, "exhausted": math.isinf(spent)})
+        pins = [
+            {"service": service, "classifier": classifier, **pin._asdict()}
+            for (service, classifier), pin in summary.pins.items()
+        ]
+        rest = {"near_copies": near_copies, "proved": proved, "pins": pins}
+        print_json({"ledger": str(path), **asdict(summary), "budgets": budgets, **rest})
         return
-    print(f"ledger: {path}")
-    pictures = f" ({summary.pictures:,} different pictures)" if summary.pictures < summary.images else ""
-    print(f"{summary.releases:,} releases of {summary.images:,} images{pictures}")
-    for spec, count in summary.specs.items():
-        print(f"{spec}: {count:,}")
-    for limit in summary.budgets:
-        words = f"budget of {describe(limit.scope)}: {limit.budget}"
-        if limit.scope in (EVERY_IMAGE, EVERY_PERSON) or math.isinf(limit.budget.amount):
-            print(words)
-        else:
-            print(f"{words}; {limit.budget.describe_spent(limit.spent)}")
-    print(f"near copies of an image: {_NEAR_COPIES[near_copies]}")
-    for (service, classifier), pin in summary.pins.items():
-        day = datetime.fromtimestamp(pin.since, UTC).date()
-        what = f"gets {pin.spec} for {classifier}" if classifier else f"signs tables by {pin.spec[:16]}..."
-        print(f"pinned: {service} {what} (since {day})")
-    for words in proved:
-        print(words)
+    if person is None:
+        print(f"ledger: {path}")
+        pictures = f" ({summary.pictures:,} different pictures)" if summary.pictures < summary.images else ""
+        print(f"{summary.releases:,} releases of {summary.images:,} images{pictures}")
+        for spec, count in summary.specs.items():
+            print(f"{spec}: {count:,}")
+        for scope, budget, spent in summary.budgets:
+            alone = scope in (EVERY_IMAGE, EVERY_PERSON) or math.isinf(budget.amount)
+            of = "" if alone else f"; {budget.describe_spent(spent)}"
+            print(f"budget of {describe(scope)}: {budget}{of}")
+        print(f"near copies of an image: {_NEAR_COPIES[near_copies]}")
+        for (service, classifier), pin in summary.pins.items():
+            day = datetime.fromtimestamp(pin.since, UTC).date()
+            signs = f"signs tables by {pin.spec[:16]}..."
+            what = f"gets {pin.spec} for {classifier}" if classifier else signs
+            print(f"pinned: {service} {what} (since {day})")
+    for each in proved:
+        print(each["words"])
     if clock:
         typer.echo(f"note: {clock}", err=True)
-    if len(people) > len(proved):
-        print(f"and {len(people) - len(proved):,} people more: `sfumato ledger naming` has all")
+    if len(people) > len(shown):
+        print(f"and {len(people) - len(shown):,} people more: `sfumato ledger show --person ''` has all")
 
 
 def _existing(path: Path | None) -> Path:
@@ -96,78 +109,9 @@ def _existing(path: Path | None) -> Path:
 
     path = path or default_path()
     if not path.exists():
-        witness.refuse_to_begin(path, witness.read(path))
+        witness.refuse_to_begin(path)
         raise LedgerError(f"{path}: no ledger yet: the first `sfumato protect` begins one")
     return path
-
-
-@app.command()
-def naming(
-    person: Annotated[
-        str | None, typer.Option(help="The person (default: each that the ledger knows).")
-    ] = None,
-    among: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            help="How many people are equally likely (default: 1,000 and 1,000,000). Repeat the option for "
-            "more.",
-        ),
-    ] = None,
-    path: LedgerFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """State the bound on naming a person from all their releases so far, whatever an adversary knows.
-
-    A person is a label that images were enrolled under with `--people`, or a sub-folder that was protected
-    with it. Nothing is proved about pixels as they
-    are usually released. Something is proved about codes of few bits, and about answers.
-
-    Example: sfumato ledger naming --person anna
-    """
-    from sfumato.device.ledger import Ledger
-    from sfumato.device.ledger.scopes import describe, person_scope
-    from sfumato.dp.naming import BY_STRENGTH
-    from sfumato.errors import LedgerError
-    from sfumato.protect.naming import PEOPLE
-
-    path = _existing(path)
-    with Ledger(path) as ledger:
-        everybody = ledger.people() if person is None else [person]
-        if not everybody:
-            raise LedgerError(f"{path}: the ledger knows nobody by name: release images with --people")
-        if person is not None:
-            ledger.check_person(person)
-        for name in everybody:
-            if as_json:
-                stated = [
-                    asdict(each)
-                    for assuming in BY_STRENGTH
-                    for each in ledger.namings(among or PEOPLE, person=name, assuming=assuming)
-                ]
-                print_json({"subject": describe(person_scope(name)), "namings": stated})
-            else:
-                print(_state_naming(ledger, among or PEOPLE, name))
-
-
-def _state_naming(ledger: "Ledger", among: Sequence[int], person: str) -> str:
-    """State how far all releases of a person bound naming them."""
-    from sfumato.base.files import printable
-    from sfumato.device.ledger.scopes import describe, person_scope
-    from sfumato.dp.naming import Assumption, Naming, sentences
-
-    def assuming(assumption: Assumption) -> list[Naming]:
-        return ledger.namings(among, person=person, assuming=assumption)
-
-    words = sentences(assuming, releases=assuming("none")[0].releases)
-    return f"{printable(describe(person_scope(person)))}: {words}"
-
-
-_NEAR_COPIES = {
-    "charge": "share its budget",
-    "refuse": "are not released",
-    "ignore": "count as other images",
-}
 
 
 @app.command()
@@ -189,14 +133,13 @@ def budget(
     """Limit the cost of releases: of each image, or of a person.
 
     releases=5 counts different releases of an image and its near copies. bits=10 is for codes and answers:
-    two codes of 5 bits are 10, and after 10 bits in all nobody names the right one of N equally likely people
-    with a chance above 1,024 / N. The other budgets limit proved guarantees, between neighbours that differ
-    in any 1 pixel. Write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
+    two codes of 5 bits are 10, and after 10 bits nobody names the right one of N equally likely people with a
+    chance above 1,024 / N. The others limit proved guarantees, between neighbours that differ in any 1 pixel
+    (epsilon=10,pixels=16: in any 16). "none" lifts the limits.
 
     naming=1% of=1000 per=year is for a person: after the releases of any year nobody names them among 1,000
-    equally likely people in more than 1% of cases. The bound on many releases rests on assumptions
-    about them. By default there are none; with assuming=exchangeable, releases are independent draws from
-    what the person shows, and near copies are one draw.
+    equally likely people in more than 1% of cases. By default nothing is assumed; with assuming=exchangeable,
+    releases are independent draws from what the person shows, and near copies are one draw.
 
     Example: sfumato ledger budget epsilon=10
     """
@@ -204,7 +147,7 @@ def budget(
 
     from sfumato.device.ledger import Ledger, default_path
     from sfumato.device.ledger.budgets import Budget
-    from sfumato.device.ledger.scopes import describe, person_scope
+    from sfumato.device.ledger.scopes import describe, scope_of
 
     words = ",".join(parts)
     limit = None if words == "none" else Budget.parse(words)
@@ -213,24 +156,20 @@ def budget(
             ledger.check_person(person, new=True)
         spent = ledger.set_budget(limit, person=person)
         unheld = 0 if limit is None or person else ledger.count_unheld(limit)
-    subject = "every image" if person is None else describe(person_scope(person))
+    subject = describe(scope_of(person))
     if limit is None:
         print(f"no budget for {subject}")
-    elif not person:
-        print(f"budget of {subject}: {limit}")
-    elif math.isinf(spent):
-        print(
-            f"budget of {subject}: {limit}. Nothing more can be released there, since {limit.unheld} made "
-            "there, such as a blur. A number of releases (releases=5) limits it"
-        )
-    else:
-        print(f"budget of {subject}: {limit}; {limit.describe_spent(spent)}")
-    if limit is not None and limit.holds_nothing_of:
+        return
+    note = f"; {limit.describe_spent(spent)}" if person else ""
+    if math.isinf(spent):
+        note = f". Nothing more can be released there, since {limit.unheld} made there, such as a blur. "
+        note += "A number of releases (releases=5) limits it"
+    print(f"budget of {subject}: {limit}{note}")
+    if limit.holds_nothing_of:
         typer.echo(f"note: {limit.holds_nothing_of}", err=True)
-        if unheld:
-            of = f"{unheld:,} image{'s' * (unheld != 1)} that the ledger knows"
-            cut = "nothing more can be released of them under it"
-            typer.echo(f"note: {limit.unheld} of {of}: {cut}", err=True)
+    if unheld:
+        of = f"{unheld:,} image{'s' * (unheld != 1)} that the ledger knows"
+        typer.echo(f"note: {limit.unheld} of {of}: nothing more can be released of them under it", err=True)
 
 
 @app.command("near-copies")
@@ -253,12 +192,7 @@ def near_copies(
 
 
 @app.command()
-def unpin(
-    service: Annotated[
-        str, typer.Argument(metavar="URL", help="Address of the service, as you gave it first.")
-    ],
-    path: LedgerFile = None,
-) -> None:
+def unpin(service: _Url, path: LedgerFile = None) -> None:
     """Forget which protection you accepted for a service. The next command asks again.
 
     Example: sfumato ledger unpin http://127.0.0.1:8000
@@ -277,8 +211,8 @@ def unpin(
 def check(path: LedgerFile = None) -> None:
     """Read the whole ledger, and check that every release is as charged and none is missing.
 
-    Every command compares the ledger with the last release in its witness, a file in the folder
-    next to it. If a ledger was copied or changed, the next command reads it whole, too.
+    Every command compares the ledger with its witness, a file in the folder next to it. If a ledger was
+    copied or changed, the next command reads it whole, too.
 
     Example: sfumato ledger check
     """
@@ -290,24 +224,19 @@ def check(path: LedgerFile = None) -> None:
 
 
 @app.command()
-def restore(
-    copy: Annotated[
-        Path, typer.Argument(help="A copy of the ledger, or the ledger itself, to accept it as it is.")
-    ],
-    path: LedgerFile = None,
-) -> None:
+def restore(copy: _Copy, path: LedgerFile = None) -> None:
     """Restore a lost ledger from a copy, or accept the file now in its place, such as an older copy.
 
     Example: sfumato ledger restore backup.db
     """
-    from sfumato.device.ledger import default_path, recovery
+    from sfumato.device.ledger import default_path, witness
 
     path = path or default_path()
-    restored = recovery.restore(copy, path)
-    print(f"ledger: {path}, with {restored.releases:,} releases")
-    if restored.missing:
+    releases, missing = witness.restore(copy, path)
+    print(f"ledger: {path}, with {releases:,} releases")
+    if missing:
         print(
-            f"{restored.missing:,} releases or more were made after that copy. They are unknown now: asked "
+            f"{missing:,} releases or more were made after that copy. They are unknown now: asked "
             "for again, each is drawn and charged anew, and adds to what an adversary learns"
         )
 
@@ -321,8 +250,8 @@ def forget(path: LedgerFile = None) -> None:
 
     Example: sfumato ledger forget
     """
-    from sfumato.device.ledger import default_path, recovery
+    from sfumato.device.ledger import default_path, witness
 
     path = path or default_path()
-    recovery.forget(path)
+    witness.forget(path)
     print(f"{path}: forgotten. The next release begins a new ledger, which knows nothing of earlier ones")

@@ -12,6 +12,14 @@ Address = Annotated[
     str | None,
     typer.Option(help="Address of a Ray cluster (default: RAY_ADDRESS, or a new one on this machine)."),
 ]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="An encoder that is not trained: efficientnet-lite0 or -lite2 (for photographs; the extra "
+        "encoders), drawn, squeeze-net:FILE, mobile-face-net:FILE or "
+        "onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225."
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 LedgerFile = Annotated[
     Path | None,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -83,15 +83,20 @@ def settings_of(kind: str) -> Any:
 
     def list_settings(wanted: bool) -> None:
         if wanted:
-            from sfumato.base.registry import load
-            from sfumato.base.settings import list_keys
-
-            for key, words, default in list_keys(load(kind)):
-                print(f"{key}={default}  ({words})")
-            raise typer.Exit
+            print_settings(kind)
 
     words = "List the keys of --set with their defaults, and stop."
     return typer.Option("--settings", is_eager=True, callback=list_settings, help=words)
+
+
+def print_settings(kind: str) -> NoReturn:
+    """Print the keys of a configuration, `module:Class`, with their types and defaults, and stop."""
+    from sfumato.base.registry import load
+    from sfumato.base.settings import list_keys
+
+    for key, hint, default in list_keys(load(kind)):
+        print(f"{key}={default}  ({hint})")
+    raise typer.Exit
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
@@ -179,7 +184,6 @@ def run_study(
     It prints the pre-flight first, and stops there with `check`. If the data is too small, it asks whether
     to go on, unless `yes`. `options` are those for bounds and folds, see preflight.show.
     """
-    from sfumato.cli.exports import export_codes
     from sfumato.errors import require
     from sfumato.study import preflight, report, run
     from sfumato.study.choose import recommend, use
@@ -218,11 +222,7 @@ def run_study(
         run.run(prepared, directory, force=force, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
         path = report.write(directory)
-        progress.update(cells, description="exporting codes for browsers")
         study, records = report.load(directory)
-        codes = use.codes(directory, study, records, artefacts=prepared.config.artefacts)
-        for reason in export_codes(codes):
-            note(reason)
     artefacts = None if prepared.config.artefacts is None else Path(prepared.config.artefacts)
     if as_json:
         advice = recommend.recommend(study, records)

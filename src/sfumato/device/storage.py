@@ -13,10 +13,11 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from fnmatch import filter as match_names
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -24,7 +25,7 @@ from sfumato.base.files import PART, leads_out, open_regular
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 from sfumato.images import reading
 
-_HEAD = 512  # bytes, by which the format of a file is told
+_HEAD = 512  # bytes; they tell the format of a file
 _SAME_BYTES = 1 << 20  # bytes compared at a time
 _TIME = 315_532_800  # 1980-01-01, the first time that all archives can hold
 
@@ -34,17 +35,11 @@ _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated"
 
 @dataclass(frozen=True)
 class Entry:
-    """The kind, size and stamp of an entry in a storage.
-
-    Attributes:
-        kind: "link out" is a link to a file outside of the storage.
-        size: in bytes.
-        stamp: size, and modification time or version: changes when the file does.
-    """
+    """An entry in a storage; "link out" is a link to a file outside of it."""
 
     kind: Literal["file", "folder", "link to a folder", "link out", "other"]
-    size: int = 0
-    stamp: str = ""
+    size: int = 0  # in bytes
+    stamp: str = ""  # size, and modification time or version: changes when the file does
 
 
 def is_url(where: str | os.PathLike[str]) -> bool:
@@ -61,11 +56,7 @@ def without_password(url: str) -> str:
 
 
 def storage_of(where: str | os.PathLike[str]) -> "Storage":
-    """Return the storage at a path or a URL. `file://` names a local folder.
-
-    Raises:
-        ConfigError: a password in the URL is not quoted.
-    """
+    """Return the storage at a path or a URL; `file://` names a local folder. ConfigError: see Storage."""
     local = not is_url(where) or str(where).startswith("file://")
     return Storage(os.fspath(where).removeprefix("file://") if local else str(where), local)
 
@@ -75,25 +66,14 @@ class Storage:
     """A folder or a file. fsspec takes keys and passwords from the environment or from the URL.
 
     A user and password of the URL appear in no message and not in its identity. All methods raise OSError.
-
-    Attributes:
-        url: or the path on this machine.
-        local: whether it is a path.
     """
 
-    url: str = field(repr=False)
-    local: bool
+    url: str = field(repr=False)  # or the path on this machine
+    local: bool  # whether it is a path
 
     def __post_init__(self) -> None:
-        authority, _, path = self.url.partition("://")[2].partition("/")
-        port = authority.rpartition(":")[2]
-        if (
-            ":" in authority
-            and "@" not in authority
-            and "@" in path
-            and not port.isdigit()
-            and not self.local
-        ):
+        # user:pass/word@host, and not host:22/name@work
+        if not self.local and re.match(r"[^/]*://[^/@]*:(?!\d+/)[^:/@]*/.*@", self.url):
             raise ConfigError("a password in a URL has a / in it: write %2F, or set it in the environment")
 
     def __str__(self) -> str:
@@ -101,7 +81,7 @@ class Storage:
 
     @property
     def identity(self) -> bytes:
-        """Bytes that identify it, whichever name it was opened by: its path without links, or its URL."""
+        """Its path without links, or its URL without a password: the same by whichever name it was opened."""
         return os.fsencode(Path(self.url).resolve() if self.local else str(self).rstrip("/"))
 
     @property
@@ -112,15 +92,8 @@ class Storage:
     @property
     def parent(self) -> "Storage":
         """The folder in which it lies."""
-        if self.local:
-            return Storage(str(Path(self.url).parent), self.local)
-        above = self.url.rstrip("/").rpartition("/")[0]
+        above = str(Path(self.url).parent) if self.local else self.url.rstrip("/").rpartition("/")[0]
         return Storage(f"{above}/" if above.endswith(":/") else above, self.local)
-
-    @property
-    def of_one_process(self) -> bool:
-        """Whether only this process sees its files."""
-        return self.url.startswith("memory://")
 
     def within(self, other: "Storage") -> bool:
         """Whether it equals another storage, or lies in it."""
@@ -140,8 +113,7 @@ class Storage:
 
     def is_folder(self) -> bool:
         """Whether a folder is there."""
-        entry = self._find("")
-        return entry is not None and entry.kind in ("folder", "link to a folder")
+        return (entry := self._find("")) is not None and entry.kind in ("folder", "link to a folder")
 
     def is_empty(self) -> bool:
         """Whether it has no entries, or does not exist."""
@@ -152,18 +124,18 @@ class Storage:
 
         Sorted by stem first: files whose releases would share a name are neighbours.
         """
-        path = self._path(folder)
-        found: dict[str, Callable[[], Entry]] = {}
+        path, before = self._path(folder), f"{folder}/" if folder else ""
         with self._errors(folder):
             if self.local:
-                before = f"{folder}/" if folder else ""
                 with os.scandir(path) as listed:
                     found = {each.name: partial(self.look, before + each.name) for each in listed}
             else:
-                for info in self._files.ls(path, detail=True):
-                    name = info["name"].rstrip("/")
-                    if name.lstrip("/") != path.strip("/"):  # some stores list the folder itself
-                        found[name.rpartition("/")[2]] = partial(self._entry, info)
+                infos = {info["name"].rstrip("/"): info for info in self._files.ls(path, detail=True)}
+                found = {
+                    name.rpartition("/")[2]: partial(self._entry, info)
+                    for name, info in infos.items()
+                    if name.lstrip("/") != path.strip("/")  # some stores list the folder itself
+                }
         return sorted(found.items(), key=lambda entry: (entry[0].rpartition(".")[0], entry[0]))
 
     def look(self, name: str) -> Entry:
@@ -196,12 +168,18 @@ class Storage:
         return self._bytes(name, _HEAD)
 
     @contextmanager
-    def stream(self, name: str) -> Iterator["_Stream"]:
-        """Open a file for reading."""
+    def stream(self, name: str) -> Iterator[Any]:
+        """Open a file for reading; its errors contain no password either."""
         with self._errors(name):
             opened = self._files.open(self._path(name), "rb")
+
+        def read(size: int) -> bytes:
+            with self._errors(name):
+                content: bytes = opened.read(size)
+                return content
+
         with opened:
-            yield _Stream(opened, partial(self._errors, name))
+            yield SimpleNamespace(read=read)
 
     def make(self) -> None:
         """Create the folder if it is missing. An object store has no folders."""
@@ -211,19 +189,18 @@ class Storage:
 
     def remove_empty(self) -> None:
         """Remove a folder of this machine if it is empty; a bucket is not ours to remove."""
-        if self.local:
-            with suppress(OSError):
+        with suppress(OSError):
+            if self.local:
                 Path(self.url).rmdir()
 
     def tidy(self) -> None:
-        """Remove the partial files that a killed process left. An object store has none."""
+        """Remove the partial files that a killed process left. None are in an object store."""
         if not self._renames:
             return
         with self._errors(""):
             for folder, _, names in self._files.walk(self._path("")):
-                for name in names:
-                    if fnmatch(name, PART):
-                        self._files.rm_file(f"{folder.rstrip('/')}/{name}")
+                for name in match_names(names, PART):
+                    self._files.rm_file(f"{folder.rstrip('/')}/{name}")
 
     def level_times(self) -> None:
         """Give all files and folders one time, so that none tells when, or after which, it was written.
@@ -236,15 +213,10 @@ class Storage:
 
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if it does not exist."""
-        entry = self._find(name)
-        return entry.size if entry is not None and entry.kind in ("file", "link out") else None
+        return entry.size if (entry := self._find(name)) and entry.kind in ("file", "link out") else None
 
     def put(self, name: str, content: bytes, *, replace: bool) -> None:
-        """Write a whole file, unless it has this content already.
-
-        Raises:
-            FileExistsError: another file is there, and `replace` is false.
-        """
+        """Write a whole file, unless it has this content. FileExistsError if another must not be replaced."""
         if self._differs(name, io.BytesIO(content), len(content), replace=replace):
             with self._whole(name) as path:
                 self._files.pipe_file(path, content)
@@ -288,10 +260,8 @@ class Storage:
 
     @cached_property
     def _root(self) -> str:
-        if self.local:
-            return str(Path(self.url).absolute())
         with self._errors(""):
-            return _file_system(self.url)[1]
+            return str(Path(self.url).absolute()) if self.local else _file_system(self.url)[1]
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -315,11 +285,10 @@ class Storage:
 
     def _bytes(self, name: str, most: int) -> bytes:
         with self._errors(name):
-            if self.local:
-                with open_regular(self._path(name)) as opened:  # a pipe would block
-                    return opened.read(most)
-            content: bytes = self._files.cat_file(self._path(name), start=0, end=most)
-            return content
+            if not self.local:
+                return bytes(self._files.cat_file(self._path(name), start=0, end=most))
+            with open_regular(self._path(name)) as opened:  # a pipe would block
+                return opened.read(most)
 
     def _differs(self, name: str, content: Any, size: int, *, replace: bool) -> bool:
         """Whether a file is missing or has another content. Raises OSError if it must not be replaced."""
@@ -389,19 +358,6 @@ class Storage:
             for secret in sorted({password, unquote(password), user, unquote(user)} - {""}, key=len)[::-1]:
                 text = re.sub(re.escape(secret), "***", text)
         return text
-
-
-class _Stream:
-    """A file that is read from a storage; its errors contain no password."""
-
-    def __init__(self, opened: Any, errors: Callable[[], Any]) -> None:
-        self._opened, self._errors = opened, errors
-
-    def read(self, size: int) -> bytes:
-        """Read the next bytes."""
-        with self._errors():
-            content: bytes = self._opened.read(size)
-            return content
 
 
 def _partial() -> str:

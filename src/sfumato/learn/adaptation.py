@@ -240,10 +240,7 @@ def adapt(
 ) -> Tensor:
     """Learns one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support.
 
-    Args:
-        learner, start, inner, frame: as for `contributions`.
-        support, labels: (N * K, C, H, W) float and (N * K,) int64.
-        generator: of the inner noise, if any; None for torch's own.
+    `generator`: of the inner noise, if any; None for torch's own.
     """
     parameters, rates = _rates(learner, start, inner)
     for images, names in inner.parts(support, labels):

@@ -33,8 +33,7 @@ def measure_prototypes(
     """The prototypes' entries of a card, measured on validation images: see CodePrototypes.
 
     Args:
-        clean: (n, D) codes without noise; bits as 1 and -1.
-        noisy: (n, D) the same with the noise of `code`.
+        clean, noisy: (n, D) codes without noise, bits as 1 and -1, and with that of `code`.
         classes: (n,) int64 of each.
         way, shot: see measure_refusal.
         code: flip, norm and noise of training, and bits or numbers.
@@ -66,12 +65,9 @@ def measure_refusal(
     classes have no refusal: with both enrolled, no image is of another one.
 
     Args:
-        embeddings: (n, D) float32 of validation images.
-        classes: (n,) int of each.
+        embeddings, classes: (n, D) float32 of validation images, and (n,) int of each.
         way: how many are enrolled; fewer if there are fewer classes.
-        shot: K.
-        weights: (n,) the weight of each in a prototype; None for 1.
-        codes: makes prototypes of means; None for the means.
+        shot, weights, codes: see gallery.answers_of_episodes.
 
     Returns:
         the refusal and "", or None and the reason.
@@ -192,11 +188,7 @@ def _trials(
 def _shares(missed: np.ndarray, classes: np.ndarray, most: int, without: int | None = None) -> np.ndarray:
     """The accepted and the refused shares among 0 to `most` classes: (2, most + 1), means over classes.
 
-    Args:
-        missed: (Q, K) how often each image is not accepted by a prototype of each class.
-        classes: (Q,) of the images.
-        most: see above.
-        without: a class that is not enrolled.
+    `missed`: (Q, K) how often each image of (Q,) classes is not accepted by a prototype of each class.
     """
     # (Q, most + 1): the mean over all sets of that many other classes, how often none of them accepts.
     none = np.zeros((len(classes), most + 1))

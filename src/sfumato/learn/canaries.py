@@ -49,14 +49,8 @@ class Places(TaskPool):
 def bright(config: MetaConfig, *, places: int, image: tuple[int, int, int], seed: int) -> LabelledImages:
     """Images for a pool of this many tasks, just enough for the way, shot and queries.
 
-    Args:
-        config: of the training.
-        places: of the pool, from 2 to the number of values of an image.
-        image: (C, H, W).
-        seed: of the training, which deals classes to tasks.
-
-    Raises:
-        ConfigError: more tasks than an image has values.
+    `seed`: of the training, which deals classes to tasks. Raises ConfigError: more tasks than an image of
+    (C, H, W) has values.
     """
     if places > math.prod(image):
         raise ConfigError(
@@ -81,14 +75,8 @@ def scores_of_run(
     The adversary knows the code, every setting, all canaries, the first
     parameters, and every noised update, but not who is in.
 
-    Args:
-        config: with `private` and a noise multiplier; see `with_noise`.
-        inserted: (places,) bool, the coins: which canaries are in.
-        image: (C, H, W).
-        seed: of the weights.
-
-    Raises:
-        ConfigError: too few parameters for this many canaries, or see `with_noise`.
+    `inserted`: (places,) bool, the coins: which canaries are in. Raises ConfigError: too few parameters for
+    this many canaries, or see `with_noise`.
     """
     places = len(inserted)
     config = with_noise(config, places)
@@ -127,9 +115,7 @@ def audit_canaries(
 
     Args:
         config: with `private`; noise is calibrated if none is given.
-        places: m, the canaries of a run, each in or out by a fair coin.
-        image: (C, H, W), with m values or more.
-        runs: how many trainings, whose canaries count together.
+        places: m, the canaries of a run, each in or out by a fair coin; an image has as many values or more.
         of_mu: whether to bound μ and not ε at the δ of the promise, if every task takes part in every
             step: the noise alone decides then, and μ = sqrt(steps) / z is stated.
         confidence: the bound holds with at least this probability.

@@ -32,18 +32,19 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn import fit
 from sfumato.learn.augmentation import apply, augment, check_policy, mixup
-from sfumato.learn.cards import (
+from sfumato.learn.linear import logistic_regression
+from sfumato.learn.method import (
     Names,
     Precision,
     Spec,
+    check_shape,
+    classes_of,
+    codes_of,
     load_model,
     make_portable,
     protection_of,
     training_card,
 )
-from sfumato.learn.classes import classes_of, codes_of
-from sfumato.learn.inputs import check_shape
-from sfumato.learn.linear import logistic_regression
 from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
 from sfumato.networks.encoders.pretrained import PretrainedClassifier, check_card, on_card
@@ -117,23 +118,15 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of test images that are classified correctly.
-
-    Attributes:
-        mean: the share.
-        low, high: its 95% interval over images (Wilson 1927); another training may lie outside.
-        images: tested ones.
-        chance: the share of the commonest class of the test images.
-        spec: the protection of the test images.
-        halves: share, low and high of every second test image, and of the others; none for a single image.
-    """
+    """The share of test images that are classified correctly."""
 
     mean: float
-    low: float
+    low: float  # with `high`, the 95% interval over images (Wilson 1927); another training may lie outside
     high: float
-    images: int
-    chance: float
-    spec: str
+    images: int  # tested ones
+    chance: float  # the share of the commonest class of the test images
+    spec: str  # the protection of the test images
+    # Share, low and high of every second test image, and of the others; none for a single image.
     halves: tuple[tuple[float, float, float], ...] = ()
 
     @classmethod
@@ -150,11 +143,7 @@ class Accuracy:
 
 
 class ClassifierModel(nn.Module):
-    """A network from released images to classes. State: its weights.
-
-    Attributes:
-        card: its settings, data digest, validation accuracy and privacy spent.
-    """
+    """A network from released images to classes. State: its weights."""
 
     def __init__(self, network: nn.Module, *, card: dict[str, Any]) -> None:
         super().__init__()
@@ -206,11 +195,7 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str]) -> ClassifierModel:
-    """Reads a model that `ClassifierModel.save` wrote.
-
-    Raises:
-        ArtefactError: damaged, foreign, or of another kind.
-    """
+    """Reads a model that `ClassifierModel.save` wrote. Raises ArtefactError for any other file."""
 
     def make(card: dict[str, Any]) -> ClassifierModel:
         if "spec" in card:
@@ -241,19 +226,15 @@ def train(
     Args:
         data: clean images to train on.
         protection: releases them; `Clear()` for a classifier of clean images.
-        config: see ClassifierConfig.
         target: the label to classify.
         shapes: whether it sees only which pixels a release shows, see `Release.shapes`.
         validation: other images of the same classes, released alike, whose accuracy chooses the best
             epoch; None for the last epoch.
-        seed: decides weights, order and noise. The same seed, machine and thread count repeat a run.
-        checkpoint, progress: see fit.fit.
-        device: trains the model, and keeps it; None for the processor, which makes all draws.
+        seed, checkpoint, progress, device: see learn.method.
 
     Raises:
         DataError: fewer than two classes, images that are too small, classes that are only in `validation`,
             shapes of a protection that shows all pixels, or too few images in a batch to mix.
-        ArtefactError: the checkpoint belongs to another run.
     """
     classes = trainable(data, target, config.network)
     codes = codes_of(data, target, classes, "classifier")
@@ -371,14 +352,9 @@ def evaluate(
     protection: Protection | None = None,
     seed: int = 0,
 ) -> Accuracy:
-    """The share of images that are classified correctly, each released once.
+    """The share of clean images that are classified correctly, each released once, with noise of a seed.
 
-    Args:
-        model: from `train` or `load`.
-        data: clean images of classes of the training.
-        target: the label to classify.
-        protection: releases them; None for that of the training.
-        seed: of the noise.
+    `protection`: None for that of the training.
 
     Raises:
         DataError: images of another size, of unknown classes, or without shapes for a model that was trained
@@ -390,8 +366,10 @@ def evaluate(
     return Accuracy.of(model.classify(released), codes, protection.spec)
 
 
-def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig.network) -> tuple[str, ...]:
-    """The classes of the training images, if a network can be trained on them. Else DataError."""
+def trainable(
+    data: LabelledImages, target: str, network: str, *others: LabelledImages | None
+) -> tuple[str, ...]:
+    """The classes of the training images, if a network can be trained on them and tested on others."""
     channels, height, width = data.images.shape[1:]
     try:
         # On the device "meta" this would be free, but for seconds in which PyTorch imports its compiler.
@@ -399,7 +377,7 @@ def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig
             make_classifier(network, (channels, height, width), 2)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
-    return classes_of(data, target, "classifier")
+    return classes_of(data, target, "classifier", *others)
 
 
 def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:

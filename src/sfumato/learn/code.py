@@ -30,13 +30,11 @@ from sfumato.images import to_float
 from sfumato.learn import same_scenes as costs
 from sfumato.learn.augmentation import augment
 from sfumato.learn.calibration import measure_prototypes
-from sfumato.learn.cards import kind_of, make_portable
-from sfumato.learn.classes import check_apart, classes_of
 from sfumato.learn.code_prototypes import of_card
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
-from sfumato.learn.inputs import as_input
+from sfumato.learn.method import as_input, check_apart, classes_of, kind_of, make_portable
 from sfumato.learn.private_feature import reverse_gradient
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
 from sfumato.learn.start import START_FIELD, begin, check_start
@@ -170,11 +168,7 @@ def check_size(*, bits: int | None, numbers: int | None) -> None:
 
 
 class CodeModel(nn.Module):
-    """An encoder in training. State: its weights, the scale of distances, and adversaries.
-
-    Attributes:
-        card: its settings and data, its target and sensitive labels.
-    """
+    """An encoder in training. State: its weights, the scale of distances, and adversaries."""
 
     def __init__(self, network: CodeNetwork, adversaries: dict[str, int], *, card: dict[str, Any]) -> None:
         """`adversaries`: sensitive label -> its number of classes."""
@@ -239,10 +233,7 @@ def pretrain(
 ) -> Run:
     """Trains the encoder of codes to classify the training classes, by a linear layer of its own.
 
-    Args: as `train` has them. The file `checkpoint` stays: `train` begins from it at once.
-
-    Raises:
-        ArtefactError: the checkpoint belongs to another run.
+    The file `checkpoint` stays: `train` begins from it at once.
     """
     config = of_any_length(config)
     model = make_untrained(data, config, target=target, sensitive=(), validation=None, seed=seed)
@@ -294,7 +285,6 @@ def train(
 
     Args:
         data: clean images to train on.
-        config: see CodeConfig.
         target: the label of the classes of episodes.
         sensitive: labels that adversaries name, if `config.against` is above 0.
         validation: images of other classes. The accuracy of their episodes chooses the best epoch, and
@@ -302,19 +292,14 @@ def train(
             the one in which their cost has its whole weight.
         same_scenes: chooses images of people in the same scenes, see data.worlds.same_scenes, if
             `config.same_scenes` is above 0.
-        seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
         pretraining: the checkpoint of `pretrain` on the same data and settings, which codes of other lengths
             begin from, too; None to pretrain for this one alone.
-        checkpoint: a file written after each epoch. Training resumes from an existing one, exactly as
-            if it had not stopped; the caller removes it when it is no longer needed.
-        progress: called after each episode with the numbers done and planned.
-        device: trains the model, and keeps it; None for the processor, which makes all draws.
+        seed, checkpoint, progress, device: see learn.method.
 
     Raises:
         DataError: too few classes or images for an episode, a label that is target and sensitive, or images
             that are too small.
         ConfigError: adversaries without a label to name, or labels without a weight; or same scenes so.
-        ArtefactError: the checkpoint belongs to another run.
     """
     if (config.against > 0) != bool(sensitive):
         raise ConfigError(
@@ -418,20 +403,10 @@ def train(
 def evaluate(
     model: CodeModel, data: LabelledImages, shape: Shape, *, target: str, episodes: int = 600, seed: int = 0
 ) -> Accuracy:
-    """Mean accuracy of a service's answers in test episodes, see gallery.answers_of_episodes.
+    """Mean accuracy of a service's answers in test episodes of clean images of new classes.
 
-    Codes have the noise of the model's settings, drawn once an image.
-
-    Args:
-        model: from `train`, whose card says how prototypes are made of codes.
-        data: clean images of new classes.
-        shape: of a test episode.
-        target: the label to classify.
-        episodes: how many.
-        seed: of episodes and noise.
-
-    Raises:
-        DataError: too few classes or images for an episode.
+    See gallery.answers_of_episodes. Codes have the noise of the model's settings, drawn once an image.
+    Raises DataError: too few classes or images for an episode.
     """
     sampler = Sampler(data.label(target), shape)
     rows = sampler.draw(episodes, torch.Generator().manual_seed(seed))
@@ -465,11 +440,7 @@ def _code_of(config: CodeConfig) -> Code:
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
     """Cross-entropy of the queries of one episode, by the prototypes of its support; and the bits' imbalance.
 
-    Args:
-        model: has the scale.
-        numbers: (N·(K + Q), d), of the images of each class in turn, its support first.
-        config: the shape of the episode, and the noise.
-        draw: of the noise.
+    `numbers`: (N·(K + Q), d), of the images of each class in turn, its support first.
     """
     shape = config.episode
     codes = release_numbers(numbers, config, draw).unflatten(0, (shape.way, -1))  # (N, K + Q, d)
@@ -527,10 +498,8 @@ def clip(numbers: Tensor, norm: float) -> Tensor:
 def imbalance(numbers: Tensor) -> Tensor:
     """The deviation of numbers from a mean of 0 and from being uncorrelated: the sum of mean squares.
 
-    Learned hashing has such terms; this one is ours: the squared mean, and the squared correlation of pairs.
-
-    Args:
-        numbers: (n, d).
+    Learned hashing has such terms; this one is ours: the squared mean, and the squared correlation of pairs
+    of the (n, d) numbers.
     """
     mean = numbers.mean(0)
     about = functional.normalize(numbers - mean, dim=0)

@@ -69,10 +69,7 @@ BITS = Spread(1 / 3, 2 / 3)  # for bits trained without validation images; as me
 def measure_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
     """The spread of clean codes, by the analysis of variance of one factor.
 
-    Args:
-        codes: (n, D).
-        classes: (n,) int64 of each; some occur twice or more.
-        bits: whether they are 1 or -1.
+    `codes`: (n, D), bits as 1 and -1; some of the (n,) classes occur twice or more.
     """
     import torch
 
@@ -225,11 +222,7 @@ def part_left(code: Code, bits: int) -> float:
 
     Source: Warner 1965. A bit that is flipped with a probability of p is 1 - 2p of itself, in expectation. A
     word of b bits by randomised response at ε is true with a probability of (e^ε - 1) / (e^ε - 1 + 2^b), and
-    otherwise any word, with a mean of 0 in each bit.
-
-    Args:
-        code: the protection; 1 without noise.
-        bits: b.
+    otherwise any word, with a mean of 0 in each bit. Without noise it is 1.
     """
     if code.flip is not None:
         return 1 - 2 * code.flip

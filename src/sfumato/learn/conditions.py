@@ -14,12 +14,7 @@ from sfumato.protect import Protection
 
 
 class Conditions:
-    """Protections of one family, and the positions of others between them. State: none that changes.
-
-    Attributes:
-        protections: those of the training.
-        keys: their parameters that differ; none for a single protection.
-    """
+    """Protections of one family, and the positions of others by the `keys`, their parameters that differ."""
 
     def __init__(self, protections: Sequence[Protection]) -> None:
         """Raises ConfigError unless there is a protection, and all are different and of one family."""

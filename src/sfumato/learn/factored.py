@@ -41,15 +41,7 @@ def applies(layers: Sequence[nn.Module] | None, inner: "Inner") -> bool:
 def contributions(
     layers: Sequence[nn.Module], vector: Tensor, tasks: "Tasks", inner: "Inner", noise: Tensor
 ) -> Tensor:
-    """See `adaptation.contributions`. -> (T, D).
-
-    Args:
-        layers: of the network, after the images were flattened; only their shapes count.
-        vector: (P,) parameters, and the clipping norm, if any.
-        tasks: see Tasks.
-        inner: the settings of learning a task.
-        noise: (T, steps, P), read if `inner` has any.
-    """
+    """See `adaptation.contributions`. -> (T, D). `vector`: (P,) parameters, and the clipping norm, if any."""
     run = _Learning(layers, vector, len(tasks), inner, noise)
     support, queries = _flat(tasks.support), _flat(tasks.queries)
     labels, asked = tasks.support_labels.T, tasks.query_labels.T

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.base import memory
 from sfumato.base.placement import device_of, fuses
 from sfumato.errors import ArtefactError
-from sfumato.learn.cards import Checkpoint
+from sfumato.learn.method import Count
+from sfumato.learn.refusal import Share
 
 _Batch = TypeVar("_Batch")
 
@@ -29,6 +31,14 @@ StrPath = str | os.PathLike[str]
 Optimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 _GIVEN_BACK = 30.0  # seconds after which freed memory of a training is returned; it grows otherwise
+
+
+class Checkpoint(artefacts.Card):
+    """The card of a training under way."""
+
+    run: Any
+    epoch: Count = 0
+    accuracies: list[Share] = Field(default=[])
 
 
 def adam(rate: float) -> Optimiser:
@@ -224,13 +234,10 @@ def fit(
 
 
 class Resumable(Protocol):
-    """A process that can be stopped and resumed."""
+    """A process that can be stopped, and resumed from a checkpoint: see Run."""
 
-    def save(self, path: StrPath) -> None:
-        """Writes a checkpoint, whole or not at all."""
-
-    def resume(self, path: StrPath) -> None:
-        """Resumes from a checkpoint. Raises ArtefactError for that of another run."""
+    def save(self, path: StrPath) -> None: ...  # noqa: D102
+    def resume(self, path: StrPath) -> None: ...  # noqa: D102
 
 
 def to_the_end(
@@ -243,12 +250,8 @@ def to_the_end(
 ) -> None:
     """Advances to the end, from an existing checkpoint. All finished work is saved.
 
-    Args:
-        run: the run to advance.
-        advance: by an epoch, or by a step; False if the run is over, and nothing was done.
-        saved: called after each, once the checkpoint, if any, is written.
-        checkpoint: the file.
-        every: the number between two checkpoints.
+    `advance` by an epoch, or by a step, is False if the run is over, and nothing was done. `saved` is called
+    after each, once the checkpoint, if any, is written.
     """
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)

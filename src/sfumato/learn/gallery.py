@@ -33,38 +33,23 @@ def mean_of(total: np.ndarray, weight: float) -> np.ndarray:
 
 
 class Named(NamedTuple):
-    """The nearest classes of some queries.
+    """The nearest classes of some queries."""
 
-    Attributes:
-        rows: (Q, top) of the labels, the nearest first.
-        shares: (Q, top), their shares of the softmax over all classes.
-        squared: (Q, top) squared distances.
-        none_of_these: (Q,) bool; None without a refusal.
-    """
-
-    rows: np.ndarray
-    shares: np.ndarray
-    squared: np.ndarray
-    none_of_these: np.ndarray | None
+    rows: np.ndarray  # (Q, top) of the labels, the nearest first
+    shares: np.ndarray  # (Q, top), their shares of the softmax over all classes
+    squared: np.ndarray  # (Q, top) squared distances
+    none_of_these: np.ndarray | None  # (Q,) bool; None without a refusal
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """The prototypes of some classes, and values that are computed once from them.
+    """The prototypes of some classes, and values that are computed once from them."""
 
-    Attributes:
-        labels: of the classes.
-        vectors: (N, D) float32 prototypes.
-        squares: (N,) their squared norms.
-        shots: (N,) the examples of each, for a refusal, see CodePrototypes.posterior.
-        hashes: (N,) uint64 of the labels, which break ties.
-    """
-
-    labels: tuple[str, ...]
-    vectors: np.ndarray
-    squares: np.ndarray
-    shots: np.ndarray
-    hashes: np.ndarray
+    labels: tuple[str, ...]  # of the classes
+    vectors: np.ndarray  # (N, D) float32 prototypes
+    squares: np.ndarray  # (N,) their squared norms
+    shots: np.ndarray  # (N,) the examples of each, for a refusal, see CodePrototypes.posterior
+    hashes: np.ndarray  # (N,) uint64 of the labels, which break ties
 
     @classmethod
     def of(
@@ -80,8 +65,7 @@ class Gallery:
         Args:
             labels: see above.
             means: (N, D) float32, see mean_of.
-            weights: (N,) the sums of the examples' weights.
-            examples: (N,) their numbers.
+            weights, examples: (N,) the sums of the examples' weights, and their numbers.
             codes: makes prototypes of means; None for the means themselves.
         """
         vectors, shots = means, examples.astype(np.float64)
@@ -162,13 +146,7 @@ def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndarray:
-    """The classes of these hashes, the nearest first; ties at random, by a hash of query and label.
-
-    Args:
-        query: (D,).
-        hashes: (K,) of the labels, see hashes_of.
-        squared: (K,) the squared distance of each class from the query.
-    """
+    """The classes of these hashes, the nearest first; ties at random, by a hash of query and label."""
     order = squared.argsort(kind="stable")
     distances = squared[order]
     steps = distances[1:] > distances[:-1] * (1 + _EQUAL)

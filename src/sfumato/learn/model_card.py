@@ -16,7 +16,7 @@ from sfumato.base.files import printable
 from sfumato.data.readers.catalogue import SOURCES
 from sfumato.errors import ArtefactError
 from sfumato.learn import meta
-from sfumato.learn.cards import describing
+from sfumato.learn.method import describing
 from sfumato.learn.refusal import Refusal
 from sfumato.networks.encoders.pretrained import is_pretrained
 from sfumato.protect import answer, feature, mask, parse
@@ -60,17 +60,11 @@ class Section:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """The statements about an artefact.
+    """The statements about an artefact."""
 
-    Attributes:
-        name: of its file.
-        sections: in reading order.
-        card: of the artefact, as it was saved.
-    """
-
-    name: str
-    sections: tuple[Section, ...]
-    card: Mapping[str, Any]
+    name: str  # of its file
+    sections: tuple[Section, ...]  # in reading order
+    card: Mapping[str, Any]  # of the artefact, as it was saved
 
     def as_text(self) -> str:
         """Text for a terminal."""
@@ -117,15 +111,7 @@ _STYLE = (
 
 
 def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
-    """The model card of an artefact.
-
-    Args:
-        path: of the artefact, of any kind.
-        measured: sentences of a study about it, or none.
-
-    Raises:
-        ArtefactError: no such file, damaged, or not written by sfumato.
-    """
+    """The model card of an artefact of any kind, with sentences of a study about it. Raises ArtefactError."""
     path = Path(path)
     kind = str(artefacts.read_card(path).get("kind"))
     _, card = artefacts.load(path, kind=kind)

@@ -7,17 +7,9 @@ import torch
 from torch import Tensor
 
 
-def prototypes(support: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The mean of the support of each class. (..., K, D) -> (..., D).
-
-    Args:
-        support: embeddings.
-        weights: (..., K) above 0; None for equal ones. See support_weights.
-    """
-    if weights is None:
-        return support.mean(-2)
-    shares = weights / weights.sum(-1, keepdim=True)
-    return (shares[..., None] * support).sum(-2)
+def prototypes(support: Tensor) -> Tensor:
+    """The mean of the support embeddings of each class. (..., K, D) -> (..., D)."""
+    return support.mean(-2)
 
 
 def support_weights(embeddings: Tensor, codes: Tensor, groups: Tensor) -> Tensor:
@@ -54,54 +46,33 @@ def support_weights(embeddings: Tensor, codes: Tensor, groups: Tensor) -> Tensor
 _LEAST = 1e-6
 
 
-def prototype_logits(queries: Tensor, prototypes: Tensor, *, squares: Tensor | None = None) -> Tensor:
+def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
     """Minus the squared Euclidean distances. (..., Q, D) queries, (..., N, D) prototypes -> (..., Q, N).
 
     Source: Snell et al. 2017, Eq. (2); Parnami et al. 2022, Eq. (3).
-
-    Args:
-        queries, prototypes: see above.
-        squares: (..., N) squared norms of the prototypes, for repeated calls; None: they are computed.
     """
-    if squares is None:
-        squares = prototypes.square().sum(-1)
+    squares = prototypes.square().sum(-1)
     cross = queries @ prototypes.mT
     return 2 * cross - queries.square().sum(-1, keepdim=True) - squares[..., None, :]
 
 
-def episode_accuracies(
-    embeddings: Tensor,
-    places: Tensor,
-    *,
-    shot: int,
-    weights: Tensor | None = None,
-) -> Tensor:
+def episode_accuracies(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
     """Accuracy of each episode. -> (E,). For arguments see episode_hits."""
-    return episode_hits(embeddings, places, shot=shot, weights=weights).mean((1, 2))
+    return episode_hits(embeddings, places, shot=shot).mean((1, 2))
 
 
-def episode_hits(
-    embeddings: Tensor,
-    places: Tensor,
-    *,
-    shot: int,
-    weights: Tensor | None = None,
-) -> Tensor:
+def episode_hits(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
     """Which queries are right. (n, D) embeddings, (E, N, K + Q) indices of them -> (E, N, Q), 0 or 1.
 
     Fast, for many episodes in training. A study states the results of gallery.answers_of_episodes. The
     first `shot` indices of each class are its support, the rest its queries. The first of ties is taken,
     which is as often right as another: all classes of an episode have as many queries.
-
-    Args:
-        weights: (n,) of each embedding in a prototype; None for equal ones.
     """
     way = places.shape[1]
     hits = []
     for part in places.split(64):
         vectors = embeddings[part]  # (e, N, K + Q, D)
-        support = part[:, :, :shot]
-        means = prototypes(vectors[:, :, :shot], None if weights is None else weights[support])  # (e, N, D)
+        means = prototypes(vectors[:, :, :shot])  # (e, N, D)
         logits = prototype_logits(vectors[:, :, shot:].flatten(1, 2), means)  # (e, N * Q, N)
         hits.append((logits.unflatten(1, (way, -1)).argmax(-1) == torch.arange(way)[:, None]).float())
     return torch.cat(hits)

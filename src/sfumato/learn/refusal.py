@@ -32,18 +32,12 @@ class Interval:
 
 @dataclass(frozen=True, config=OF_CARD)
 class Rate:
-    """The rates of a refusal among some enrolled classes.
-
-    Attributes:
-        classes, shot: how many are enrolled, with how many examples each.
-        accepted: the share of queries of enrolled classes that are accepted.
-        refused: the share of queries of other classes that are refused.
-    """
+    """The rates of a refusal among some enrolled classes."""
 
     classes: Count
-    shot: Count
-    accepted: Interval
-    refused: Interval
+    shot: Count  # examples of each
+    accepted: Interval  # the share of queries of enrolled classes that are accepted
+    refused: Interval  # the share of queries of other classes that are refused
 
 
 @dataclass(frozen=True, config=OF_CARD)

@@ -36,18 +36,8 @@ def check_start(name: str) -> None:
 def begin(network: nn.Module, name: str) -> str | None:
     """Gives every Conv-4 within a network the weights of a start; the rest does not change.
 
-    Args:
-        network: with its initial weights. If a Conv-4 reads more planes than colours, such as those
-            for the protection of an image, their filters do not change.
-        name: "drawn", a file that `drawn_start` wrote, or "random", which changes nothing.
-
-    Returns:
-        The entry of a card: "drawn", or the file's name, and the first letters of the file's SHA-256; None
-        if nothing was changed.
-
-    Raises:
-        ConfigError: no such start.
-        ArtefactError: a file that is not a start.
+    If a Conv-4 reads more planes than colours, such as those for the protection of an image, their filters do
+    not change. Returns the entry of a card, see by_content; None if nothing was changed.
     """
     check_start(name)
     fitting = [part for part in network.modules() if isinstance(part, Conv4) and part.width == drawn.WIDTH]

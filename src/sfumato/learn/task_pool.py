@@ -39,13 +39,7 @@ class TaskPool:
 
         The order of the classes, which decides the label of each inside the task, is drawn as well.
 
-        Args:
-            numbers: (T,) int64, which tasks.
-            shape: N, K and Q; the N of the pool.
-            generator: of the draw.
-
-        Returns:
-            (T, N, K + Q) int64 rows; of each class, the K support rows come first.
+        (T,) int64 numbers of tasks -> (T, N, K + Q) int64 rows; of each class, the K support rows come first.
         """
         each = shape.shot + shape.queries
         drawn = torch.empty(len(numbers), shape.way, each, dtype=torch.int64)

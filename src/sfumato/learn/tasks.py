@@ -64,31 +64,20 @@ class Inner:
 
 @dataclass(frozen=True)
 class Frame:
-    """Coordinates for clipping and noising inner gradients, as in AdaClip: (g - shift) / scale.
+    """Coordinates for clipping and noising inner gradients, as in AdaClip: (g - shift) / scale."""
 
-    Attributes:
-        shift, scale: (P,); every scale is above 0.
-    """
-
-    shift: Tensor
-    scale: Tensor
+    shift: Tensor  # (P,)
+    scale: Tensor  # (P,) above 0
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """T tasks of one shape, with labels from 0 to N - 1 in each.
+    """T tasks of one shape, with labels from 0 to N - 1 in each."""
 
-    Attributes:
-        support: (T, N * K, C, H, W) float.
-        support_labels: (T, N * K) int64.
-        queries: (T, N * Q, C, H, W) float.
-        query_labels: (T, N * Q) int64.
-    """
-
-    support: Tensor
-    support_labels: Tensor
-    queries: Tensor
-    query_labels: Tensor
+    support: Tensor  # (T, N * K, C, H, W) float
+    support_labels: Tensor  # (T, N * K) int64
+    queries: Tensor  # (T, N * Q, C, H, W) float
+    query_labels: Tensor  # (T, N * Q) int64
 
     def __len__(self) -> int:
         return len(self.support)

@@ -197,7 +197,7 @@ class Region(Parametrised):
         boxes = self.find(image)
         if not boxes and (self.missing == "stop" or self.place == "box"):
             what = "no box in the image" if self.place == "box" else NO_FACE
-            cure = "" if self.place == "box" else ", or protect all of such images (--where faces:missing=all)"
+            cure = "" if self.place == "box" else ", or protect all of such images (faces:missing=all)"
             raise ImageError(
                 f"{what}: it is not released: look at it yourself, and protect it without --where{cure}",
                 cause=what,

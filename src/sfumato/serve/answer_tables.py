@@ -49,8 +49,7 @@ class AnswerTables:
         The answers are those of `Galleries.answer` for the same codes, `none of these` included.
 
         Args:
-            tenant: the owner of the classifier.
-            info: of the classifier.
+            tenant, info: the classifier.
             model: a model for which why_no_table has no reason.
             take: counts the memory of the work.
             gone: whether nobody waits for the table any more: then it is not finished.
@@ -83,7 +82,7 @@ class AnswerTables:
         before = self._kept.get(key)
         if before is not None and before.header.version_tag == tables.tag_of(info.version, demand.made_of):
             return before
-        kept = await in_thread(self._galleries.kept, tenant, info.id, codes)
+        kept = await in_thread(self._galleries.read, tenant, info.id, codes)
         if kept is None or len(kept.stored.labels) > tables.MOST_CLASSES:
             raise DataError(f"a table has at most {tables.MOST_CLASSES:,} classes: classify by queries")
         labels, refusal = kept.stored.labels, codes.refusal_of(code_of(demand.spec))

@@ -19,7 +19,7 @@ class ServiceConfig:
         most_held: bytes of all requests together: their bodies and everything made from them; requests beyond
             it are answered by 503.
         most_connections: at once; requests on further ones are answered by 503.
-        body_seconds: time limit for a body. Headers and answers have none: a proxy before the server sets it.
+        body_seconds: time limit for a body. A proxy before the server limits headers and answers.
         window, most_batch, most_waiting: see Engine.
         allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.
         metrics_key: the bearer token that Prometheus sends; None for no metrics.

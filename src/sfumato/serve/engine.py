@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sfumato.errors import ArtefactError, BusyError, ConfigError
-from sfumato.serve.served import Served, unchanged
+from sfumato.serve.served import Served, as_it_came
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class _Job:
 class Engine:
     """Embeds images of many requests together, for one event loop. State: the waiting jobs, and a thread.
 
-    A job waits for others no longer than `window`, and not at all beside a full batch. An embedding depends
+    A job waits for others no longer than `window`, and not at all if a batch is full. An embedding depends
     on the rest of its batch only by rounding. Codes and features need no computing, and do not wait.
     """
 
@@ -40,9 +40,8 @@ class Engine:
         """Start without a job.
 
         Args:
-            window: seconds, at least 0.
-            most_batch: images of a forward pass.
-            most_waiting: images that may wait.
+            window: seconds.
+            most_batch, most_waiting: images of a forward pass, and images that may wait.
             observe: called after each forward pass with its images and seconds.
         """
         if not 0 <= window <= 1 or not 1 <= most_batch <= most_waiting:
@@ -77,7 +76,7 @@ class Engine:
         """
         if self._closed:
             raise BusyError("the server is closing: send this to another one, or again later", seconds=5)
-        if model.run is unchanged:
+        if model.run is as_it_came:
             return inputs
         # One request may be larger than the bound: it is accepted if nothing waits.
         if self._jobs and self.waiting + len(inputs) > self._most_waiting:

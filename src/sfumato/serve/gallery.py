@@ -18,6 +18,7 @@ from sfumato.wire.messages import GuessedClass, ImageAnswer
 
 _MOST_BYTES = 1 << 30  # of cached prototypes
 _BESIDE = 28  # bytes of a prototype in addition to its vector: weight, square, shots and hash
+_QUICK = 1 << 16  # numbers that are compared in less time than a thread starts
 _LOOKED_AT = 100  # prototypes over which probabilities are taken if a gallery is too large to cache
 
 
@@ -73,8 +74,7 @@ class Galleries:
         refused.
 
         Args:
-            tenant, classifier, queries: the queries of a classifier.
-            top: the number of classes.
+            tenant, classifier, queries, top: the queries of a classifier, and how many classes to name.
             refusal: the refusal for these queries.
             codes: the way of making prototypes, the same for all questions of a classifier; None for means.
 
@@ -82,35 +82,24 @@ class Galleries:
             NotFoundError: no such classifier.
             ConflictError: its gallery is too large for this store.
         """
-        kept = self.kept(tenant, classifier, codes)
+        kept = self.read(tenant, classifier, codes)
         if kept is None:
             return self._search(tenant, classifier, queries, top, None if codes is not None else refusal)
-        labels = kept.stored.labels
-        if not labels:
-            return [ImageAnswer(guesses=[], none_of_these=None)] * len(queries)
-        named = kept.gallery.name(queries, top=top, refusal=refusal)
-        none = [None] * len(queries) if named.none_of_these is None else named.none_of_these.tolist()
-        nearest = (each.tolist() for each in (named.rows, named.shares, named.squared))
-        return [
-            ImageAnswer(
-                guesses=[
-                    GuessedClass(label=labels[row], probability=share, distance=distance)
-                    for row, share, distance in zip(*numbers, strict=True)
-                ],
-                none_of_these=refused,
-            )
-            for *numbers, refused in zip(*nearest, none, strict=True)
-        ]
+        return _name(kept, queries, top, refusal)
 
-    def kept(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> Kept | None:
-        """Return the present prototypes; None if they are too large to cache, and the store searches them.
+    def answer_quickly(
+        self, tenant: str, classifier: str, queries: np.ndarray, *, top: int, refusal: Refusal | None
+    ) -> list[ImageAnswer] | None:
+        """Answer like `answer` where that is faster than starting a thread; None if it is not."""
+        kept = self._kept.get((tenant, classifier))
+        if self._store.is_remote or kept is None or len(queries) * kept.gallery.vectors.size > _QUICK:
+            return None
+        if self._store.version(tenant, classifier) != kept.stored.version:
+            return None
+        return _name(kept, queries, top, refusal)
 
-        Args:
-            tenant, classifier, codes: see answer.
-
-        Raises:
-            NotFoundError: no such classifier.
-        """
+    def read(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> Kept | None:
+        """Return the present prototypes; None if they are too large to cache, and the store searches them."""
         key = (tenant, classifier)
         if key in self._large:
             return None
@@ -159,3 +148,22 @@ class Galleries:
                 none = not refusal.accepts(squared, np.array([each.examples for each in near])).any()
             answers.append(ImageAnswer(guesses=guesses, none_of_these=none))
         return answers
+
+
+def _name(kept: Kept, queries: np.ndarray, top: int, refusal: Refusal | None) -> list[ImageAnswer]:
+    labels = kept.stored.labels
+    if not labels:
+        return [ImageAnswer(guesses=[], none_of_these=None)] * len(queries)
+    named = kept.gallery.name(queries, top=top, refusal=refusal)
+    none = [None] * len(queries) if named.none_of_these is None else named.none_of_these.tolist()
+    nearest = (each.tolist() for each in (named.rows, named.shares, named.squared))
+    return [
+        ImageAnswer(
+            guesses=[
+                GuessedClass(label=labels[row], probability=share, distance=distance)
+                for row, share, distance in zip(*numbers, strict=True)
+            ],
+            none_of_these=refused,
+        )
+        for *numbers, refused in zip(*nearest, none, strict=True)
+    ]

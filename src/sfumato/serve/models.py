@@ -6,9 +6,10 @@ Runtime runs the files that `sfumato export` writes.
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,23 +22,14 @@ from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.release import Release
 from sfumato.protect.vectors import FEATURE
-from sfumato.serve.served import EXPORTED, Demand, Served, code_of, unchanged
+from sfumato.serve.served import EXPORTED, Demand, Served, as_it_came, code_of
 from sfumato.wire import AnyRelease
 
-if TYPE_CHECKING:
-    pass
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-TRAINED = ("few-shot", "meta")  # the kinds with a network to run
 _MOST_EXPORTED = 64_000_000  # bytes sent to a browser
 
 
-def load(
-    path: str | os.PathLike[str],
-    *,
-    name: str | None = None,
-    reference: str | None = None,
-) -> Served:
+def load(path: str | os.PathLike[str], *, name: str | None = None, reference: str | None = None) -> Served:
     """Read an artefact, whose network PyTorch runs, or an exported model, which needs no PyTorch.
 
     Args:
@@ -53,7 +45,12 @@ def load(
         ConfigError: the name does not fit an address, or a meta model has no reference images.
         MissingExtraError: PyTorch or ONNX Runtime is not installed, and the network needs it.
     """
-    name = check_name(path, name)
+    name = Path(path).stem if name is None else name
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is not a name for a model: at most 64 letters, digits, '.', '_' and '-'; name it as "
+            "NAME=ARTEFACT"
+        )
     if Path(path).suffix == EXPORTED:
         from sfumato.serve import exported
 
@@ -62,24 +59,13 @@ def load(
     return replace(_read(path, name, reference), digest=digest)
 
 
-def check_name(path: str | os.PathLike[str], name: str | None) -> str:
-    """Return the name for clients, by default that of the file. Raises ConfigError if it is invalid."""
-    name = Path(path).stem if name is None else name
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} is not a name for a model: at most 64 letters, digits, '.', '_' and '-'; name it as "
-            "NAME=ARTEFACT"
-        )
-    return name
-
-
 def _read(path: str | os.PathLike[str], name: str, reference: str | None) -> Served:
     kind = artefacts.read_card(path).get("kind")
     if kind == FEATURE:
         return _feature(path, name)
     if kind == CODE:
         return _code(path, name)
-    if kind not in TRAINED:
+    if kind not in ("few-shot", "meta"):
         raise ArtefactError(
             f"{path}: is a {kind!r}; a server runs 'few-shot', 'meta', {FEATURE!r} and {CODE!r}: name one "
             "of these"
@@ -94,9 +80,7 @@ def _read(path: str | os.PathLike[str], name: str, reference: str | None) -> Ser
             f"is installed, and serve the {EXPORTED} file that this writes; or install the extra torch here",
             name="torch",
         ) from error
-    if kind == "few-shot":
-        return trained.of_few_shot(path, name)
-    return trained.of_meta(path, name, reference)
+    return trained.of_few_shot(path, name) if kind == "few-shot" else trained.of_meta(path, name, reference)
 
 
 class _Sizes(BaseModel):
@@ -127,7 +111,7 @@ def _feature(path: str | os.PathLike[str], name: str) -> Served:
     if shapes.get("device.covariance") != (dimension, dimension):
         raise ArtefactError(f"{path}: damaged: its weights do not fit features of {dimension} numbers")
     shape = (channels, height, width)
-    return Served(name, "private feature", (demand,), shape, dimension, None, prepare, unchanged, by="NumPy")
+    return Served(name, "private feature", (demand,), shape, dimension, None, prepare, as_it_came, by="NumPy")
 
 
 def _code(path: str | os.PathLike[str], name: str) -> Served:
@@ -138,6 +122,9 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
         assert not isinstance(release, Release)
         return made.embed(release.numbers(), code_of(release.spec))
 
+    device_side = None
+    with suppress(OSError):
+        device_side = read_regular(Path(path).with_suffix(EXPORTED), _MOST_EXPORTED)
     demand = Demand(
         f"{CODE}:artefact={Path(path).name}",
         artefact_digest(os.fspath(path)),
@@ -146,15 +133,8 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
     )
     return Served(
         *(name, "code", (demand,), shape, made.dimension, made.refusal, prepare),
-        run=unchanged,
+        run=as_it_came,
         by="NumPy",
         codes=made,
-        device_side=_read_export(path),
+        device_side=device_side,
     )
-
-
-def _read_export(path: str | os.PathLike[str]) -> bytes | None:
-    try:
-        return read_regular(Path(path).with_suffix(EXPORTED), _MOST_EXPORTED)
-    except OSError:
-        return None

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 EXPORTED = ".onnx"  # the suffix of the files that `sfumato export` writes, see serve.exported
 
-_MEASURED_BATCH = 16
-_MEASURED_PIXELS = 1 << 20  # of a batch; batches of large images are smaller
+_BATCH, _PIXELS = 16, 1 << 20  # of an example; batches of large images are smaller
 
 
 @lru_cache(maxsize=256)
@@ -36,7 +35,7 @@ def code_of(spec: str) -> Code:
     return code
 
 
-def unchanged(inputs: np.ndarray) -> np.ndarray:
+def as_it_came(inputs: np.ndarray) -> np.ndarray:
     """Return what came: the `run` of a model whose releases are its embeddings."""
     return inputs
 
@@ -53,7 +52,7 @@ class Demand:
         made_of: the digest of the artefact that the spec names; None without one, or if unknown.
         protection: None for a private feature or a code, whose noise is the device's choice.
         weight: of a support image in a prototype, see FewShotModel.weight.
-        kind: of the releases: "pixels", with or without a mask, "numbers" or "bits".
+        kind: of the releases; "pixels" with or without a mask.
     """
 
     spec: str
@@ -68,11 +67,9 @@ class Served:
     """A model that a server runs.
 
     Attributes:
-        name: the name that clients know.
-        kind: of the artefact.
+        name, kind: the name that clients know, and the kind of the artefact.
         demands: the protections that it was trained for; several only for a range.
-        shape: C, H and W of the originals.
-        dimension: D, of an embedding.
+        shape, dimension: C, H and W of the originals, and D of an embedding.
         refusal: decides when an answer is "none of these"; None if never measured. See refusal_of.
         prepare: makes the input of `run`, (N, ...) float32, from a release by one of the demands.
         run: (N, ...) float32 of any releases -> (N, D) float32.
@@ -112,7 +109,7 @@ class Served:
 def example(served: Served) -> np.ndarray:
     """Make an input of `run` from a batch of black images."""
     _, height, width = served.shape
-    batch = min(_MEASURED_BATCH, max(2, _MEASURED_PIXELS // (height * width)))
+    batch = min(_BATCH, max(2, _PIXELS // (height * width)))
     images = np.zeros((batch, *served.shape), np.uint8)
     return served.prepare(Release(images, served.demands[0].spec, (height, width)), served.demands[0])
 

@@ -20,7 +20,7 @@ from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import parse
 from sfumato.protect.spec import portable
-from sfumato.serve.served import Demand, Served, example, input_maker, unchanged
+from sfumato.serve.served import Demand, Served, as_it_came, example, input_maker
 
 MOST_REFERENCE = 512  # reference images for the statistics
 
@@ -81,24 +81,10 @@ def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
     }
     refusal = Refusal.of_card(card.get("refusal"))
     told = positions if conditions.keys else None
-    return _measure(
-        _Conditioned(model, channels),
-        path,
-        Served(
-            *(
-                name,
-                "few-shot",
-                demands,
-                (channels, height, width),
-                0,
-                refusal,
-                input_maker(model.cell, told),
-            ),
-            run=unchanged,
-            cell=model.cell,
-            positions=told,
-        ),
-    )
+    shape, prepare = (channels, height, width), input_maker(model.cell, told)
+    served = Served(name, "few-shot", demands, shape, 0, refusal, prepare, run=as_it_came)
+    served = replace(served, cell=model.cell, positions=told)
+    return _measure(_Conditioned(model, channels), path, served)
 
 
 def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> Served:
@@ -128,7 +114,7 @@ def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> S
 
     demand = Demand(portable(protection.spec), model.card.get("made_of"), protection)
     shape = (channels, height, width)
-    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1, None), run=unchanged)
+    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1, None), run=as_it_came)
     return _measure(network, path, served)
 
 

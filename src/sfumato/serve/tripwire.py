@@ -9,7 +9,6 @@ most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
 """
 
 from sfumato.errors import DataError
-from sfumato.protect import Protection
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.release import Release, Suspecting
@@ -88,17 +87,13 @@ def check(release: AnyRelease, demand: Demand) -> None:
     cell = cell_in_pixels(protection, *release.size)
     if release.cell != cell:
         raise _refuse(demand, f"it has a value for each {_square(release.cell)}, not {_square(cell)}")
-    if (release.shown is not None) != _masks(protection):
+    if (release.shown is not None) != bool(getattr(protection, "has_shape", False)):
         raise _refuse(demand, "it is masked" if release.shown is not None else "it has no mask")
     if not isinstance(protection, Suspecting):
         return  # a protection of a package may know no sign
     reason = protection.suspicious(release, false_alarm=FALSE_ALARM, made_of=demand.made_of)
     if reason is not None:
         raise _refuse(demand, reason)
-
-
-def _masks(protection: Protection) -> bool:
-    return bool(getattr(protection, "has_shape", False))
 
 
 def _refuse(demand: Demand, reason: str) -> NotProtectedError:

@@ -263,7 +263,7 @@ def _noise(
     report: Callable[[int, int], None],
     parts: int,
 ) -> Finding:
-    """Report the bound, effect and cost of noise on examples, as `sfumato serve --example-epsilon` adds."""
+    """Report the bound, effect and cost of noise on examples."""
     rows, figures = [], {}
     for number, epsilon in enumerate(sorted(config.epsilons, reverse=True)):
         sigma = sigma_for(1, clipping_norm=norm, epsilon=epsilon, delta=config.delta)
@@ -296,7 +296,7 @@ def _noise(
         title="The effect of noise on examples",
         verdict="not shown",
         sentence=(
-            "`sfumato serve --example-epsilon` bounds any adversary's success, and costs accuracy: "
+            "noise on examples bounds any adversary's success, and costs accuracy: "
             f"without it {plain.accuracy:.1%} of other photographs are named correctly."
         ),
         table=Table(

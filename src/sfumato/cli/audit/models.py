@@ -143,7 +143,7 @@ def _set_up(
 @app.command("training")
 def training(
     model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="A model of `sfumato train meta --epsilon`.")
+        str | None, typer.Argument(metavar="[MODEL]", help="A private model of `sfumato train meta`.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Without a model, its privacy budget.")] = None,
     delta: Annotated[float, typer.Option(help="Without a model, the delta of the budget.")] = 1e-5,
@@ -182,7 +182,7 @@ def training(
             raise ConfigError(f"{model} has its settings: leave --epsilon and --set out")
         card = meta.load(model).card
         if card.get("privacy") is None:
-            raise ConfigError(f"{model}: promises nothing that an audit could break: train with --epsilon")
+            raise ConfigError(f"{model}: promises nothing that an audit could break: set private.epsilon")
         config, subject = meta.config_of(card["config"]), f"The training of {model}"
     elif epsilon is None:
         raise ConfigError("name a model, or the budget of a training: --epsilon 9")

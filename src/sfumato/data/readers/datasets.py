@@ -92,8 +92,8 @@ def _name(dataset: Any, part: str | int, value: Any) -> str:
 def _pixels(picture: Any, *, channels: int, size: int) -> Decoded:
     if isinstance(picture, bytes | dict):
         return read_encoded(picture, channels=channels, size=size)
-    (planes,) = images.take(picture).pixels
+    ((planes,), _) = images.take(picture)
     if len(planes) != channels:
         levels = planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)
-        (planes,) = images.take(Image.fromarray(levels).convert("L" if channels == 1 else "RGB")).pixels
+        ((planes,), _) = images.take(Image.fromarray(levels).convert("L" if channels == 1 else "RGB"))
     return torch.from_numpy(images.resize(planes, size)), getattr(picture, "n_frames", 1) - 1

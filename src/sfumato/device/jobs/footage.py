@@ -1,7 +1,7 @@
 """Read the frames of a video file as a player shows them: upright, with square pixels, each at its time.
 
 A container also records rotation and mirroring, the width of a pixel, when each frame is shown, and cuts at
-both ends (edit lists, which FFmpeg applies). A face detector sees what a viewer sees only if all of this is
+both ends (edit lists, which FFmpeg applies). A face detector sees the same as a viewer only if all of this is
 applied. Frames that need something else are refused: several videos in a file, interlaced or transparent
 frames, spheres, two views, sizes that change.
 """
@@ -32,32 +32,21 @@ _FLAT = 4  # AV_SPHERICAL_RECTILINEAR
 _TRANSPARENT = (
     "partly transparent, so it would show pixels that a player hides: write it without transparency first"
 )
-_RECORD = "play it, record what you see, and protect that"
+_RECORD = "play it, record the screen, and protect that"
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One picture of a video.
+    """One picture of a video."""
 
-    Attributes:
-        image: (3, H, W) uint8.
-        time: ticks of Footage.base since the first.
-        duration: ticks for which it is shown; if the file does not say, those of an average frame.
-    """
-
-    image: Pixels
-    time: int
-    duration: int
+    image: Pixels  # (3, H, W) uint8
+    time: int  # ticks of Footage.base since the first
+    duration: int  # ticks for which it is shown; if the file does not say, those of an average frame
 
 
 @contextmanager
 def footage(path: Path) -> Iterator["Footage"]:
-    """Open a video.
-
-    Raises:
-        ImageError: not a video, or an error of `Footage.frames` or of FFmpeg.
-        MissingExtraError: the extra `video` is not installed.
-    """
+    """Open a video. Raises ImageError for errors of FFmpeg, MissingExtraError without the extra `video`."""
     with needs_extra("video", "video"):
         import av
     whitelist = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
@@ -93,6 +82,8 @@ class Footage:
     """
 
     def __init__(self, opened: Any, path: Path, file: Any) -> None:
+        from av.video.reformatter import VideoReformatter
+
         self._opened, self._path, self._file = opened, path, file
         covers = ("attached_pic", "timed_thumbnails")  # pictures stored with the video, which are ignored
         streams = [
@@ -115,6 +106,7 @@ class Footage:
         rate = self._stream.average_rate
         self.rate = rate if rate and 1 <= rate <= 1000 else Fraction(25)
         self._square = self._stream.sample_aspect_ratio or Fraction(1)
+        self._reformatter = VideoReformatter()  # which caches its tables
 
     def digest(self) -> bytes:
         """Return the SHA-256 of the file that is read."""
@@ -127,18 +119,16 @@ class Footage:
     def frames(self) -> Iterator[Frame]:
         """Yield all frames, of one size.
 
-        Raises:
-            ImageError: a frame is damaged, of another size, or needs an unsupported conversion; times run
-                backwards; or the file ends before the time that its container states.
+        Raises ImageError if one is damaged, of another size or needs an unsupported conversion, if times run
+        backwards, or the file ends before the time that its container states.
         """
-        reader = _Reader(self._square)
         size: tuple[int, ...] = ()
         pixel = None
         start, last = None, -1
         for number, frame in enumerate(self._decode()):
             pixel = pixel or self._stream.codec_context.sample_aspect_ratio
             if (reason := obstacle(frame)) is None:
-                image = reader.upright(frame)
+                image = self._upright(frame)
                 size = size or image.shape
                 if image.shape != size or self._stream.codec_context.sample_aspect_ratio != pixel:
                     reason = "frames have several sizes: cut it where the size changes"
@@ -156,6 +146,43 @@ class Footage:
             last = time
             shown = (frame.duration or 0) * (self._stream.time_base or 0) or 1 / self.rate
             yield Frame(image, time, max(1, round(min(shown, _LONGEST) / self.base)))
+
+    def _upright(self, frame: Any) -> Pixels:
+        """Convert a frame to (3, H, W) uint8: upright, square pixels, in the colours of BT.709."""
+        from av.sidedata.sidedata import Type
+        from av.video.reformatter import ColorPrimaries, Colorspace, ColorTrc
+
+        width, height = frame.width, frame.height
+        if self._square > 1:  # one side grows, so that no pixels are lost
+            width = round(width * self._square)
+        else:
+            height = round(height / self._square)
+        if width * height > MAX_PIXELS:
+            raise ImageError(
+                f"{width}x{height} pixels on a screen, more than the {MAX_PIXELS} allowed: make it smaller",
+                cause="too large",
+            )
+        wide = frame.color_trc in (ColorTrc.SMPTE2084, ColorTrc.ARIB_STD_B67)  # HDR: PQ and HLG
+        to_screen = (
+            {"dst_color_trc": ColorTrc.BT709, "dst_color_primaries": ColorPrimaries.BT709} if wide else {}
+        )
+        # Players assume BT.709 for unnamed colours in a picture of this height.
+        unnamed = frame.colorspace == 2 and not frame.format.is_rgb and frame.height >= 720
+        rgb = self._reformatter.reformat(
+            frame,
+            width=width,
+            height=height,
+            format="rgb24",
+            src_colorspace=Colorspace.ITU709 if unnamed else None,
+            **to_screen,
+        )
+        image = rgb.to_ndarray().transpose(2, 0, 1)
+        matrix = frame.side_data.get(Type.DISPLAYMATRIX)
+        if matrix is not None and (turn := read_turn(bytes(matrix))) is not None:
+            transposed, columns, rows = turn
+            image = image.transpose(0, 2, 1) if transposed else image
+            image = image[:, :: -1 if rows else 1, :: -1 if columns else 1]
+        return np.ascontiguousarray(image)
 
     def _decode(self) -> Iterator[Any]:
         """Yield the decoded frames. Raises ImageError as frames does."""
@@ -190,7 +217,7 @@ class Footage:
         begin = Fraction((stream.start_time or 0) * (stream.time_base or 0))
         if stream.duration is not None:
             stated["video"] = stream.duration * stream.time_base
-        if self._opened.format.name == "avi":  # whose duration is that of what was found
+        if self._opened.format.name == "avi":  # whose duration is that of the frames found
             stated["video"] = max(stated.get("video", Fraction(0)), stream.frames / self.rate)
         if self._opened.duration:
             stated["file"] = Fraction(self._opened.duration, 1_000_000)
@@ -203,7 +230,7 @@ class Footage:
         longest = float(max(stated.values(), default=0))
         raise ImageError(
             f"{self._path}: is damaged or cut short: it states {longest:.1f} s, and can be read to "
-            f"{float(read['video']):.1f} s: take a whole copy. To release what is left, write it into a file "
+            f"{float(read['video']):.1f} s: take a whole copy. To release the rest, write it into a file "
             f"of its own first: ffmpeg -i {self._path.name} -c copy rest.mkv",
             cause="cut short",
         )
@@ -244,50 +271,3 @@ def read_turn(matrix: bytes) -> tuple[bool, bool, bool] | None:
     if u or v or w <= 0 or abs(a) != abs(d) or abs(b) != abs(c) or bool(a) == bool(b):
         return None
     return (not a, (a or c) < 0, (d or b) < 0)
-
-
-class _Reader:
-    """Converts frames to pictures. State: the converter, which caches its tables."""
-
-    def __init__(self, square: Fraction) -> None:
-        from av.video.reformatter import VideoReformatter
-
-        self._square = square
-        self._reformatter = VideoReformatter()
-
-    def upright(self, frame: Any) -> Pixels:
-        """Convert a frame to (3, H, W) uint8: upright, square pixels, in the colours of BT.709."""
-        from av.sidedata.sidedata import Type
-        from av.video.reformatter import ColorPrimaries, Colorspace, ColorTrc
-
-        width, height = frame.width, frame.height
-        if self._square > 1:  # one side grows, so that no pixels are lost
-            width = round(width * self._square)
-        else:
-            height = round(height / self._square)
-        if width * height > MAX_PIXELS:
-            raise ImageError(
-                f"{width}x{height} pixels on a screen, more than the {MAX_PIXELS} allowed: make it smaller",
-                cause="too large",
-            )
-        wide = frame.color_trc in (ColorTrc.SMPTE2084, ColorTrc.ARIB_STD_B67)  # HDR: PQ and HLG
-        to_screen = (
-            {"dst_color_trc": ColorTrc.BT709, "dst_color_primaries": ColorPrimaries.BT709} if wide else {}
-        )
-        # Players assume BT.709 for unnamed colours in a picture of this height.
-        unnamed = frame.colorspace == 2 and not frame.format.is_rgb and frame.height >= 720
-        rgb = self._reformatter.reformat(
-            frame,
-            width=width,
-            height=height,
-            format="rgb24",
-            src_colorspace=Colorspace.ITU709 if unnamed else None,
-            **to_screen,
-        )
-        image = rgb.to_ndarray().transpose(2, 0, 1)
-        matrix = frame.side_data.get(Type.DISPLAYMATRIX)
-        if matrix is not None and (turn := read_turn(bytes(matrix))) is not None:
-            transposed, columns, rows = turn
-            image = image.transpose(0, 2, 1) if transposed else image
-            image = image[:, :: -1 if rows else 1, :: -1 if columns else 1]
-        return np.ascontiguousarray(image)

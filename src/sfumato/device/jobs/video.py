@@ -12,8 +12,9 @@ average it over frames that show the same. sfumato.device.jobs.footage reads the
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -26,8 +27,7 @@ from numpy.typing import NDArray
 from sfumato.base.files import whole
 from sfumato.device.jobs.footage import Footage, Frame, footage
 from sfumato.device.jobs.releasing import square_difference
-from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.charges import Charge
+from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, ImageError, needs_extra
@@ -49,25 +49,15 @@ _BT709 = 1  # ITU-T H.273: the colours of an ordinary screen
 
 @dataclass(frozen=True)
 class Clip:
-    """The result for a clip.
-
-    Attributes:
-        frames: their number.
-        seconds: its length.
-        size: (H, W) of a frame.
-        faces: the most boxes in one frame; 0 without a search for faces.
-        without: number of frames without a box.
-        charged: whether it was charged now rather than before.
-        left_out: the number of tracks of each kind that are not released.
-    """
+    """The result for a clip."""
 
     frames: int
     seconds: float
-    size: tuple[int, int]
-    faces: int
-    without: int
-    charged: bool
-    left_out: Counter[str]
+    size: tuple[int, int]  # (H, W) of a frame
+    faces: int  # the most boxes in one frame; 0 without a search for faces
+    without: int  # frames without a box
+    charged: bool  # now rather than before
+    left_out: Counter[str]  # tracks of each kind that are not released
 
 
 def protect_video(
@@ -79,33 +69,22 @@ def protect_video(
     `missing` is "stop", nothing is released. If some frames have faces, frames without a face are shown
     unprotected, or protected as a whole if `missing` is "all". Each frame keeps its time and its shape.
 
-    Args:
-        source: a video file.
-        target: the new file, .mp4.
-        protection: of pixels, without noise; a Region protects a part of each frame.
-        ledger: of this device.
-
-    Raises:
-        ConfigError: a protection with noise or of another kind, or another suffix.
-        ImageError: not a video, damaged, cut short, without a face, nearly the same as its release, or with
-            frames that are not shown as they are stored: see footage.Footage.frames.
-        SpecError: a parameter does not fit a frame or a face.
-        BudgetExceededError, LedgerError: see Ledger.charge.
-        MissingExtraError: the extra `video` is not installed.
+    Raises ConfigError for a protection with noise or of another kind, ImageError if it has no face or nearly
+    equals its release, and as Footage.frames and releasing.charge_and_release do.
     """
     source, target = Path(source), Path(target)
     _check(protection, target)
     spec = protection_key(protection.spec, file_digest_of(protection))
-    judged = _Difference()
-    frames = boxes_most = without = 0
-    with footage(source) as clip, whole(target) as temporary, _Writer(temporary, clip) as written:
+    frames = boxes_most = without = squares = values = 0
+    with footage(source) as clip, whole(target) as temporary, _writer(temporary, clip) as write:
         name = clip.digest()
         for frame, boxes in follow(clip.frames(), protection, clip.base):
             released, covered = _protect_frame(protection, frame.image, boxes)
-            judged.add(frame.image, released, covered)
+            apart = square_difference(frame.image, released, covered)
+            squares, values = squares + apart[0], values + apart[1]
             frames, without = frames + 1, without + (not boxes)
             boxes_most = max(boxes_most, len(disjoint(boxes or ())))
-            written.write(released, frame)
+            write(released, frame)
         if not frames:
             raise ImageError(f"{source}: has no frame", cause="no video")
         if clip.digest() != name:
@@ -113,19 +92,21 @@ def protect_video(
         if isinstance(protection, Region) and not boxes_most and protection.missing == "stop":
             raise ImageError(
                 f"{source}: no face was found in any frame, so it is not released: look at it yourself, and "
-                "protect it without --where, or protect such clips as a whole (--where faces:missing=all)",
+                "protect it without --where, or protect such clips as a whole (faces:missing=all)",
                 cause="no face was found",
             )
-        judged.check(protection, source)
-        written.close()
+        difference = math.sqrt(squares / max(1, values))
+        if protection.spec != "none" and difference <= LEAST_DIFFERENCE:
+            raise ImageError(
+                f"{source}: {protection.spec} would change it by {difference:.2g} grey levels (root mean "
+                f"square), and must change more than {LEAST_DIFFERENCE:g}: choose a larger cell or radius",
+                cause="its release would be nearly the video itself",
+            )
+        write(None, None)
         shape = frame.image.shape
+        guarantee, tells = partial(protection.guarantee, shape), information(protection)
         charge = Charge(
-            image=name,
-            spec=spec,
-            shape=shape,
-            guarantee=partial(protection.guarantee, shape),
-            release=None,
-            information=information(protection),
+            image=name, spec=spec, shape=shape, guarantee=guarantee, release=None, information=tells
         )
         charged = ledger.charge([charge]).new
     seconds = float((frame.time + frame.duration) * clip.base)
@@ -145,44 +126,36 @@ def _check(protection: Any, target: Path) -> None:
         )
 
 
-class _Writer:
-    """Writes an MP4 frame by frame. State: the file."""
-
-    def __init__(self, path: Path, clip: Footage) -> None:
-        with needs_extra("video", "video"):
-            import av
-        self._av, self._base = av, clip.base
-        self._file = av.open(str(path), "w", format="mp4")
-        self._stream = self._file.add_stream("libx264", rate=clip.rate)
-        self._stream.pix_fmt, self._stream.options = "yuv420p", {"crf": _QUALITY, "preset": "veryfast"}
-        codec = self._stream.codec_context
-        codec.time_base = self._stream.time_base = clip.base
+@contextmanager
+def _writer(path: Path, clip: Footage) -> Iterator[Callable[[Pixels | None, Frame | None], None]]:
+    """Yield a function that adds a (3, H, W) uint8 picture to an MP4 at the time of a frame; None ends it."""
+    with needs_extra("video", "video"):
+        import av
+    with av.open(str(path), "w", format="mp4") as file:
+        stream = file.add_stream("libx264", rate=clip.rate)
+        stream.pix_fmt, stream.options = "yuv420p", {"crf": _QUALITY, "preset": "veryfast"}
+        codec = stream.codec_context
+        codec.time_base = stream.time_base = clip.base
         codec.colorspace = codec.color_primaries = codec.color_trc = _BT709
         codec.color_range = 1  # of video: 16 to 235
 
-    def __enter__(self) -> "_Writer":
-        return self
+        def write(image: Pixels | None, like: Frame | None) -> None:
+            if image is None or like is None:
+                file.mux(stream.encode())
+                file.close()
+                return
+            _, height, width = image.shape
+            # H.264 halves its colours: odd sides repeat the last row or column.
+            even = np.pad(image.transpose(1, 2, 0), ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+            if not codec.is_open:
+                stream.height, stream.width = even.shape[:2]
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24").reformat(
+                format="yuv420p", dst_colorspace="ITU709", dst_color_range="MPEG"
+            )
+            frame.pts, frame.time_base, frame.duration = like.time, clip.base, like.duration
+            file.mux(stream.encode(frame))
 
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def write(self, image: Pixels, like: Frame) -> None:
-        """Add a (3, H, W) uint8 picture, at the time of a frame."""
-        _, height, width = image.shape
-        # H.264 halves its colours: odd sides repeat the last row or column.
-        even = np.pad(image.transpose(1, 2, 0), ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-        if not self._stream.codec_context.is_open:
-            self._stream.height, self._stream.width = even.shape[:2]
-        frame = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24").reformat(
-            format="yuv420p", dst_colorspace="ITU709", dst_color_range="MPEG"
-        )
-        frame.pts, frame.time_base, frame.duration = like.time, self._base, like.duration
-        self._file.mux(self._stream.encode(frame))
-
-    def close(self) -> None:
-        """Write the remaining frames and close the file."""
-        self._file.mux(self._stream.encode())
-        self._file.close()
+        yield write
 
 
 def _protect_frame(
@@ -193,20 +166,13 @@ def _protect_frame(
         return protection.release(image[None], fresh_noise()).pictures()[0], None
     if not boxes and protection.missing == "stop" and protection.place != "background":
         return image, np.zeros((1, *image.shape[1:]), bool)
-    values, covered = protection.apply(image, boxes or [], fresh_noise())
-    return values, covered
+    return protection.apply(image, boxes or [], fresh_noise())
 
 
 def follow(
     frames: Iterator[Frame], protection: Any, base: Fraction
 ) -> Iterator[tuple[Frame, list[Box] | None]]:
-    """Yield each frame with its boxes, which may overlap; None without a search.
-
-    Args:
-        frames: of a video.
-        protection: detects the boxes, if it is a Region.
-        base: seconds of a tick of their times.
-    """
+    """Yield each frame with its boxes, which may overlap; None without a search. A tick is `base` seconds."""
     if not isinstance(protection, Region):
         yield from ((frame, None) for frame in frames)
         return
@@ -215,7 +181,7 @@ def follow(
     before = Fraction(0)
     for frame, found in _search(frames, protection):
         now = frame.time * base
-        lost, new = unmatched(known, found)
+        lost, new = match_boxes(known, found)
         for earlier, covered in waiting:
             since = [box for box in lost if known[box] < earlier.time * base]
             covered += [*new, *(around([old, box]) for old in since for box in new)]
@@ -240,7 +206,7 @@ def _search(frames: Iterator[Frame], protection: Region) -> Iterator[tuple[Frame
         yield from ((frame, found.result()) for frame, found in ahead)
 
 
-def unmatched(known: Iterable[Box], found: Iterable[Box]) -> tuple[list[Box], list[Box]]:
+def match_boxes(known: Iterable[Box], found: Iterable[Box]) -> tuple[list[Box], list[Box]]:
     """Match the boxes of two frames one to one, the closest first. Returns those of each without a match.
 
     Two boxes match if they share at least half of what they cover together: a box that only touches another
@@ -255,30 +221,8 @@ def unmatched(known: Iterable[Box], found: Iterable[Box]) -> tuple[list[Box], li
 
 
 def _likeness(one: Box, other: Box) -> float:
-    """Return the intersection over union of two boxes."""
+    """Compute the intersection over union of two boxes."""
     inner = [min(one[i + 1], other[i + 1]) - max(one[i], other[i]) for i in (0, 2)]
     common = max(0, inner[0]) * max(0, inner[1])
     areas = [(box[1] - box[0]) * (box[3] - box[2]) for box in (one, other)]
     return common / (sum(areas) - common)
-
-
-class _Difference:
-    """The difference between releases and frames, over all protected pixels. State: sums."""
-
-    def __init__(self) -> None:
-        self._squares, self._values = 0, 0
-
-    def add(self, image: Pixels, released: Pixels, covered: NDArray[np.bool_] | None) -> None:
-        """Count a frame."""
-        squares, values = square_difference(image, released, covered)
-        self._squares, self._values = self._squares + squares, self._values + values
-
-    def check(self, protection: Any, source: Path) -> None:
-        """Raise ImageError if the release of a clip is nearly the clip, unless "none" was asked for."""
-        difference = math.sqrt(self._squares / max(1, self._values))
-        if protection.spec != "none" and difference <= LEAST_DIFFERENCE:
-            raise ImageError(
-                f"{source}: {protection.spec} would change it by {difference:.2g} grey levels (root mean "
-                f"square), and must change more than {LEAST_DIFFERENCE:g}: choose a larger cell or radius",
-                cause="its release would be nearly the video itself",
-            )

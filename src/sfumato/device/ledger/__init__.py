@@ -1,6 +1,6 @@
 """The ledger: which releases of which image left this device, at what cost, within which budgets."""
 
-from sfumato.device.ledger.charges import Charge
-from sfumato.device.ledger.ledger import Ledger, default_path
+from sfumato.device.ledger.charging import Charge
+from sfumato.device.ledger.ledger import Ledger, Pin, default_path
 
-__all__ = ["Charge", "Ledger", "default_path"]
+__all__ = ["Charge", "Ledger", "Pin", "default_path"]

@@ -1,22 +1,16 @@
-"""Budgets: limits on the total cost of the releases of an image, a folder or a person."""
+"""Budgets: limits on the total cost of the releases of an image or a person."""
 
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
-from sfumato.dp.guarantee import SYMBOLS, Guarantee, proof_of, round_up
-from sfumato.dp.naming import (
-    ASSUMED,
-    BY_STRENGTH,
-    NOTHING_KNOWN,
-    Assumption,
-    Information,
-    Proof,
-    compose,
-)
+from sfumato.dp.guarantee import Guarantee, proof_of, round_up
+from sfumato.dp.naming import ASSUMED, BY_STRENGTH, NOTHING_KNOWN, Assumption, Information, Proof, compose
 from sfumato.errors import BudgetExceededError, ConfigError
+
+_Definition = Literal["pure", "gaussian", "concentrated", "bits", "releases", "naming"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,35 +32,27 @@ class Budget:
     "naming" limits the chance that somebody names a person among N people, given all that is proved about
     their releases of a period together, under a stated assumption. It is not a sum: the histograms of two
     batches together have fewer values.
-
-    Attributes:
-        definition: the quantity that is summed.
-        amount: the limit: ε, μ^2, ρ, bits, or a number of releases; for naming, the bits by which a guess
-            among N people may improve. Infinite lifts the default.
-        pixels: m of the neighbours.
-        words: the budget as the user wrote it.
     """
 
-    definition: Literal["pure", "gaussian", "concentrated", "bits", "releases", "naming"]
+    definition: _Definition
+    # ε, μ^2, ρ, bits or a number of releases; for naming, the bits by which a guess among N people may
+    # improve. Infinite lifts the default.
     amount: float
     pixels: int
-    words: str
+    words: str  # as the user wrote it
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
         """Read "releases=5", "bits=64", "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1".
 
         All but "releases" and "bits" accept ",pixels=4". The other form is "naming=1%,of=1000", which
-        accepts ",per=year" and ",assuming=exchangeable".
-
-        Raises:
-            ConfigError: another key, a number that is not above 0, or a delta that is not below 1.
+        accepts ",per=year" and ",assuming=exchangeable". Raises ConfigError, which lists the forms.
         """
+        words = text.replace(" ", "")
         if text.startswith("naming="):
-            named, words = _Named.parse(text), text.replace(" ", "")
-            return cls(
-                definition="naming", amount=math.log2(named.share * named.people), pixels=1, words=words
-            )
+            named = _parse_naming(text)
+            bits = math.log2(named.share * named.people)
+            return cls(definition="naming", amount=bits, pixels=1, words=words)
         values: dict[str, float] = {}
         for part in text.split(","):
             key, _, number = part.strip().partition("=")
@@ -78,67 +64,44 @@ class Budget:
                 raise ConfigError(f"budget {text!r}: {part.strip()!r} is not KEY=NUMBER above 0: {_FORMS}")
             if key in values:
                 raise ConfigError(f"budget {text!r}: {key} is given twice: {_FORMS}")
+            if key in ("pixels", "releases") and not value.is_integer():
+                raise ConfigError(f"budget {text!r}: {key}={value:g} is not a whole number")
             values[key] = value
-        for key, meaning in (("releases", "a number of releases"), ("bits", "a number of bits")):
-            if key in values and "pixels" in values:
-                raise ConfigError(f"budget {text!r}: {meaning} takes no number of pixels: {_FORMS}")
-        for key in ("pixels", "releases"):
-            if not values.get(key, 1.0).is_integer():
-                raise ConfigError(f"budget {text!r}: {key}={values[key]:g} is not a whole number")
-        pixels = values.pop("pixels", 1.0)
-        match sorted(values):
-            case ["releases"]:
-                parsed: tuple[Any, float] = ("releases", values["releases"])
-            case ["bits"]:
-                parsed = ("bits", values["bits"])
-            case ["epsilon"]:
-                parsed = ("pure", values["epsilon"])
-            case ["mu"]:
-                parsed = ("gaussian", values["mu"] ** 2)
-            case ["rho"]:
-                parsed = ("concentrated", values["rho"])
-            case ["delta", "epsilon"]:
-                parsed = ("concentrated", _rho_of(values["epsilon"], values["delta"]))
-            case _:
-                raise ConfigError(f"budget {text!r}: {_FORMS}")
-        if parsed[1] <= 0:
+        pixels, delta = values.pop("pixels", None), values.pop("delta", None)
+        key, amount = next(iter(values.items()), ("", 0.0))
+        if len(values) != 1 or key not in _KEYS or (delta is not None and key != "epsilon"):
+            raise ConfigError(f"budget {text!r}: {_FORMS}")
+        if pixels is not None and key in ("releases", "bits"):
+            raise ConfigError(f"budget {text!r}: a number of {key} takes no number of pixels: {_FORMS}")
+        definition = _KEYS[key]
+        if delta is not None:
+            definition, amount = "concentrated", _rho_of(amount, delta)
+        elif definition == "gaussian":
+            amount **= 2
+        if amount <= 0:
             raise ConfigError(f"budget {text!r} is so small that nothing fits it: {_FORMS}")
-        return cls(definition=parsed[0], amount=parsed[1], pixels=int(pixels), words=text.replace(" ", ""))
+        return cls(definition=definition, amount=amount, pixels=int(pixels or 1), words=words)
 
     def cost(self, guarantees: Sequence[Guarantee], information: Information = NOTHING_KNOWN) -> float:
         """Return the cost that a release adds to the sum, by the best of its guarantees.
 
-        Args:
-            guarantees: the known ones.
-            information: for a budget in bits.
-
-        Raises:
-            BudgetExceededError: nothing is proved of it, or nothing in a unit of this budget.
+        Raises BudgetExceededError if nothing is proved of it, or nothing in the unit of this budget.
         """
         if self.definition == "releases":
             return 1.0
         if self.definition == "bits":
-            if math.isinf(information.outputs):
-                raise BudgetExceededError(
-                    "its outputs are not counted, so no budget in bits can hold it: release a code of bits "
-                    "or an answer",
-                    cause="its outputs are not counted",
-                )
+            held = math.isfinite(information.outputs)
+        elif self.definition == "naming":
+            held = proof_of(guarantees, information, releases=1) != Proof(releases=1)
+        else:
+            held = bool(guarantees)
+        if not held:
+            missing, cure, _ = _WORDS[self.definition]
+            raise BudgetExceededError(f"{missing}, so no budget{cure}", cause=missing)
+        if self.definition == "bits":
             return information.outputs
         if self.definition == "naming":
-            if proof_of(guarantees, information, releases=1) == _NOTHING:
-                raise BudgetExceededError(
-                    "nothing is proved of it, so no budget of naming can hold it: release a code of bits or "
-                    "an answer",
-                    cause="nothing is proved of it",
-                )
-            return 0.0  # naming is checked for all releases together, once they are recorded
-        if not guarantees:
-            raise BudgetExceededError(
-                "nothing is proved of it, so no budget can hold it: use a protection with a proof, such as "
-                "dp-pix",
-                cause="nothing is proved of it",
-            )
+            return 0.0  # it is checked for all releases together, once they are recorded
         costs = []
         for guarantee in guarantees:
             # A guarantee for m pixels holds for fewer; for more, take steps of m.
@@ -157,54 +120,62 @@ class Budget:
     def refusal(
         self, spent: float, cost: float, subject: str, command: Callable[[str], str], *, copies: bool = True
     ) -> str | None:
-        """Return why a cost does not fit the rest of the budget, and the cure; None if it fits.
+        """Return why a cost does not fit the rest of the budget of a subject, and the cure; None if it fits.
 
-        Args:
-            spent: by the subject so far.
-            cost: of a release.
-            subject: in words.
-            command: maps the words of a budget to the command that sets it for the subject.
-            copies: whether releases of near copies are among them.
+        `command` maps the words of a budget to the command that sets it for the subject; `copies` says
+        whether releases of near copies are among those that were `spent`.
         """
         # The tolerance is for sums of decimals: three times 0.1 is within 0.3.
         if spent + cost <= self.amount * (1 + 1e-9):
             return None
         if self.definition == "naming":
-            return self._named.refusal(spent, subject, command)
+            return self._refusal_to_name(spent, subject, command)
+        symbol = _SUMMED.get(self.definition)
+        if math.isinf(spent):
+            unit = f", or nothing that adds up in {symbol}" * bool(symbol)
+            return (
+                f"nothing is left for {subject} ({self}), since {self.unheld} made before, such as "
+                f"a blur{unit}: lift the budget with `{command('none')}`, then limit the "
+                f"number of releases with `{command('releases=5')}`"
+            )
+        raised = f"or raise the budget: `{command(self.larger(spent + cost))}`"
+        left = f"{max(0.0, self.amount - spent):.4g} of {self.amount:.4g}"
         if self.definition == "releases":
             return (
                 f"{subject} has {spent:.0f} different releases already{', near copies included' * copies}, "
-                f"and may have {self}: ask for one made before, or raise the budget: "
-                f"`{command(self.larger(spent + cost))}`"
+                f"and may have {self}: ask for one made before, {raised}"
             )
-        if math.isinf(spent):
-            currency = "" if self.definition == "bits" else f", or nothing that adds up in {self._symbol}"
-            return (
-                f"nothing is left for {subject} ({self}), since {self.unheld} made before, such as "
-                f"a blur{currency}: lift the budget with `{command('none')}`, then limit the "
-                f"number of releases with `{command('releases=5')}`"
-            )
-        left = max(0.0, self.amount - spent)
         if self.definition == "bits":
             return (
-                f"this release costs {round_up(cost)} bits, and {left:.4g} of {self.amount:.4g} are left "
-                f"for {subject}: release fewer images, choose a code of fewer bits, or raise the budget: "
-                f"`{command(self.larger(spent + cost))}`"
+                f"this release costs {round_up(cost)} bits, and {left} are left for {subject}: release fewer "
+                f"images, choose a code of fewer bits, {raised}"
             )
         return (
-            f"this release costs {self._symbol} = {round_up(cost)}, and {left:.4g} of {self.amount:.4g} is "
-            f"left for {subject} ({self}): ask for more noise, or raise the budget: "
-            f"`{command(self.larger(spent + cost))}`"
+            f"this release costs {symbol} = {round_up(cost)}, and {left} is left for "
+            f"{subject} ({self}): ask for more noise, {raised}"
+        )
+
+    def _refusal_to_name(self, spent: float, subject: str, command: Callable[[str], str]) -> str:
+        named = self._named
+        chance = 2**spent / named.people
+        others = {"none": "assuming=shuffled or assuming=exchangeable", "shuffled": "assuming=exchangeable"}
+        more = others.get(named.assuming)
+        cure = f"; more is allowed if you may assume more ({more})" if more else ""
+        raised, what = "none", "nothing would be proved about naming them"
+        if chance < 1:
+            raised = f"naming={round_up(100 * chance)}%,of={named.people},per={named.period}"
+            raised += f",assuming={named.assuming}"
+            what = f"somebody could name them in {round_up(100 * chance)}% of cases"
+        return (
+            f"with this release of {subject} {what} ({self}): wait, release fewer images, choose a code of "
+            f"fewer bits, or raise the budget: `{command(raised)}`{cure}"
         )
 
     def larger(self, least: float) -> str:
         """Return the words of a budget of this kind that holds a sum: at least twice this one."""
         times = max(2, math.ceil(least / self.amount))
-        return re.sub(
-            "(releases|bits|epsilon|mu|rho)=([^,]+)",
-            lambda part: f"{part[1]}={float(part[2]) * times:.10g}",
-            self.words,
-        )
+        number = re.compile("(releases|bits|epsilon|mu|rho)=([^,]+)")
+        return number.sub(lambda part: f"{part[1]}={float(part[2]) * times:.10g}", self.words)
 
     def since(self, now: float) -> float:
         """Return when the counted period began, in seconds since 1970; only naming has one."""
@@ -216,15 +187,19 @@ class Budget:
         return math.log2(compose(1 / named.people, proofs, assuming=named.assuming).chance * named.people)
 
     @property
-    def _named(self) -> "_Named":
-        return _Named.parse(self.words)
+    def _named(self) -> "_Naming":
+        return _parse_naming(self.words)
 
     @property
     def unheld(self) -> str:
         """Why a release exhausts any budget of this kind, in words."""
-        if self.definition == "bits":
-            return "nobody counts the outputs of a release"
-        return "nothing is proved of a release"
+        what = "nobody counts the outputs" if self.definition == "bits" else "nothing is proved"
+        return f"{what} of a release"
+
+    @property
+    def holds_nothing_of(self) -> str:
+        """Which releases it always refuses, in words; "" for a number of releases."""
+        return _WORDS[self.definition][2]
 
     def describe_spent(self, spent: float) -> str:
         """Say how much is spent, in the unit of the budget."""
@@ -232,35 +207,12 @@ class Budget:
             return f"nothing is left, since {self.unheld} made there"
         if self.definition == "releases":
             return f"{spent:.0f} of {self.amount:.0f} releases are made"
-        if self.definition == "bits":
-            return f"{spent:.4g} of {self.amount:.4g} bits are spent"
+        if symbol := _SUMMED.get(self.definition):
+            return f"{symbol} = {spent:.4g} of {self.amount:.4g} is spent"
+        words = f"{spent:.4g} of {self.amount:.4g} bits are spent"
         if self.definition == "naming":
-            return f"{spent:.4g} of {self.amount:.4g} bits are spent, which name them in at most " + (
-                f"{round_up(100 * 2**spent / self._named.people)}% of cases"
-            )
-        return f"{self._symbol} = {spent:.4g} of {self.amount:.4g} is spent"
-
-    @property
-    def _symbol(self) -> str:
-        """The symbol of the quantity that adds up, for definitions with a proof."""
-        assert self.definition != "bits"
-        assert self.definition != "releases"
-        assert self.definition != "naming"
-        return SYMBOLS[self.definition] + "^2" * (self.definition == "gaussian")
-
-    @property
-    def holds_nothing_of(self) -> str:
-        """Which releases it always refuses, in words; "" for a number of releases."""
-        if self.definition == "releases":
-            return ""
-        if self.definition == "bits":
-            return "it holds only codes of bits and answers: every other release is refused"
-        if self.definition == "naming":
-            return "it holds releases with a proof about naming, such as a code of bits: a blur is refused"
-        return (
-            "it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
-            "refused; an image that had such a release before gets no more releases"
-        )
+            words += f", which name them in at most {round_up(100 * 2**spent / self._named.people)}% of cases"
+        return words
 
     def __str__(self) -> str:
         if self.definition == "releases":
@@ -268,12 +220,13 @@ class Budget:
         if self.definition == "bits":
             return f"at most {self.amount:.10g} bits"
         if self.definition == "naming":
-            return str(self._named)
+            share, people, period, assuming = self._named
+            by = "" if period == "ever" else f", by the releases of any {period}"
+            return f"at most {100 * share:.10g}% named among {people:,} people{by} ({ASSUMED[assuming]})"
         return f"{self.words} for any {self.pixels} pixel{'s' * (self.pixels > 1)}"
 
 
-@dataclass(frozen=True)
-class _Named:
+class _Naming(NamedTuple):
     """The terms of a budget of naming."""
 
     share: float
@@ -281,61 +234,60 @@ class _Named:
     period: str
     assuming: Assumption
 
-    @classmethod
-    def parse(cls, text: str) -> "_Named":
-        """Read "naming=1%,of=1000,per=year,assuming=exchangeable"; the last two are optional."""
-        given = dict(part.strip().partition("=")[::2] for part in text.split(","))
-        share, people = given.pop("naming", ""), given.pop("of", "")
-        period, assumed = given.pop("per", "ever"), given.pop("assuming", "none")
-        assuming = next((each for each in BY_STRENGTH if each == assumed), None)
-        try:
-            value = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
-            count = int(people)
-        except ValueError:
-            value, count = math.nan, 0
-        if given or assuming is None or period not in _PERIODS or not 0 < value < 1 or count < 2:
-            raise ConfigError(f"budget {text!r}: {_FORMS}")
-        if value * count <= 1:
-            raise ConfigError(
-                f"budget {text!r}: to guess among {count:,} people names {100 / count:.3g}% already: allow "
-                "more, or say that there are more people (of=)"
-            )
-        return cls(value, count, period, assuming)
 
-    def refusal(self, spent: float, subject: str, command: Callable[[str], str]) -> str:
-        """Say why the releases of a period tell too much, and what to do."""
-        chance = 2**spent / self.people
-        others = {"none": "assuming=shuffled or assuming=exchangeable", "shuffled": "assuming=exchangeable"}
-        cure = (
-            f"; more is allowed if you may assume more ({more})"
-            if (more := others.get(self.assuming))
-            else ""
+def _parse_naming(text: str) -> _Naming:
+    given = dict(part.strip().partition("=")[::2] for part in text.split(","))
+    share, people = given.pop("naming", ""), given.pop("of", "")
+    period, assumed = given.pop("per", "ever"), given.pop("assuming", "none")
+    assuming = next((each for each in BY_STRENGTH if each == assumed), None)
+    try:
+        value = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
+        count = int(people)
+    except ValueError:
+        value, count = math.nan, 0
+    if given or assuming is None or period not in _PERIODS or not 0 < value < 1 or count < 2:
+        raise ConfigError(f"budget {text!r}: {_FORMS}")
+    if value * count <= 1:
+        raise ConfigError(
+            f"budget {text!r}: to guess among {count:,} people names {100 / count:.3g}% already: allow "
+            "more, or say that there are more people (of=)"
         )
-        if chance >= 1:
-            raised, what = "none", "nothing would be proved about naming them"
-        else:
-            raised = f"naming={round_up(100 * chance)}%,of={self.people},per={self.period}"
-            raised += f",assuming={self.assuming}"
-            what = f"somebody could name them in {round_up(100 * chance)}% of cases"
-        return (
-            f"with this release of {subject} {what} ({self}): wait, release fewer images, choose a code of "
-            f"fewer bits, or raise the budget: `{command(raised)}`{cure}"
-        )
-
-    def __str__(self) -> str:
-        period = "" if self.period == "ever" else f", by the releases of any {self.period}"
-        return (
-            f"at most {100 * self.share:.10g}% named among {self.people:,} people{period} "
-            f"({ASSUMED[self.assuming]})"
-        )
+    return _Naming(value, count, period, assuming)
 
 
-_NOTHING = Proof(releases=1)
+_SUMMED: dict[str, str] = {"pure": "eps", "gaussian": "mu^2", "concentrated": "rho"}  # what adds up
+_CODES = " can hold it: release a code of bits or an answer"
+# What is missing of a release that no budget holds, what no budget does, with the cure, and what it holds.
+_PROVED = (
+    "nothing is proved of it",
+    " can hold it: use a protection with a proof, such as dp-pix",
+    "it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
+    "refused; an image that had such a release before gets no more releases",
+)
+_WORDS = dict.fromkeys(_SUMMED, _PROVED) | {
+    "releases": ("", "", ""),
+    "bits": (
+        "its outputs are not counted",
+        f" in bits{_CODES}",
+        "it holds only codes of bits and answers: every other release is refused",
+    ),
+    "naming": (
+        "nothing is proved of it",
+        f" of naming{_CODES}",
+        "it holds releases with a proof about naming, such as a code of bits: a blur is refused",
+    ),
+}
+_KEYS: dict[str, _Definition] = {
+    "releases": "releases",
+    "bits": "bits",
+    "epsilon": "pure",
+    "mu": "gaussian",
+    "rho": "concentrated",
+}
 NO_LIMIT = Budget(definition="releases", amount=math.inf, pixels=1, words="none")
 
 _MOST = 1e18  # the largest number of a budget: later arithmetic cannot overflow
-_DAY = 86_400.0
-_PERIODS = {"day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY, "year": 365 * _DAY, "ever": math.inf}
+_PERIODS = {"day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0, "year": 31_536_000.0, "ever": math.inf}
 _FORMS = (
     "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, followed by pixels=4 for 4 pixels; or "
     "bits=64, or releases=5; or naming=1%,of=1000, followed by per=day, week, month or year, and "
@@ -348,10 +300,7 @@ def _rho_of(epsilon: float, delta: float) -> float:
     low, high = 0.0, epsilon + 1  # a larger ρ exists only for a large δ
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        guarantee = Guarantee(
-            definition="concentrated", value=middle, pixels=1, whole_image=middle, source=""
-        )
-        low, high = (
-            (middle, high) if guarantee.to("approximate", delta=delta).value <= epsilon else (low, middle)
-        )
+        proved = Guarantee(definition="concentrated", value=middle, pixels=1, whole_image=middle, source="")
+        implied = proved.to("approximate", delta=delta).value
+        low, high = (middle, high) if implied <= epsilon else (low, middle)
     return low

@@ -32,19 +32,11 @@ _OF_A_LINE, _PLAIN, _FRAMES, _LINES = 0.9, 12.0, 4, 256
 
 
 def fingerprints(images: Images) -> list[Fingerprint | None]:
-    """Compute the fingerprint of each image, independently of the batch.
+    """Compute the fingerprint of each image, independently of the batch; None if it is too flat.
 
     It describes one or two views: the centre square; and the whole picture without its frame, stretched to a
-    square, if that is another: so a frame and another shape change nothing.
-
-    Args:
-        images: (N, C, H, W) uint8 with C of 1 or 3, of any size.
-
-    Returns:
-        N fingerprints, None for images that are too flat to distinguish.
-
-    Raises:
-        ImageError: `images` is something else.
+    square, if that is another: so a frame and another shape change nothing. Raises ImageError unless images
+    are (N, C, H, W) uint8 with C of 1 or 3.
     """
     check_batch(images)
     if not len(images):
@@ -79,10 +71,7 @@ def fingerprints(images: Images) -> list[Fingerprint | None]:
 
 
 def _without_frame(image: Pixels) -> Pixels:
-    """Cut a frame off: lines along an edge of nearly one colour, on any side, one within another.
-
-    (C, H, W) -> (C, h, w). The image itself if hardly anything would be left.
-    """
+    """Cut frames off: lines along an edge of nearly one colour; not if hardly anything would be left."""
     step = max(1, min(image.shape[1:]) // _LINES)
     grey = image[:, ::step, ::step].mean(0)  # (h, w)
     ends = [0, grey.shape[0], 0, grey.shape[1]]
@@ -104,12 +93,7 @@ def _without_frame(image: Pixels) -> Pixels:
 
 
 def look(image: Pixels, size: int | None) -> tuple[Pixels, Fingerprint | None]:
-    """Resize a picture for release; take its fingerprint at full size.
-
-    Args:
-        image: (C, H, W) uint8, as read from its file.
-        size: side of the centre square to release, in pixels; None for the whole picture.
-    """
+    """Resize a (C, H, W) picture for release, if a size is given; take its fingerprint at full size."""
     (printed,) = fingerprints(image[None])
     return (image if size is None else resize(image, size)), printed
 
@@ -231,9 +215,9 @@ def _index(squares: np.ndarray) -> tuple[list[tuple[int, ...]], list[tuple[int, 
 
 
 def _variants(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The words that a blob may have in a copy: (P, 28), and (P, 28) the distance of its responses from each.
+    """The words that a blob may have in a copy, (P, 28), and (P, 28) the distance of its responses from each.
 
-    First its own word; then those of the nearly chosen mirroring and turn; then those with one sign flipped.
+    Its own; those of the nearly chosen mirroring and turn; those with one sign flipped.
     """
     words, margins = _words(responses)
     mirrored, _ = _words(responses * _MIRROR_Y)

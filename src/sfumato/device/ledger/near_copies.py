@@ -1,7 +1,7 @@
 """Near copies of a picture: mirrored, turned, cropped, recompressed, resized, or with some pixels changed.
 
 An index proposes images that may be copies, see fingerprints. Thumbnails then decide: every turn, shift and
-scale is tried, the best are refined, and the images are compared in detail. A picture that was stretched or
+scale is tried, and the best are refined and compared in detail. A picture that was stretched or
 framed is compared as a whole, too. Another exposure of the same scene counts as another image unless little
 in it moved: in a copy, even the hundredth of the picture that differs most agrees. If a subject moves by a
 tenth of the side, a third of the frames count as copies.
@@ -75,21 +75,24 @@ def _alike(first: bytes, second: bytes) -> bool:
     correlations = _coarse(first, second)
     if correlations.max() < _LEAST_COARSE:
         return False
-    turn, pose, correlation = _align(
-        _values(first), _values(second), np.argpartition(-correlations, _STARTS)[:_STARTS]
-    )
-    if correlation < _LEAST:
-        return False
+    shown, turns = _details(first)[0], _details(second)
+    blurred, found = _BLURRED @ shown @ _BLURRED.T, []
+    for start in np.argpartition(-correlations, _STARTS)[:_STARTS]:
+        shift, turn = divmod(int(start), len(_TURNS))
+        rough = _refine(blurred, _BLURRED @ turns[turn] @ _BLURRED.T, _POSES[shift], _ROUGH_STEPS)
+        found.append((rough[0], turn, rough[1]))
+    _, turn, pose = max(found, key=lambda each: each[0])
+    correlation, _, shared = _refine(shown, turns[turn], pose, _STEPS)
     rule = _OF_SMALL if max(first[-1], second[-1]) < _SMALL else _RULE
-    return _difference(_details(first), _details(second)[turn], pose, rule) <= rule.most
+    return correlation >= _LEAST and _worst(*shared, rule) <= rule.most
 
 
 class _Rule(NamedTuple):
     """How the difference in detail is measured, and how much of it a copy may have."""
 
     most: float
-    margin: int  # cells next to the edge of what both show, which resampling changes most: they do not count
-    around: float  # sigma in cells of what counts as one place
+    margin: int  # cells next to the edge that both share, which resampling changes most: they do not count
+    around: float  # sigma in cells: how near one place is
     ignored: float  # the share of the places that differ most
 
 
@@ -104,8 +107,15 @@ _RULE = _Rule(0.18, 3, 1.0, 0.01)
 _SMALL, _OF_SMALL = 40, _Rule(0.003, 0, 1.7, 0.05)
 
 _CELLS = np.arange(THUMBNAIL, dtype=np.float32) - np.float32(THUMBNAIL / 2 - 0.5)
-_SQUARE = np.arange(THUMBNAIL**2).reshape(THUMBNAIL, THUMBNAIL)
-_TURNS = np.stack([np.rot90(side, k).ravel() for side in (_SQUARE, _SQUARE[:, ::-1]) for k in range(4)])
+
+
+def _turns(cells: int) -> np.ndarray:
+    """(8, cells, cells) numbers of the cells of a square, under each mirroring and quarter turn."""
+    square = np.arange(cells**2).reshape(cells, cells)
+    return np.stack([np.rot90(side, k) for side in (square, square[:, ::-1]) for k in range(4)])
+
+
+_TURNS = _turns(THUMBNAIL).reshape(8, -1)
 
 
 def _shifts() -> np.ndarray:
@@ -120,6 +130,8 @@ def _shifts() -> np.ndarray:
 
 
 _SHIFTS = _shifts()
+# The same as poses of images of 32 x 32 cells: logarithm of the scale, radians, cells down and right.
+_POSES = np.column_stack([np.log(_SHIFTS[:, 0]), np.zeros(len(_SHIFTS)), 2 * _SHIFTS[:, 1:]])
 
 
 def _cells_under(shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,11 +154,6 @@ _BLUR = smoothing(THUMBNAIL, 0.8)
 _ENLARGE = (smoothing(2 * THUMBNAIL, 1.6) @ np.repeat(np.eye(THUMBNAIL), 2, axis=0)).astype(np.float32)
 
 
-def _values(bits: bytes) -> np.ndarray:
-    """Read the values of the thumbnail from the `bits` of a fingerprint: (256,) float32."""
-    return _unpack(bits[: THUMBNAIL**2 // 2])
-
-
 def _unpack(content: bytes) -> np.ndarray:
     """D / 2 bytes -> (D,) float32 values. See pack."""
     both = np.frombuffer(content, np.uint8)
@@ -164,12 +171,16 @@ def _coarse(first: bytes, second: bytes) -> np.ndarray:
     return correlations
 
 
+def _thumbnail(bits: bytes) -> np.ndarray:
+    return _unpack(bits[: THUMBNAIL**2 // 2]).reshape(THUMBNAIL, THUMBNAIL)
+
+
 # An image is compared with several: the views of the last ones are cached.
 @lru_cache(32)
 def _shift(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Blur a thumbnail and apply each shift: (S, 256), 0 for cells outside, and (S,) the energy of each."""
     enlarged = np.zeros(4 * THUMBNAIL**2 + 1, np.float32)
-    enlarged[:-1] = (_ENLARGE @ _values(bits).reshape(THUMBNAIL, THUMBNAIL) @ _ENLARGE.T).ravel()
+    enlarged[:-1] = (_ENLARGE @ _thumbnail(bits) @ _ENLARGE.T).ravel()
     views = enlarged.take(_COARSE_CELLS, mode="clip")
     return views, np.einsum("sc,sc->s", views, views)
 
@@ -177,127 +188,51 @@ def _shift(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
 @lru_cache(32)
 def _turn(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Blur a thumbnail and apply each turn: (8, 256); and (S, 8) its energy in the cells of each shift."""
-    turned = (_BLUR @ _values(bits).reshape(THUMBNAIL, THUMBNAIL) @ _BLUR.T).ravel()[_TURNS]
+    turned = (_BLUR @ _thumbnail(bits) @ _BLUR.T).ravel()[_TURNS]
     return turned, _COARSE_INSIDE @ (turned * turned).T
-
-
-# Steps that refine a view: the logarithm of its scale, radians, cells down and right, each halved twice.
-_STEPS = np.array([0.06, 0.025, 0.5, 0.5], np.float32)
-_MOVES = np.concatenate([np.eye(4), -np.eye(4)]).astype(np.float32) * _STEPS  # (8, 4)
-_HALVINGS, _ROUNDS = 1, 3
-
-
-def _align(first: np.ndarray, second: np.ndarray, starts: np.ndarray) -> tuple[int, np.ndarray, float]:
-    """Refine some turns and shifts of two thumbnails, and return the best.
-
-    Returns:
-        the number of the turn of the second, the pose of the first (see _views), and how they correlate.
-    """
-    shifts, turns = np.divmod(starts, len(_TURNS))
-    scales, down, right = _SHIFTS[shifts].T
-    poses = np.stack([np.log(scales), np.zeros_like(scales), down, right], 1)  # (K, 4)
-    turned = second[_TURNS[turns]]  # (K, 256)
-    correlations = _correlate(first, poses[:, None], turned)[:, 0]
-    for halving in range(_HALVINGS):
-        moving = np.arange(len(poses))
-        for _ in range(_ROUNDS):
-            tried = poses[moving, None] + _MOVES / 2**halving  # (K, 8, 4)
-            scores = _correlate(first, tried, turned[moving])
-            best = scores.argmax(1)
-            highest = scores[np.arange(len(best)), best]
-            rows = (highest > correlations[moving]).nonzero()[0]
-            if not len(rows):
-                break
-            moving, best = moving[rows], best[rows]  # another round would not improve the other poses
-            poses[moving] = tried[rows, best]
-            correlations[moving] = highest[rows]
-    row = correlations.argmax()
-    return int(turns[row]), poses[row], float(correlations[row])
-
-
-def _correlate(first: np.ndarray, poses: np.ndarray, turned: np.ndarray) -> np.ndarray:
-    """Correlate the views of (K, M, 4) poses with the (K, 256) turns of the other thumbnail: (K, M)."""
-    views, inside = _views(first, poses)
-    energies = np.einsum("kmc,kmc->km", views, views) * np.einsum("kmc,kc->km", inside, turned * turned)
-    correlations: np.ndarray = np.einsum("kmc,kc->km", views, turned) / np.sqrt(energies + np.float32(1e-6))
-    return correlations
-
-
-def _views(values: np.ndarray, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scale, turn and shift a thumbnail, interpolated between its cells.
-
-    Args:
-        values: (256,) of a thumbnail.
-        poses: (K, M, 4) logarithm of the scale, angle in radians, shift down and right in cells.
-
-    Returns:
-        (K, M, 256) values, 0 for cells outside, and (K, M, 256) 1 for cells inside, else 0.
-    """
-    scale, angle = np.exp(poses[..., 0]), poses[..., 1]
-    cosine, sine = scale * np.cos(angle), scale * np.sin(angle)
-    # The position of each cell, down and to the right: (2, K, M, 16, 16).
-    middle = np.float32((THUMBNAIL - 1) / 2)
-    lines = np.stack([cosine, -sine])[..., None] * _CELLS
-    columns = np.stack([sine, cosine])[..., None] * _CELLS
-    at = lines[..., None] + columns[..., None, :]
-    at += (np.moveaxis(poses[..., 2:], -1, 0) + middle)[..., None, None]
-    within = (at > -0.6) & (at < THUMBNAIL - 0.4)
-    shared = (within[0] & within[1]).astype(np.float32)
-    at.clip(0, THUMBNAIL - 1 - 1e-3, out=at)
-    corners = np.floor(at)
-    down, right = at - corners
-    first = (corners[0] * THUMBNAIL + corners[1]).astype(np.intp)
-    # Interpolate between the upper left cell and its right neighbour; the same a row below; between the two.
-    steps = np.append(np.diff(values), np.float32(0))
-    upper = values.take(first, mode="clip") + steps.take(first, mode="clip") * right
-    first += THUMBNAIL
-    lower = values.take(first, mode="clip") + steps.take(first, mode="clip") * right
-    upper += (lower - upper) * down
-    upper *= shared
-    shape = (*poses.shape[:2], -1)
-    return upper.reshape(shape), shared.reshape(shape)
 
 
 # The comparison in detail.
 
-_STEPS_AT_MOST = 5
+_ROUGH_STEPS, _STEPS = 3, 5
 _FARTHEST = np.array([0.08, 0.05, 1.0, 1.0])  # of one step: logarithm of the scale, radians, cells
-_FROM_THUMBNAIL = np.array([1.0, 1.0, DETAIL / THUMBNAIL, DETAIL / THUMBNAIL])  # cells are smaller here
 _SLOW = LEVELS[DETAIL]
+_BLURRED = smoothing(DETAIL, 1.6)  # of this, larger steps succeed
 _FINE = smoothing(DETAIL, 0.7)  # a resized picture has lost finer details
-_DETAIL_SQUARE = np.arange(DETAIL**2).reshape(DETAIL, DETAIL)
-_DETAIL_TURNS = np.stack(
-    [np.rot90(side, k) for side in (_DETAIL_SQUARE, _DETAIL_SQUARE[:, ::-1]) for k in range(4)]
-)
+_DETAIL_TURNS = _turns(DETAIL)
 _DOWN, _RIGHT = np.mgrid[:DETAIL, :DETAIL].astype(np.float32) - np.float32((DETAIL - 1) / 2)
 
 
 @lru_cache(32)
 def _details(bits: bytes) -> np.ndarray:
     """Read the detailed values from the `bits` of a fingerprint, under each turn: (8, 32, 32)."""
-    return _unpack(bits[THUMBNAIL**2 // 2 : -1])[_DETAIL_TURNS]
+    turns: np.ndarray = _unpack(bits[THUMBNAIL**2 // 2 : -1])[_DETAIL_TURNS]
+    return turns
 
 
-def _difference(first: np.ndarray, second: np.ndarray, pose: np.ndarray, rule: _Rule) -> float:
-    """Measure the largest local difference of two (32, 32) images by a rule; 1 for strangers.
+def _refine(
+    first: np.ndarray, second: np.ndarray, pose: np.ndarray, steps: int
+) -> tuple[float, np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Refine the pose of one (32, 32) image in another by Gauss-Newton steps (Lucas & Kanade 1981).
 
-    The pose is refined by Gauss-Newton steps (Lucas & Kanade 1981), as long as they help.
+    Returns:
+        the correlation, the pose, and the parts of both that overlap: see _worst.
     """
-    pose = pose * _FROM_THUMBNAIL
-    highest = -1.0
-    for _ in range(_STEPS_AT_MOST):
-        view, inside, slopes = _view(first, pose)
+    highest, tried = -1.0, pose
+    for _ in range(steps):
+        view, inside, slopes = _view(first, tried)
         view, part = _level(view, inside), _level(second * inside, inside)
         length = np.linalg.norm(view) + 1e-6
         part *= length / (np.linalg.norm(part) + 1e-6)
         correlation = float((view * part).sum() / length**2)
         if correlation <= highest:
             break
-        highest, best = correlation, (view, part, inside)
+        highest, shared, pose = correlation, (view, part, inside), tried
         curvature = slopes @ slopes.T
         curvature += np.diag(1e-3 * np.diag(curvature) + 1e-6)
-        pose = pose + np.linalg.solve(curvature, slopes @ (part - view).ravel()).clip(-_FARTHEST, _FARTHEST)
-    return _worst(*best, rule)
+        step = np.linalg.solve(curvature, slopes @ (part - view).ravel())
+        tried = pose + step.clip(-_FARTHEST, _FARTHEST)
+    return highest, pose, shared
 
 
 def _level(values: np.ndarray, inside: np.ndarray) -> np.ndarray:
@@ -326,11 +261,7 @@ def _worst(view: np.ndarray, part: np.ndarray, inside: np.ndarray, rule: _Rule) 
 
 
 def _view(values: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scale, turn and shift an image, interpolated between its cells.
-
-    Args:
-        values: (32, 32).
-        pose: (4,), see _views, in cells of its own.
+    """Scale, turn and shift a (32, 32) image by a pose, see _POSES, interpolated between its cells.
 
     Returns:
         (32, 32) values, 0 for cells outside; (32, 32) 1 for cells inside, else 0; and (4, 1024) the
@@ -354,13 +285,7 @@ def _view(values: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     lower = lower_left + (lower_right - lower_left) * right
     downwards = (lower - upper) * inside
     sideways = ((upper_right - upper_left) * (1 - down) + (lower_right - lower_left) * down) * inside
-    slopes: np.ndarray = np.stack(
-        [
-            downwards * below + sideways * beside,
-            downwards * beside - sideways * below,
-            downwards,
-            sideways,
-        ]
-    )
+    turned = downwards * beside - sideways * below
+    slopes: np.ndarray = np.stack([downwards * below + sideways * beside, turned, downwards, sideways])
     view: np.ndarray = (upper + (lower - upper) * down) * inside
     return view, inside, slopes.reshape(4, -1)

@@ -1,8 +1,11 @@
-"""The witness: a small file that records which ledger a device has, and its last charge.
+"""The chain of charges, its witness in a file of its own, and what to do once a ledger is lost.
 
-A new ledger must not silently replace a lost one, nor must an older copy, or one that continued elsewhere:
-noise would be drawn again for images that were released before, and their budgets would be full again. So the
-witness, in the folder of the journals, holds the link of the last charge (see chain). It protects against
+Each charge digests the one before, so that none can be lost or changed unnoticed. The last link stands for
+all: it tells a ledger from a copy made before its last releases, and from one that continued elsewhere. A
+person can still forge a ledger: the chain has no secret.
+
+Neither a new ledger nor such a copy must silently replace a lost one: noise would be drawn again, and budgets
+would be full again. So the witness, in the folder of the journals, holds the last link. It protects against
 accidents; people who want to can delete both files.
 
 A batch of charges leaves in four steps. A kill or a power cut between any two of them is harmless:
@@ -22,51 +25,101 @@ changed by others, and all of it is checked: SQLite may have applied a killed pr
 import hashlib
 import os
 import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
+from sfumato.base import databases
 from sfumato.base.files import whole
-from sfumato.device.ledger import chain
-from sfumato.device.ledger.chain import Last
+from sfumato.device.ledger.tables import MARKS, DamagedError, digest_of_release
 from sfumato.errors import LedgerError
+
+# The chain.
+
+
+class Last(NamedTuple):
+    """The last charge: its number, which counts all charges, and its link. 0 and b"" without charges."""
+
+    number: int
+    link: bytes
+
+
+def link(before: bytes, row: Iterable[object]) -> bytes:
+    """Return the link of a charge, 16 bytes: of the link before and of its row, see check_after."""
+    return hashlib.sha256(before + ascii(tuple(row)).encode()).digest()[:16]
+
+
+def last(database: sqlite3.Connection) -> Last:
+    """Return the last charge of a ledger."""
+    row = database.execute("select id, link from charges order by id desc limit 1").fetchone()
+    return Last(0, b"") if row is None else Last(*row)
+
+
+def holds(database: sqlite3.Connection, charge: Last) -> bool:
+    """Whether a charge is in the chain of a ledger."""
+    query = "select 1 from charges where id = ? and link = ?"
+    return charge == (0, b"") or database.execute(query, charge).fetchone() is not None
+
+
+def check_all(database: sqlite3.Connection, *, releases: bool = True) -> int:
+    """Read every page, every charge and, if they are stored, every release. Returns their number.
+
+    Raises DamagedError if something changed after it was written.
+    """
+    (state,) = database.execute("pragma integrity_check(1)").fetchone()
+    if state != "ok":
+        raise DamagedError(f"damaged ({state})")
+    count = check_after(database, Last(0, b""), releases=releases)
+    (known,) = database.execute("select coalesce(sum(releases), 0) from images").fetchone()
+    if known != count:
+        raise DamagedError(f"damaged ({known} releases of images are recorded, and {count} are here)")
+    return count
+
+
+def check_after(database: sqlite3.Connection, charge: Last, *, releases: bool = False) -> int:
+    """Follow the chain after a charge. Returns the number of the last; raises DamagedError as `check_all`."""
+    number, expected = charge
+    rows = database.execute(
+        f"select charges.id, images.image, spec, channels, height, width, time, number, digest, link, "
+        f"{'release' if releases else 'null'} from charges left join images on images.id = charges.image "
+        "left join terms on terms.id = terms where charges.id > ? order by charges.id",
+        (number,),
+    )
+    for *row, stored, release in rows:
+        number += 1
+        expected = link(expected, row)
+        if row[0] != number or stored != expected:
+            raise DamagedError(f"damaged (charge {number} is missing, or was changed)")
+        if releases and digest_of_release(row[1], release) != row[-1]:
+            raise DamagedError(f"damaged (release {number} was changed)")
+    return number
+
+
+# The witness.
 
 _LINE = 512  # bytes: a sector, which a disk writes whole or not at all
 
 
 @dataclass(frozen=True)
 class Witness:
-    """The last known state of a ledger.
+    """The last known state of a ledger."""
 
-    Attributes:
-        ledger: its random name.
-        began: its creation, in seconds since 1970.
-        releases: the number that it had charged.
-        head: the link of the last of them, in hexadecimal; see chain.
-        stamp: inode, size and time in ns of the ledger's file, to notice changes.
-        turn: the number of times that the witness was written.
-    """
-
-    ledger: str
-    began: float
+    ledger: str  # its random name
+    began: float  # seconds since 1970
     releases: int
-    head: str
-    stamp: tuple[int, int, int]
-    turn: int = 0
+    head: str  # the link of the last of them, in hexadecimal
+    stamp: tuple[int, int, int]  # inode, size and time in ns of the ledger's file, to notice changes
+    turn: int = 0  # how often the witness was written
 
     @property
     def last(self) -> Last:
         """The last known charge."""
         return Last(self.releases, bytes.fromhex(self.head))
-
-    @property
-    def words(self) -> str:
-        """For messages."""
-        day = datetime.fromtimestamp(self.began, UTC).date()
-        releases = "release" if self.releases == 1 else "releases"
-        return f"a ledger that was begun on {day} and had charged at least {self.releases:,} {releases}"
 
 
 _JSON = TypeAdapter(Witness)
@@ -77,63 +130,51 @@ def runs_of(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.runs")
 
 
+def _path(ledger: Path) -> Path:
+    return runs_of(ledger) / "witness"
+
+
 def observe(ledger: Path, database: sqlite3.Connection) -> Witness:
     """Read the present state of a ledger from the ledger."""
     settings = dict(database.execute("select key, value from settings").fetchall())
-    number, link = chain.last(database)
-    file = ledger.stat()
+    (number, head), file = last(database), ledger.stat()
     stamp = (file.st_ino, file.st_size, file.st_mtime_ns)
-    return Witness(settings["name"], float(settings["began"]), number, link.hex(), stamp)
+    return Witness(settings["name"], float(settings["began"]), number, head.hex(), stamp)
 
 
 def read(ledger: Path) -> Witness | None:
-    """Read the witness of the ledger at a path; None if there is none.
-
-    Raises:
-        LedgerError: the witness is damaged.
-    """
-    path, reason = _path(ledger), "damaged"
+    """Read the witness of a ledger; None if there is none. Raises LedgerError if it is damaged."""
+    path = _path(ledger)
     try:
         content = path.read_bytes()
-        known = [_parse(line) for line in (content[:_LINE], content[_LINE:])]
-        return max(filter(None, known), key=lambda witness: witness.turn)
+        lines = [line.rstrip().partition(b" ") for line in (content[:_LINE], content[_LINE:])]
+        known = [_JSON.validate_json(text) for check, _, text in lines if text and check == _check_of(text)]
+        return max(known, key=lambda witness: witness.turn)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        reason = str(error.strerror)
-    except ValueError:  # no line is whole
-        pass
-    raise LedgerError(
-        f"{path}: cannot be read ({reason}). It names the ledger here: put it back, or accept the "
-        "ledger as it is with `sfumato ledger restore LEDGER`; if that is lost, say so with `sfumato ledger "
-        "forget`"
-    )
+    except (OSError, ValueError) as error:  # or no line is whole
+        reason = error.strerror if isinstance(error, OSError) else "damaged"
+        raise LedgerError(
+            f"{path}: cannot be read ({reason}). It names the ledger here: put it back, or accept the "
+            "ledger as it is with `sfumato ledger restore LEDGER`; if that is lost, say so with `sfumato "
+            "ledger forget`"
+        ) from error
 
 
-def _parse(line: bytes) -> Witness | None:
-    """Parse a line of the file; None if it is broken."""
-    check, _, text = line.rstrip().partition(b" ")
-    return _JSON.validate_json(text) if text and check == _check_of(text) else None
+def _check_of(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest()[:16].encode()
 
 
 def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool = True) -> None:
-    """Record the state of a ledger, over the older of the two lines.
+    """Record the state of a ledger, over the older of the two lines; without a state before, in a new file.
 
-    Args:
-        ledger: its path.
-        now: its state now.
-        before: its last known state, from `read`. None creates the file.
-        lasting: whether to wait until it is on the disk.
-
-    Raises:
-        OSError: it cannot be written.
+    If it is `lasting`, this waits until it is on the disk. Raises OSError if it cannot be written.
     """
-    turn = 0 if before is None else before.turn + 1
+    turn, path = 0 if before is None else before.turn + 1, _path(ledger)
     text = _JSON.dump_json(replace(now, turn=turn))
     line = b"%s %s" % (_check_of(text), text)
     assert len(line) < _LINE
     line = line.ljust(_LINE - 1) + b"\n"
-    path = _path(ledger)
     if before is not None and path.exists():
         with path.open("r+b", buffering=0) as file:
             os.pwrite(file.fileno(), line, _LINE * (turn % 2))
@@ -152,19 +193,22 @@ def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool =
         os.close(handle)
 
 
-def refuse_to_begin(ledger: Path, witness: Witness | None) -> None:
+def refuse_to_begin(ledger: Path) -> None:
     """Raise LedgerError if the witness or the journals of an absent ledger exist."""
-    journals = sorted(runs_of(ledger).glob("*.db"))
+    witness, journals = read(ledger), sorted(runs_of(ledger).glob("*.db"))
     if witness is None and not journals:
         return refuse_log(ledger)
-    known = (
-        witness.words if witness is not None else f"a ledger by which {len(journals)} folders were released"
-    )
+    known = f"a ledger by which {len(journals)} folders were released" if witness is None else _words(witness)
     raise LedgerError(
         f"{ledger}: no ledger is here, but {runs_of(ledger)} knows of {known}. Without it, noise would be "
         "drawn and charged again: put it back, bring in a copy with `sfumato ledger restore COPY`, or say "
         "with `sfumato ledger forget` that it is lost"
     )
+
+
+def _words(known: Witness) -> str:
+    day, count = datetime.fromtimestamp(known.began, UTC).date(), known.releases
+    return f"a ledger that was begun on {day} and had charged at least {count:,} release{'s' * (count != 1)}"
 
 
 def refuse_log(ledger: Path) -> None:
@@ -179,52 +223,87 @@ def refuse_log(ledger: Path) -> None:
 def check(
     ledger: Path, known: Witness | None, now: Witness, database: sqlite3.Connection, command: str
 ) -> None:
-    """Raise LedgerError unless a ledger has every release that its witness knows.
-
-    Args:
-        ledger: its path.
-        known: the state by the witness.
-        now: the present state, see observe.
-        database: the ledger.
-        command: the command that accepts the ledger as it is.
-    """
+    """Raise LedgerError, with the command that accepts it, unless a ledger has all that its witness knows."""
     again = "would be drawn and charged again: put the latest copy back, or accept this one"
-    accept = f"as it is with `{command}`"
+    if known is None and not now.releases:
+        return
     if known is None:
-        if now.releases:
-            raise LedgerError(
-                f"{ledger}: its witness {_path(ledger)} is missing, which records whether this is the latest "
-                f"copy. Releases that an older copy lacks {again} {accept}"
-            )
+        reason = (
+            f"its witness {_path(ledger)} is missing, which records whether this is the latest copy. "
+            f"Releases that an older copy lacks {again}"
+        )
     elif known.ledger != now.ledger:
-        raise LedgerError(
-            f"{ledger}: is not the ledger that lay here before, {known.words}, whose releases {again} "
-            f"{accept}"
-        )
+        reason = f"is not the ledger that lay here before, {_words(known)}, whose releases {again}"
     elif now.releases < known.releases:
-        raise LedgerError(
-            f"{ledger}: is a copy made before its last {known.releases - now.releases:,} releases, which "
-            f"{again} {accept}"
+        reason = f"is a copy made before its last {known.releases - now.releases:,} releases, which {again}"
+    elif not holds(database, known.last):
+        reason = (
+            f"is a copy that continued elsewhere: its release {known.releases:,} is not the one that left "
+            f"here. Releases made here after the copy {again}"
         )
-    elif not chain.holds(database, known.last):
-        raise LedgerError(
-            f"{ledger}: is a copy that continued elsewhere: its release {known.releases:,} is not the one "
-            f"that left here. Releases made here after the copy {again} {accept}"
-        )
+    else:
+        return
+    raise LedgerError(f"{ledger}: {reason} as it is with `{command}`")
 
 
-def forget(ledger: Path, *, journals: bool = False) -> None:
-    """Remove the witness of a ledger, and if asked the journals of its folders."""
-    _path(ledger).unlink(missing_ok=True)
-    if journals:
-        for path in [*runs_of(ledger).glob("*.db*"), *runs_of(ledger).glob("*.lock")]:
-            path.unlink()
+# A lost ledger.
 
 
-def _path(ledger: Path) -> Path:
-    return runs_of(ledger) / "witness"
+def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> tuple[int, int]:
+    """Restore a ledger from a copy; or accept the one at this path, if both paths are the same.
+
+    Returns its releases, and at least how many of the lost one are missing: unknown to it, these are drawn
+    and charged anew if asked for. Raises LedgerError if the copy is damaged or not a ledger, or if another
+    ledger lies at the path and would be lost.
+    """
+    source, target = Path(copy).absolute(), Path(ledger).absolute()
+    _check_copy(source)
+    if target.exists() and not source.samefile(target):
+        raise LedgerError(f"{target}: another ledger lies here and would be lost: move it away first")
+    try:
+        known = read(target)
+    except LedgerError:  # the witness is damaged: its contents are lost, too
+        known = None
+    if not target.exists():
+        refuse_log(target)
+        with whole(target) as temporary:
+            temporary.touch(mode=0o600)
+            with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(temporary)) as new:
+                old.backup(new)
+                new.execute("pragma journal_mode = wal")
+            _check_copy(temporary)
+    with closing(databases.connect(target)) as database:
+        now = observe(target, database)
+        lacks = known is not None and not holds(database, known.last)
+    missing = max(1, known.releases - now.releases) if known is not None and lacks else 0
+    _path(target).unlink(missing_ok=True)
+    write(target, now, None)
+    return now.releases, missing
 
 
-def _check_of(text: bytes) -> bytes:
-    """Compute the checksum of a line."""
-    return hashlib.sha256(text).hexdigest()[:16].encode()
+def forget(ledger: str | os.PathLike[str]) -> None:
+    """Accept that a ledger is lost and allow a new one, to which every image is new.
+
+    The journals of folder jobs are removed with it: releases then need new folders. Raises LedgerError if a
+    ledger lies at the path.
+    """
+    path = Path(ledger).absolute()
+    if path.exists():
+        raise LedgerError(f"{path}: the ledger is here: to begin another, move it away first")
+    refuse_log(path)
+    for file in [_path(path), *runs_of(path).glob("*.db*"), *runs_of(path).glob("*.lock")]:
+        file.unlink(missing_ok=True)
+
+
+def _check_copy(path: Path) -> None:
+    """Raise LedgerError unless a file is a whole ledger."""
+    if not path.is_file():
+        raise LedgerError(f"{path}: no such file: name a copy of the ledger")
+    try:
+        with closing(databases.connect(path)) as database:
+            if databases.marks_of(database) != MARKS:
+                raise LedgerError(f"{path}: not a ledger that this version reads: name another copy")
+            with databases.snapshot(database):
+                check_all(database)
+    except (sqlite3.Error, DamagedError) as error:
+        raise LedgerError(f"{path}: not a ledger, or damaged ({error}): name another copy") from error

@@ -261,7 +261,7 @@ def policy_of(policies: Mapping[str, type[_Policy]], name: str, settings: Mappin
             raise ConfigError(f"clipping {name} has no setting {word!r}: {did_you_mean(word, known)}")
     missing = [w for w, p in known.items() if p.default is inspect.Parameter.empty and w not in settings]
     if missing:
-        cure = f"(on the command line: --clip {missing[0]}=1)"
+        cure = f"(sfumato train: --set private.settings.{missing[0]}=1)"
         raise ConfigError(
             f"clipping {name} needs {' and '.join(missing)}: give a public number above 0 {cure}"
         )

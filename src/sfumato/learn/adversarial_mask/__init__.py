@@ -15,7 +15,7 @@ and `values="shape"`, masks that are trained for their shape alone.
 """
 
 from sfumato.learn.adversarial_mask.adversary import Adversary, episodes_of_people
-from sfumato.learn.adversarial_mask.config import SELECTIONS, MaskConfig, adversarial_at, keep_at
+from sfumato.learn.adversarial_mask.config import MaskConfig, adversarial_at, keep_at
 from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, load, make_untrained
 from sfumato.learn.adversarial_mask.training import (
     Training,
@@ -26,7 +26,6 @@ from sfumato.learn.adversarial_mask.training import (
 )
 
 __all__ = [
-    "SELECTIONS",
     "Adversary",
     "MaskConfig",
     "MaskModel",

@@ -18,7 +18,7 @@ from torch.nn import functional
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, largest
 from sfumato.errors import DataError
-from sfumato.learn.classes import count_in_words
+from sfumato.learn.method import count_in_words
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, UNet
 from sfumato.networks.weights import initial_weights
@@ -47,9 +47,7 @@ class Adversary(nn.Module):
     def naming_loss(self, embedded: Tensor, way: int) -> Tensor:
         """The cross-entropy of naming the queries of an episode by cosines to its one known release a person.
 
-        Args:
-            embedded: (N * (1 + Q), D) of length 1; the known release of each person comes first.
-            way: N.
+        `embedded`: (N * (1 + Q), D) of length 1; the known release of each person comes first.
         """
         known, asked = embedded.unflatten(0, (way, -1)).split([1, len(embedded) // way - 1], dim=1)
         cosines = asked.flatten(0, 1) @ known[:, 0].T  # (N * Q, N)
@@ -60,13 +58,7 @@ class Adversary(nn.Module):
 def episodes_of_people(people: LabelledImages, sensitive: str, *, batch: int) -> Sampler:
     """The sampler of the adversary's episodes: half a batch of people, or more releases of fewer people.
 
-    Args:
-        people: images whose `sensitive` label names the person.
-        sensitive: its name.
-        batch: images of an episode, at most.
-
-    Raises:
-        DataError: fewer than two people have two images.
+    `batch`: images of an episode, at most. Raises DataError: fewer than two people have two images.
     """
     label = people.label(sensitive)
     there = int((label.codes.unique(return_counts=True)[1] >= 2).sum())

@@ -12,9 +12,7 @@ from sfumato.base.precision import autocast
 from sfumato.data.labelled import LabelledImages
 from sfumato.images import check_batch
 from sfumato.learn.adversarial_mask.config import MaskConfig
-from sfumato.learn.cards import Names, Precision, load_model
-from sfumato.learn.classes import codes_of
-from sfumato.learn.inputs import as_input, check_shape
+from sfumato.learn.method import Names, Precision, as_input, check_shape, codes_of, load_model
 from sfumato.networks import Predictor, UNet
 from sfumato.networks.weights import initial_weights
 from sfumato.protect.mask import KIND, MaskCard, make_masker, pixel_scores, pixels_shown, reveal
@@ -23,11 +21,7 @@ _BATCH = 256
 
 
 class MaskModel(nn.Module):
-    """A masker, and the classifier that was trained with it. State: their weights.
-
-    Attributes:
-        card: its settings, data digest and validation accuracy.
-    """
+    """A masker, and the classifier that was trained with it. State: their weights."""
 
     def __init__(self, masker: UNet, predictor: Predictor, *, card: dict[str, Any]) -> None:
         super().__init__()

@@ -21,10 +21,8 @@ from sfumato.learn.adversarial_mask.adversary import Adversary, episodes_of_peop
 from sfumato.learn.adversarial_mask.config import MaskConfig, adversarial_at, keep_at
 from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, make_untrained
 from sfumato.learn.augmentation import augment
-from sfumato.learn.cards import training_card
-from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.inputs import as_input, check_shape
+from sfumato.learn.method import as_input, check_shape, classes_of, codes_of, training_card
 from sfumato.learn.private_feature import reverse_gradient
 from sfumato.protect.mask import pixels_shown, top_pixels
 
@@ -49,27 +47,22 @@ def train(
 
     Args:
         data: clean images to train on.
-        config: see MaskConfig.
         target: the label that the task needs.
         sensitive: the label of the person, if `config.against` is above 0.
         people: images with that label, for the adversary, whom the mask learns to reveal less; they
             need not have the target. None for `data`.
         validation: other images of the same classes. Their accuracy under the mask of `keep` chooses the best
             epoch, with an adversary among those of the second half; None for the last epoch.
-        seed: decides weights and order. The same seed, machine and thread count repeat a run.
-        checkpoint, progress, losses: see fit.fit.
-        device: trains the model, and keeps it; None for the processor, which makes all draws.
+        seed, checkpoint, progress, losses, device: see learn.method.
+
     Raises:
         DataError: fewer than two classes, images that are too small, classes that are only in `validation`,
             people of another size than the images, or fewer than two people with two images.
         ConfigError: `keep` is less than a pixel of these images, a step has fewer images than processes, or
             one of `config.against` and `sensitive` is given without the other.
-        ArtefactError: the checkpoint belongs to another run.
     """
-    classes = trainable(data, config, target)
+    classes = trainable(data, config, target, validation)  # fails now, not after an epoch
     codes = codes_of(data, target, classes, "mask")
-    if validation is not None:
-        codes_of(validation, target, classes, "mask")  # fails now, not after an epoch
     people = data if people is None else people
     sampler = _sampler(people, config, target=target, sensitive=sensitive, shape=data.images.shape[1:])
     card = training_card(
@@ -146,13 +139,11 @@ def _sampler(
     return episodes_of_people(people, sensitive, batch=config.batch)
 
 
-def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[str, ...]:
-    """The classes of the training images, if a mask can be trained on them.
-
-    Raises:
-        DataError, ConfigError: see train.
-    """
-    classes = classes_of(data, target, "mask")
+def trainable(
+    data: LabelledImages, config: MaskConfig, target: str, *others: LabelledImages | None
+) -> tuple[str, ...]:
+    """The classes of the training images, if a mask can be trained on them. Raises as train does."""
+    classes = classes_of(data, target, "mask", *others)
     height, width = data.images.shape[2:]
     least = max(2**config.levels, 16)
     if min(height, width) < least:
@@ -190,23 +181,13 @@ def split(scores: Tensor, *, count: int, selection: str) -> tuple[Tensor, Tensor
 def uniform_cross_entropy(logits: Tensor) -> Tensor:
     """Mean over images of -Σ_c 1/C · log softmax(logits)_c: at least ln C, reached if all classes are equal.
 
-    Source: the mask paper, Sec. II-B, L_Obfuscator, whose sum over N is over the classes.
-
-    Args:
-        logits: (N, C).
+    Source: the mask paper, Sec. II-B, L_Obfuscator of (N, C) logits, whose sum over N is over the classes.
     """
     return -logits.log_softmax(1).mean()
 
 
 class Training:
-    """The two kinds of steps. State: that of the run, and the number of shown pixels.
-
-    `train` drives it; your own training loop calls start_epoch, and one kind of step for each batch.
-
-    Attributes:
-        model: in training.
-        run: its weights and optimiser.
-    """
+    """The two kinds of steps. State: that of the run, and the number of shown pixels."""
 
     def __init__(self, model: MaskModel, config: MaskConfig, *, device: torch.device | None = None) -> None:
         self.model = model
@@ -238,11 +219,7 @@ class Training:
 
         It adds the loss of an adversary, if any: they minimise it, and the masker does the opposite.
 
-        Args:
-            images: (B, C, H, W) uint8.
-            codes: (B,) int64.
-            people: (N * (1 + Q), C, H, W) uint8, the adversary's episode; None without an adversary.
-            way: N.
+        `people`: (N * (1 + Q), C, H, W) uint8, the adversary's episode; None without an adversary.
         """
         revealed, _ = self._mask(images)
         with self._autocast():
@@ -264,9 +241,6 @@ class Training:
         """Updates only the masker to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
 
         Returns the loss. Neither parameters of Φ move nor its running statistics, which are of shown images.
-
-        Args:
-            images: (B, C, H, W) uint8.
         """
         _, hidden = self._mask(images)
         # By the statistics of shown images, as in use. With those of the batch, which undo an equal darkening

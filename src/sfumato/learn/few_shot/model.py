@@ -18,9 +18,9 @@ from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast, resolve
 from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
-from sfumato.learn.cards import Precision, Spec, describing, make_portable, protection_of
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.few_shot.config import FewShotConfig
+from sfumato.learn.method import Precision, Spec, describing, make_portable, protection_of
 from sfumato.learn.refusal import Refusal
 from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import make_encoder
@@ -124,12 +124,7 @@ class FewShotModel(nn.Module):
 
     @torch.no_grad()
     def fit_encoder(self, released: Tensor, codes: Tensor) -> None:
-        """Standardises and whitens the outputs of an encoder that was trained before; others do not change.
-
-        Args:
-            released: (N, C, H, W) uint8, training images.
-            codes: (N,) their classes.
-        """
+        """Standardises and whitens the outputs of an encoder that was trained before; others stay."""
         if not isinstance(self.encoder, PretrainedEncoder):
             return
         encoder = self.encoder.encoder
@@ -211,12 +206,8 @@ class _Card(artefacts.Card):
 def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> FewShotModel:
     """Reads a model that `FewShotModel.save` wrote.
 
-    Args:
-        path: the artefact.
-        encoder: a module of the same architecture, for a model that was trained with the user's own.
-
-    Raises:
-        ArtefactError: damaged, foreign, or the weights do not fit the encoder.
+    `encoder`: a module of the same architecture, for a model that was trained with the user's own. Raises
+    ArtefactError: damaged, foreign, or the weights do not fit the encoder.
     """
     tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
     cell = card.pop("cell")

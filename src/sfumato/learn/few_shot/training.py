@@ -14,11 +14,11 @@ from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.learn.augmentation import augment
 from sfumato.learn.calibration import measure_refusal
-from sfumato.learn.cards import training_card
 from sfumato.learn.few_shot import mixed
 from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.learn.few_shot.model import FewShotModel, make_untrained
 from sfumato.learn.fit import Progress, Run, adam, fit
+from sfumato.learn.method import training_card
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, support_weights
 from sfumato.learn.start import begin
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, on_card
@@ -51,21 +51,17 @@ def train(
         protection: of the images; `Clear()` gives the clean-trained baseline. Several of one
             family give one model for a range: each image is protected by one of them, at random, and the
             networks get its parameters.
-        config: see FewShotConfig.
         target: the label to classify.
         validation: images of other classes for early stopping; None holds back 15% of the classes.
         encoder: any module from (N, C, H, W) float images to (N, D); None for the one that config names.
             It is trained in place, except for parameters without requires_grad, and sees every pixel unless
             config.cell is set. For a range of protections, one more plane for each parameter that differs
             comes after the channels.
-        seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
-        checkpoint, progress, losses: see fit.fit; progress is of episodes.
-        device: trains the model, and keeps it; None for the processor, which makes all draws.
+        seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises:
         DataError: too few classes or images for an episode, or no label `config.within`.
         ConfigError: several protections of different families.
-        ArtefactError: the checkpoint belongs to another run.
     """
     protections = list(protection) if isinstance(protection, Sequence) else [protection]
     if validation is None:
@@ -142,18 +138,12 @@ def _fit_encoder(
 
 @dataclass(frozen=True)
 class Batch:
-    """The images of an episode, or, in pretraining, of a batch of the same size.
+    """The images of an episode, or, in pretraining, of a batch of the same size."""
 
-    Attributes:
-        clean, released: (B, C, H, W) uint8.
-        which: (B,) the index of each image's protection among those of the model; None for the first.
-        codes: (B,) the class of each image, for pretraining; None for an episode.
-    """
-
-    clean: Tensor
-    released: Tensor
-    which: Tensor | None = None
-    codes: Tensor | None = None
+    clean: Tensor  # (B, C, H, W) uint8
+    released: Tensor  # the same
+    which: Tensor | None = None  # (B,) the protection of each among those of the model; None for the first
+    codes: Tensor | None = None  # (B,) the class of each image, for pretraining; None for an episode
 
 
 def fs_pic_loss(
@@ -167,9 +157,7 @@ def fs_pic_loss(
     output is less like the original than its input.
 
     Args:
-        model: in training mode.
         clean, released: (N * (K + Q), C, H, W) uint8, class by class, support before queries.
-        shape: N, K and Q.
         positions: (N * (K + Q), P), `Conditions.position` of the protection of each image.
     """
     denoised, embeddings = model(model.prepare(released), positions)
@@ -188,13 +176,7 @@ def _denoising_loss(model: FewShotModel, denoised: Tensor, clean: Tensor) -> Ten
 
 
 class Training:
-    """The steps of training. State: that of the run.
-
-    `train` drives it; your own training loop calls start_epoch, and step for the episodes of each step.
-
-    Attributes:
-        run: its weights and optimiser.
-    """
+    """The steps of training. State: that of the run, its weights and optimiser."""
 
     def __init__(
         self,
@@ -223,10 +205,7 @@ class Training:
         self.run.set_rate(self._config.learning_rate * 0.5 ** (self.run.epoch // self._config.halve_every))
 
     def step(self, batches: Sequence[Batch]) -> Tensor:
-        """Makes one step of Adam on the mean loss of some episodes, see fs_pic_loss; or pretraining batches.
-
-        Returns the loss.
-        """
+        """Makes one step of Adam on the mean loss of episodes or pretraining batches, which it returns."""
         mean = torch.zeros((), device=self.run.device)
         for batch in batches:
             loss = self._loss(batch) / len(batches)
@@ -236,14 +215,10 @@ class Training:
 
     def _loss(self, batch: Batch) -> Tensor:
         device = self.run.device
-        clean, released, which = (
-            to_device(batch.clean, device),
-            to_device(batch.released, device),
-            batch.which,
-        )
+        clean, released = to_device(batch.clean, device), to_device(batch.released, device)
         conditions = self._model.conditions
         positions = torch.stack([conditions.position(each) for each in conditions.protections])  # (P, K)
-        which = torch.zeros(len(clean), dtype=torch.int64) if which is None else which
+        which = torch.zeros(len(clean), dtype=torch.int64) if batch.which is None else batch.which
         positions = to_device(positions[which], device)
         if batch.codes is None:
             return fs_pic_loss(self._model, clean, released, self._config.episode, positions)

@@ -31,7 +31,7 @@ from sfumato.dp.clipping.policy import check_policy, norm_in
 from sfumato.dp.clipping.rows import check_above_0, check_between_0_and_1, clip_rows, row_norms
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError
-from sfumato.learn.cards import finite
+from sfumato.learn.method import finite
 from sfumato.learn.task_pool import TaskPool, poisson
 from sfumato.learn.tasks import Frame, Inner
 
@@ -78,21 +78,13 @@ class InnerNoise:
 
 @dataclass(frozen=True)
 class Seen:
-    """The input of a policy at a step: first inner gradients and dL/dC of T tasks.
+    """The input of a policy at a step: first inner gradients and dL/dC of T tasks."""
 
-    Attributes:
-        gradients: (T, P), before they are clipped; (T, 0) for a policy that does not follow them.
-        noise: (T, P) of a standard normal distribution, added to them.
-        slopes: (T,) derivatives of the loss after learning.
-        noise_multiplier: σ.
-        expected: the mean number of tasks of a step.
-    """
-
-    gradients: Tensor
-    noise: Tensor
-    slopes: Tensor
-    noise_multiplier: float
-    expected: float
+    gradients: Tensor  # (T, P), before they are clipped; (T, 0) for a policy that does not follow them
+    noise: Tensor  # (T, P) of a standard normal distribution, added to them
+    slopes: Tensor  # (T,) derivatives of the loss after learning
+    noise_multiplier: float  # σ
+    expected: float  # the mean number of tasks of a step
 
 
 class InnerPolicy(ABC):
@@ -237,11 +229,7 @@ class TaskNoise:
     """Inner clipping and noise under way. State: the policy, which is private data."""
 
     def __init__(self, asked: InnerNoise, pool: TaskPool, tasks: int, inner: Inner, size: int) -> None:
-        """Prepares for `tasks` of the pool a step, and parameters of `size`.
-
-        Raises:
-            ConfigError: more tasks a step than the pool has.
-        """
+        """Prepares for `tasks` of the pool a step, and parameters of `size`."""
         self._asked, self._pool, self._tasks, self._inner, self._size = asked, pool, tasks, inner, size
         self._rate = tasks / len(pool)
         if self._rate > 1:

@@ -18,9 +18,9 @@ from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Learner, adapt
-from sfumato.learn.cards import Spec, describing, make_portable, protection_of
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
+from sfumato.learn.method import Spec, describing, make_portable, protection_of
 from sfumato.learn.tasks import Frame, Inner, tasks_of
 from sfumato.networks.task_classifiers import with_group_norm
 from sfumato.networks.weights import initial_weights, no_larger_than
@@ -68,9 +68,8 @@ class MetaModel:
         unless the network has group norm.
 
         Args:
-            support: (N * K, C, H, W) uint8 released images.
+            support, queries: (N * K, C, H, W) and (Q, C, H, W) uint8 released images.
             labels: (N * K,) int64, from 0 to N - 1.
-            queries: (Q, C, H, W) uint8 released images.
             generator: of the noise with which a model of Meta-Clip as published learns a task; others have
                 no noise. None for torch's own.
         """
@@ -127,7 +126,6 @@ def public_start(config: MetaConfig, image: tuple[int, ...]) -> Tensor:
     """The (D,) parameters of the file that `config.start` names.
 
     Raises:
-        ArtefactError: no such file, damaged, or not a meta-learned model.
         ConfigError: it belongs to another network, algorithm, way or kind of image, or was itself trained on
             private tasks, whose budget this run does not know.
     """
@@ -181,13 +179,7 @@ def evaluate(
 ) -> Accuracy:
     """Mean accuracy over test tasks of the model's way and shot, images protected once each.
 
-    Args:
-        model: from `train` or `load`.
-        data: clean images of new classes.
-        queries, episodes: the test.
-        target: the label to classify.
-        protection: None for that of the training.
-        seed: of the tasks and of the noise.
+    `data` are clean images of new classes; `protection`: None for that of the training.
 
     Raises:
         DataError: too few classes or images for a task.

@@ -12,10 +12,10 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.dp import accounting, clipping
 from sfumato.episodes import Shape
 from sfumato.errors import BudgetExceededError, ConfigError
-from sfumato.learn.cards import finite
 from sfumato.learn.meta.config import MetaConfig, Private
 from sfumato.learn.meta.model import class_digests
 from sfumato.learn.meta.turns import Turns
+from sfumato.learn.method import finite
 from sfumato.learn.task_pool import (
     TaskPool,
     disjoint_pool,

@@ -19,12 +19,12 @@ from sfumato.episodes import Sampler, seed_of
 from sfumato.images import to_float
 from sfumato.learn.adaptation import contributions, fastest, inner_gradients
 from sfumato.learn.augmentation import augment
-from sfumato.learn.cards import Checkpoint, Count, kind_of
-from sfumato.learn.fit import Progress, check_run, resuming, to_the_end
+from sfumato.learn.fit import Checkpoint, Progress, check_run, resuming, to_the_end
 from sfumato.learn.meta.config import MetaConfig, digest_of_start
 from sfumato.learn.meta.inner_noise import TaskNoise
 from sfumato.learn.meta.model import MetaModel, inner_of_use, make_untrained, public_start
 from sfumato.learn.meta.promises import Promise, fresh_generator
+from sfumato.learn.method import Count, kind_of
 from sfumato.learn.task_pool import TaskPool, overlapping_pool
 from sfumato.learn.tasks import Frame, Inner, Tasks, tasks_of
 from sfumato.protect import Protection
@@ -53,13 +53,11 @@ def train(
     Args:
         data: clean images to train on; in a private run, those of the pool, whose classes are public.
         protection: protects every image anew in every task, by seeded noise: copies that stay here.
-        config: see MetaConfig.
         target: the label to classify.
         seed: decides weights and fresh tasks; in a private run, the classes of each task of the pool. The
             participants and the noise come from the operating system there, and nothing repeats them: with
             their seed anybody could undo the noise.
         checkpoint: a file written every few hundred steps; training resumes from an existing one.
-        progress: called after each step with the numbers done and planned.
         observe: called for each step with the (P,) update, before the optimiser gets it, and the norm to
             which contributions were clipped, None in an open run. A private run releases only this of the
             tasks: the promise covers an observer of all of it, if it covers the policy. With a checkpoint it
@@ -71,7 +69,6 @@ def train(
     Raises:
         DataError: too few classes or images.
         ConfigError: a promise that cannot be kept, before any image is read.
-        ArtefactError: the checkpoint belongs to another run.
     """
     image = tuple(data.images.shape[1:])
     training = Training(data, protection, config, target, seed, image, observe, device=device)

@@ -19,13 +19,7 @@ from sfumato.episodes import seed_of
 
 
 class Turns:
-    """The tasks of each step, and its noise. State: the tree, which is secret.
-
-    Attributes:
-        steps: of an epoch.
-        height: of the tree.
-        tree: the noise.
-    """
+    """The tasks of each step of an epoch, and its noise. State: the tree, which is secret."""
 
     def __init__(self, pool: int, tasks: int, seed: int) -> None:
         """For a pool of this size, `tasks` a step at most; the seed decides the order."""

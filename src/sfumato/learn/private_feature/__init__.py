@@ -16,7 +16,7 @@ identities (Ganin & Lempitsky 2015); `variant="information"` minimises that netw
 information of feature and identity (Cheng et al. 2020).
 """
 
-from sfumato.learn.private_feature.config import VARIANTS, FeatureConfig, config_of
+from sfumato.learn.private_feature.config import VARIANTS, FeatureConfig
 from sfumato.learn.private_feature.losses import (
     information_bound,
     log_rank_loss,
@@ -24,17 +24,14 @@ from sfumato.learn.private_feature.losses import (
     reverse_gradient,
     silverman,
 )
-from sfumato.learn.private_feature.model import CloudSide, FeatureModel, evaluate, load, make_untrained
+from sfumato.learn.private_feature.model import FeatureModel, evaluate, load, make_untrained
 from sfumato.learn.private_feature.stages import embed, pair, settle
-from sfumato.learn.private_feature.training import Training, train, trainable
+from sfumato.learn.private_feature.training import stage_loss, train, trainable
 
 __all__ = [
     "VARIANTS",
-    "CloudSide",
     "FeatureConfig",
     "FeatureModel",
-    "Training",
-    "config_of",
     "embed",
     "evaluate",
     "information_bound",
@@ -46,6 +43,7 @@ __all__ = [
     "reverse_gradient",
     "settle",
     "silverman",
+    "stage_loss",
     "train",
     "trainable",
 ]

@@ -11,9 +11,8 @@ from sfumato.base.placement import device_of
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch
-from sfumato.learn import classes
-from sfumato.learn.cards import Precision, load_model
-from sfumato.learn.inputs import as_input, check_shape
+from sfumato.learn import method
+from sfumato.learn.method import Precision, as_input, check_shape, load_model
 from sfumato.learn.private_feature.config import FeatureConfig
 from sfumato.networks.weights import initial_weights
 from sfumato.protect.feature import KIND, DeviceSide, FeatureCard, make_sides
@@ -23,17 +22,12 @@ BATCH = 256  # images, or features, that go through the networks at once
 
 
 class CloudSide(nn.Module):
-    """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits.
-
-    Attributes:
-        decoder: linear, from the feature to the layer's output.
-        analyser: the layers after the cut.
-    """
+    """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits."""
 
     def __init__(self, analyser: nn.Module, between: torch.Size, *, dimension: int) -> None:
         super().__init__()
-        self.decoder = nn.Linear(dimension, between.numel())
-        self.analyser = analyser
+        self.decoder = nn.Linear(dimension, between.numel())  # from the feature to the layer's output
+        self.analyser = analyser  # the layers after the cut
         self._between = between
 
     def forward(self, features: Tensor) -> Tensor:
@@ -44,11 +38,7 @@ class CloudSide(nn.Module):
 class FeatureModel(nn.Module):
     """A device side that extracts a private feature, and a cloud side that reads attributes from it.
 
-    State: their weights, and those of an adversary while it is trained.
-
-    Attributes:
-        card: its settings, data digest and accuracies.
-    """
+    State: their weights, and those of an adversary while it is trained."""
 
     def __init__(self, device: DeviceSide, cloud: CloudSide, *, card: dict[str, Any]) -> None:
         super().__init__()
@@ -159,12 +149,9 @@ def load(path: str | os.PathLike[str]) -> FeatureModel:
 
 
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
-    """Target -> the share of images whose attribute is named correctly.
+    """Target -> the share of clean images whose attribute is named correctly.
 
-    Args:
-        model: from `train` or `load`.
-        data: clean images, and their labels.
-        features: (N, d) of these images, with noise for example; None for those without.
+    `features`: (N, d) of these images, with noise for example; None for those without.
 
     Raises:
         DataError: no images, or of another size, or of unknown classes; features that are
@@ -180,11 +167,7 @@ def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None 
 
 
 def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
-    """Makes the model of a card's settings, with initial weights from `seed`.
-
-    Raises:
-        ConfigError, DataError: see train.
-    """
+    """Makes the model of a card's settings, with initial weights from `seed`. Raises as train does."""
     dimension = card["config"]["dimension"]
     with initial_weights(seed):
         device, analyser, between = make_sides(card)
@@ -199,5 +182,5 @@ def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
 
 def codes_of(model: FeatureModel, data: LabelledImages) -> Tensor:
     """(N, T) int64, the class of each target. Raises DataError for classes that were not trained on."""
-    columns = [classes.codes_of(data, target, names, LEARNER) for target, names in model.classes.items()]
+    columns = [method.codes_of(data, target, names, LEARNER) for target, names in model.classes.items()]
     return torch.stack(columns, 1)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from sfumato.base.placement import device_of
 from sfumato.errors import ConfigError, DataError
-from sfumato.learn.inputs import as_input
+from sfumato.learn.method import as_input
 from sfumato.learn.private_feature.config import VARIANTS, config_of
 from sfumato.learn.private_feature.model import BATCH, FeatureModel
 
@@ -50,10 +50,6 @@ def embed(model: FeatureModel, images: Tensor) -> None:
     Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
     computes the same as without auto-encoder; with fewer, decoder and encoder are the best linear ones.
 
-    Args:
-        model: whose extractor is trained.
-        images: (N, C, H, W) uint8.
-
     Raises:
         DataError: the images have no more directions than N - 1, and the feature has.
     """
@@ -94,11 +90,6 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
 
     Running averages lag behind weights that still move. The loss of Eq. (7) moves its own input,
     a feature of variance 1, and a lag that is harmless to a classifier makes features of another variance.
-
-    Args:
-        model: trained.
-        images: (N, C, H, W) uint8, shuffled.
-        batch: images of a batch, at most.
     """
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]

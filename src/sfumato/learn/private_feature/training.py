@@ -9,15 +9,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from sfumato.base.placement import to_device
+from sfumato.base.placement import device_of, to_device
 from sfumato.base.precision import autocast
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
 from sfumato.errors import DataError
-from sfumato.learn.cards import training_card
-from sfumato.learn.classes import check_apart, classes_of, count_in_words
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.inputs import as_input
+from sfumato.learn.method import as_input, check_apart, classes_of, count_in_words, training_card
 from sfumato.learn.private_feature.config import FeatureConfig
 from sfumato.learn.private_feature.losses import (
     information_bound,
@@ -60,22 +58,18 @@ def train(
 
     Args:
         data: clean images to train on.
-        config: see FeatureConfig.
         targets: the labels to keep.
         sensitive: the label to remove.
         validation: other images, whose accuracies go on the card; their identities may be new.
         begin: a model of the variant "network" or "simple", of the same data, seed and settings except those
             of later stages. Only these are then trained, with a new optimiser.
-        seed: decides weights and order. The same seed, machine and thread count repeat a run.
-        checkpoint, progress, losses: see fit.fit; progress is of epochs.
-        device: trains the model, and keeps it; None for the processor, which makes all draws.
+        seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises:
         DataError: no target or one with fewer than two classes, a target that is also sensitive, no identity
             with two images, images that are too small, or classes that are only in `validation`.
         ConfigError: no such layer, or one whose output has fewer dimensions than the feature; or an
             unsuitable `begin`.
-        ArtefactError: the checkpoint belongs to another run.
     """
     card = training_card(
         data,
@@ -84,20 +78,18 @@ def train(
         precision=config.precision,
         device=device,
         shape=list(data.images.shape[1:]),
-        classes=trainable(data, config, targets, sensitive),
+        classes=trainable(data, config, targets, sensitive, validation),  # fails now, not after training
         sensitive=sensitive,
         validation=None if validation is None else validation.digest,
     )
     model = make_untrained(card, seed=seed)
     codes = codes_of(model, data)
-    if validation is not None:
-        codes_of(model, validation)  # fails now, not after training
     _, identities = data.label(sensitive).codes.unique(return_inverse=True)
     done = 0 if begin is None else begin_with(begin, model)
     if config.variant in ("adversarial", "information"):
         model.adversary = _adversary(config.dimension, int(identities.max()) + 1, seed=seed)
-    training = Training(model, config, sigma=silverman(len(data), config.dimension), device=device)
-    training.run.epoch = done
+    run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
+    run.epoch, sigma = done, silverman(len(data), config.dimension)
 
     def batches(epoch: int) -> Sequence[Tensor]:
         draw, order = _order(data, seed, epoch)
@@ -107,17 +99,21 @@ def train(
             return order.tensor_split(-(-len(data) // config.batch))
         return pair(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
 
+    def step(rows: Tensor) -> Tensor:
+        batch = (data.images[rows], codes[rows], identities[rows])
+        return run.minimise(stage_loss(model, config, config.stage(run.epoch), *batch, sigma=sigma))
+
     fit(
-        training.run,
+        run,
         batches,
-        lambda rows: training.step(data.images[rows], codes[rows], identities[rows]),
+        step,
         epochs=config.epochs,
         checkpoint=checkpoint,
         progress=progress,
         losses=losses,
     )
     model.adversary = None
-    card["epochs"] = training.run.epoch
+    card["epochs"] = run.epoch
     settle(model, data.images[_order(data, seed, config.epochs)[1]], batch=config.batch)
     measure(model, data.images)
     card["accuracies"] = None if validation is None else evaluate(model, validation)
@@ -125,14 +121,18 @@ def train(
 
 
 def trainable(
-    data: LabelledImages, config: FeatureConfig, targets: Sequence[str], sensitive: str
+    data: LabelledImages,
+    config: FeatureConfig,
+    targets: Sequence[str],
+    sensitive: str,
+    *others: LabelledImages | None,
 ) -> dict[str, list[str]]:
     """Target -> its classes, if a feature can be trained on the images. Raises DataError: see train."""
     if not targets:
         raise DataError("no target: name the labels that the feature should keep")
     check_apart(data, targets, [sensitive], "feature")
     # Sorted, as on an artefact's card: the order is that of the network's outputs.
-    classes = {target: list(classes_of(data, target, LEARNER)) for target in sorted(targets)}
+    classes = {target: list(classes_of(data, target, LEARNER, *others)) for target in sorted(targets)}
     _, counts = data.label(sensitive).codes.unique(return_counts=True)
     if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
         raise DataError(
@@ -143,66 +143,52 @@ def trainable(
     return classes
 
 
-class Training:
-    """The steps of training. State: that of the run.
+def stage_loss(
+    model: FeatureModel,
+    config: FeatureConfig,
+    stage: str,
+    images: Tensor,
+    codes: Tensor,
+    identities: Tensor,
+    *,
+    sigma: float,
+) -> Tensor:
+    """The loss of a stage: the attributes' cross-entropies, and the privacy of the variant.
 
-    Attributes:
-        model: in training.
-        run: its weights and optimiser.
+    Args:
+        model, config: in training.
+        stage: see FeatureConfig.stage.
+        images: (B, C, H, W) uint8.
+        codes: (B, T) int64, the class of each target.
+        identities: (B,) int64.
+        sigma: of the kernels, see losses.silverman.
     """
-
-    def __init__(
-        self, model: FeatureModel, config: FeatureConfig, *, sigma: float, device: torch.device | None = None
-    ) -> None:
-        self.model = model
-        self.run = Run(
-            model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device
-        )
-        self._config = config
-        self._sigma = sigma
-
-    def step(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
-        """Follows the gradient of the stage's loss, which it returns.
-
-        Args:
-            images: (B, C, H, W) uint8.
-            codes: (B, T) int64, the class of each target.
-            identities: (B,) int64.
-        """
-        return self.run.minimise(self.loss(images, codes, identities))
-
-    def loss(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
-        """The loss of the stage: the attributes' cross-entropies, and the privacy of the variant."""
-        device = self.run.device
-        codes, identities = to_device(codes, device), to_device(identities, device)
-        stage, model = self._config.stage(self.run.epoch), self.model
-        with autocast(model.card["precision"], device):
-            ready = as_input(images, device)
-            if stage == "network":
-                logits = model.without_feature(ready)
-            else:
-                features = model.device(ready)
-                logits = model.cloud(features)
-        heads = model.by_target(logits.float()).values()
-        loss = torch.stack(
-            [functional.cross_entropy(head, code) for head, code in zip(heads, codes.T, strict=True)]
-        ).sum()
-        if stage in ("network", "simple"):
-            return loss
-        return loss + self._privacy(stage, features, identities)
-
-    def _privacy(self, stage: str, features: Tensor, identities: Tensor) -> Tensor:
-        if stage in _LOSSES:
-            return _LOSSES[stage](features, identities, beta=self._config.beta, sigma=self._sigma)
-        adversary = self.model.adversary
-        assert adversary is not None
-        if stage == "adversarial":
-            guesses = adversary(reverse_gradient(features, self._config.beta))
-            return functional.cross_entropy(guesses, identities)
-        taught = functional.cross_entropy(adversary(features.detach()), identities)
-        fixed = {name: value.detach() for name, value in adversary.named_parameters()}
-        guesses = functional_call(adversary, fixed, (features,))  # it does not learn to know nothing
-        return taught + self._config.beta * information_bound(guesses.log_softmax(1), identities)
+    device = device_of(model)
+    codes, identities = to_device(codes, device), to_device(identities, device)
+    with autocast(model.card["precision"], device):
+        ready = as_input(images, device)
+        if stage == "network":
+            logits = model.without_feature(ready)
+        else:
+            features = model.device(ready)
+            logits = model.cloud(features)
+    heads = model.by_target(logits.float()).values()
+    loss = torch.stack(
+        [functional.cross_entropy(head, code) for head, code in zip(heads, codes.T, strict=True)]
+    ).sum()
+    if stage in ("network", "simple"):
+        return loss
+    if stage in _LOSSES:
+        return loss + _LOSSES[stage](features, identities, beta=config.beta, sigma=sigma)
+    adversary = model.adversary
+    assert adversary is not None
+    if stage == "adversarial":
+        guesses = adversary(reverse_gradient(features, config.beta))
+        return loss + functional.cross_entropy(guesses, identities)
+    taught = functional.cross_entropy(adversary(features.detach()), identities)
+    fixed = {name: value.detach() for name, value in adversary.named_parameters()}
+    guesses = functional_call(adversary, fixed, (features,))  # it does not learn to know nothing
+    return loss + (taught + config.beta * information_bound(guesses.log_softmax(1), identities))
 
 
 def _order(data: LabelledImages, seed: int, epoch: int) -> tuple[torch.Generator, Tensor]:

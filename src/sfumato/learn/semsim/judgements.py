@@ -23,21 +23,13 @@ _COLUMNS = ("original", "reconstruction", "recognised", "source")
 
 @dataclass(frozen=True)
 class Judgements:
-    """Which of M reconstructions of N originals people recognised.
+    """Which of M reconstructions of N originals people recognised."""
 
-    Attributes:
-        originals: (N, C, H, W) uint8.
-        reconstructions: (M, C, H, W) uint8.
-        of: (M,) int64, the index of the original of each.
-        recognised: (M,) bool, by the majority of annotators.
-        source: of the images, such as the data set.
-    """
-
-    originals: Tensor
-    reconstructions: Tensor
-    of: Tensor
-    recognised: Tensor
-    source: str
+    originals: Tensor  # (N, C, H, W) uint8
+    reconstructions: Tensor  # (M, C, H, W) uint8
+    of: Tensor  # (M,) int64, the index of the original of each
+    recognised: Tensor  # (M,) bool, by the majority of annotators
+    source: str  # of the images, such as the data set
 
     def __post_init__(self) -> None:
         for batch in (self.originals, self.reconstructions):
@@ -84,11 +76,7 @@ class Judgements:
 
 
 def combine(sets: Sequence[Judgements], *, size: int) -> Judgements:
-    """Combines the judgements of several sources, with all images resized to 3 x size x size.
-
-    Raises:
-        DataError: there are none.
-    """
+    """Combines the judgements of sources, with all images resized to 3 x size x size; DataError for none."""
     if not sets:
         raise DataError("no judgements to combine: name at least one source")
     alike = [resize(judgements, size) for judgements in sets]
@@ -103,11 +91,7 @@ def combine(sets: Sequence[Judgements], *, size: int) -> Judgements:
 
 
 def sample(judgements: Judgements, count: int, generator: torch.Generator) -> Judgements:
-    """Draws `count` of the originals at random, with all reconstructions of each (Fig. 7A).
-
-    Raises:
-        DataError: there are fewer, or `count` is below 1.
-    """
+    """Draws `count` of the originals at random, with all reconstructions of each (Fig. 7A)."""
     available = len(judgements.originals)
     if not 1 <= count <= available:
         raise DataError(f"{judgements.source}: {count} of {available} originals: from 1 to {available}")

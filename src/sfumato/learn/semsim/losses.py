@@ -1,32 +1,26 @@
 """The training losses of SemSim: triplets, or pairs, of originals and reconstructions."""
 
 from collections.abc import Sized
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from sfumato.errors import DataError
 
+if TYPE_CHECKING:
+    from sfumato.learn.semsim.judgements import Judgements
 
-class Judged(Protocol):
-    """The input of triplets: see Judgements."""
 
-    @property
-    def originals(self) -> Sized:
-        """N of them."""
+@dataclass(frozen=True)
+class Judged:
+    """The input of triplets, as Judgements without images: N `originals`, (M,) of, and (M,) recognised."""
 
-    @property
-    def of(self) -> Tensor:
-        """(M,) int64."""
-
-    @property
-    def recognised(self) -> Tensor:
-        """(M,) bool."""
-
-    @property
-    def source(self) -> str:
-        """For errors."""
+    of: Tensor
+    recognised: Tensor
+    originals: Sized
+    source: str
 
 
 def triplet_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margin: float) -> Tensor:
@@ -46,7 +40,7 @@ def contrastive_loss(originals: Tensor, others: Tensor, recognised: Tensor, *, m
     return hinged.square().mean()
 
 
-def triplets(judgements: Judged, generator: torch.Generator) -> Tensor:
+def triplets(judgements: "Judged | Judgements", generator: torch.Generator) -> Tensor:
     """A triplet for each reconstruction, see the module.
 
     Returns:
@@ -68,19 +62,18 @@ def triplets(judgements: Judged, generator: torch.Generator) -> Tensor:
     return torch.stack([of, positives, negatives], dim=1)
 
 
-def pairs(judgements: Judged) -> Tensor:
+def pairs(judgements: "Judged | Judgements") -> Tensor:
     """Pairs each reconstruction with its original. -> (M, 2) int64, indices as in triplets."""
     rows = torch.arange(len(judgements.of)) + len(judgements.originals)
     return torch.stack([judgements.of, rows], dim=1)
 
 
 def _partners(
-    judgements: Judged, rows: Tensor, *, among: Tensor, generator: torch.Generator
+    judgements: "Judged | Judgements", rows: Tensor, *, among: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """For each of (n,) rows one of the (m,) others: of the same original, if it has one, or of any.
 
-    Returns:
-        The (n,) partners, and (n,) bool: whether each is of the same original.
+    -> the (n,) partners, and (n,) bool: whether each is of the same original.
     """
     of = judgements.of
     if not len(among):

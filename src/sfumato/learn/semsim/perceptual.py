@@ -26,7 +26,7 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
 from sfumato.learn.semsim.judgements import Judgements, resize
-from sfumato.learn.semsim.losses import triplets
+from sfumato.learn.semsim.losses import Judged, triplets
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
@@ -88,21 +88,13 @@ class PerceptualConfig:
 
 @dataclass(frozen=True)
 class Looked:
-    """Pairs as a network compares them, and the share of people who recognised each.
+    """Pairs as a network compares them, and the share of people who recognised each."""
 
-    Attributes:
-        terms: (M, K) of `StageDistance.terms`, each reconstruction with its original.
-        of: (M,) int64, the index of each one's original.
-        shares: (M,) float from 0 to 1, of people who recognised it; a majority's word is 0 or 1.
-        originals: their numbers, range(N).
-        source: of the images.
-    """
-
-    terms: Tensor
-    of: Tensor
-    shares: Tensor
-    originals: range
-    source: str
+    terms: Tensor  # (M, K) of `StageDistance.terms`, each reconstruction with its original
+    of: Tensor  # (M,) int64, the index of each one's original
+    shares: Tensor  # (M,) float from 0 to 1, of people who recognised it; a majority's word is 0 or 1
+    originals: range  # their numbers, range(N)
+    source: str  # of the images
 
     def of_originals(self, chosen: Tensor) -> "Looked":
         """Only the reconstructions of some originals, (n,) int64; numbers stay."""
@@ -111,26 +103,11 @@ class Looked:
 
 
 @dataclass(frozen=True)
-class _Answered:
-    """One person's answer for each, drawn from the shares: the input of `triplets`."""
-
-    of: Tensor
-    recognised: Tensor
-    originals: range
-    source: str
-
-
-@dataclass(frozen=True)
 class PerceptualModel:
-    """A learned distance.
+    """A learned distance."""
 
-    Attributes:
-        distance: the network with its weights, calibrated, in evaluation mode.
-        card: its settings, data digest, seed, and the quality of its predictions.
-    """
-
-    distance: StageDistance
-    card: dict[str, Any]
+    distance: StageDistance  # the network with its weights, calibrated, in evaluation mode
+    card: dict[str, Any]  # its settings, data digest, seed, and the quality of its predictions
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact, network included; `sfumato.assess.semsim.load` reads it."""
@@ -140,13 +117,8 @@ class PerceptualModel:
 def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Tensor) -> StageDistance:
     """The distance before anything is learned: all terms weigh alike.
 
-    Args:
-        backbone: the weights of SqueezeNet 1.0, see sfumato.networks.SqueezeNet.
-        config: see PerceptualConfig.
-        others: (G, C, H, W) uint8, the other images of relative terms.
-
-    Raises:
-        ArtefactError: the file is missing, or another.
+    `others`: (G, C, H, W) uint8, the other images of relative terms. Raises ArtefactError for a file of other
+    weights.
     """
     with initial_weights():
         distance = StageDistance(
@@ -186,11 +158,8 @@ def train(
 
     Args:
         judgements: of one source, or combined from several.
-        config: see PerceptualConfig.
         backbone: the weights of SqueezeNet 1.0; they become part of the model.
-        seed: decides the held-out originals and the other images, order and partners. The same
-            seed repeats a run.
-        progress: called after each epoch with the numbers done and planned.
+        seed, progress: see learn.method; the seed decides the held-out originals, too.
 
     Raises:
         DataError: fewer than two originals; or no reconstruction in the training part was recognised, or
@@ -245,7 +214,7 @@ def _follow(
     for epoch in range(config.epochs):
         order = torch.Generator().manual_seed(seed_of(seed, 0, epoch))
         recognised = torch.rand(len(looked.shares), generator=order) < looked.shares
-        answered = _Answered(looked.of, recognised, looked.originals, looked.source)
+        answered = Judged(looked.of, recognised, looked.originals, looked.source)  # by one person each
         groups = triplets(answered, order)[:, 1:] - len(
             looked.originals
         )  # (M, 2); below 0: an original itself
@@ -295,19 +264,13 @@ class Foretold:
     """How well probabilities predict the judgements of held-out originals.
 
     The curve was fitted to these very judgements, with its two numbers; the weights were not.
-
-    Attributes:
-        originals, reconstructions: their numbers.
-        recognised: the share of them.
-        brier: the mean squared error of the probability (Brier 1950); 0 is best.
-        brier_of_share: the same if each gets the overall share.
     """
 
     originals: int
     reconstructions: int
-    recognised: float
-    brier: float
-    brier_of_share: float
+    recognised: float  # the share of them
+    brier: float  # the mean squared error of the probability (Brier 1950); 0 is best
+    brier_of_share: float  # the same if each gets the overall share
 
     @classmethod
     def of(cls, probabilities: Tensor, shares: Tensor, *, originals: int) -> "Foretold":

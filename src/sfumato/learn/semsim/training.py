@@ -78,15 +78,10 @@ SEMSIM = SemSimConfig()
 
 @dataclass(frozen=True)
 class SemSimModel:
-    """A trained embedding.
+    """A trained embedding."""
 
-    Attributes:
-        embedding: the network, in evaluation mode.
-        card: its settings, data digest and seed.
-    """
-
-    embedding: Embedding
-    card: dict[str, Any]
+    embedding: Embedding  # the network, in evaluation mode
+    card: dict[str, Any]  # its settings, data digest and seed
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact, which `sfumato.assess.semsim.SemSim.load` reads."""
@@ -107,17 +102,13 @@ def train(
 
     Args:
         judgements: of one source, or combined from several.
-        config: see SemSimConfig.
-        seed: decides weights, order and partners. The same seed, machine and thread count repeat a run.
-        checkpoint, progress: see fit.fit.
+        seed, checkpoint, progress, device: see learn.method.
         observe: called after each epoch with the number of epochs done, the mean loss of this one, and the
             embedding, which it may put into evaluation mode.
-        device: trains the embedding, and keeps it; None for the processor, which makes all draws.
 
     Raises:
         DataError: no reconstruction was recognised, or all were.
         ConfigError: training diverges.
-        ArtefactError: the checkpoint belongs to another run.
     """
     triplets(judgements, torch.Generator().manual_seed(seed))  # fails now if there are none
     precision = resolve(config.precision, device)

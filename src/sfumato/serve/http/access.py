@@ -24,7 +24,7 @@ async def admit(service: Service, secret: str | None) -> Key:
     """
     key = None
     if secret and len(secret) <= _MOST_KEY:
-        key = service.store.remembered(secret) or await in_thread(service.store.key, secret)
+        key = service.store.recall(secret) or await in_thread(service.store.key, secret)
     if key is None:
         raise Problem(401, f"no valid key: send yours in the header {HEADER}")
     wait = service.store.take(key)

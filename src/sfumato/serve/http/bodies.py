@@ -51,10 +51,8 @@ async def receive(
     """Receive the body of a request, a release that the model of a classifier takes.
 
     Args:
-        service: has the models and limits.
-        request: has the body.
+        service, request, tenant, classifier: as their names say.
         take: counts the bytes that are held until the request is answered.
-        tenant, classifier: the classifier.
         with_labels: whether the body has a label and an id for each image, see sfumato.wire.labelled.
 
     Raises:

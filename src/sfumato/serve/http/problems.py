@@ -25,6 +25,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {  # for every route, in the descri
     "4XX": {"description": "What to do is in `detail`.", "content": _DETAILS},
     "503": {"description": "Send it again later.", "content": _DETAILS},
 }
+_STATUSES: dict[Any, int] = {ConflictError: 409, QuotaError: 403, (DataError, ConfigError): 422}
 _OF_FILES = frozenset({"GET", "HEAD", "OPTIONS"})
 UNEXPECTED = "this failed, and it is not your fault: tell the operator of the server"
 
@@ -50,17 +51,13 @@ def answer(status: int, detail: str, *, wait: float | None = None) -> Response:
 
 def _of_error(error: SfumatoError) -> Response:
     """Make an error of sfumato a response."""
-    match error:
-        case BusyError():
-            return answer(503, str(error), wait=error.seconds)
-        case NotFoundError():
-            return answer(404, "you have no such object: list those you have")
-        case ConflictError():
-            return answer(409, str(error))
-        case QuotaError():
-            return answer(403, str(error))
-        case DataError() | ConfigError():
-            return answer(422, str(error))
+    if isinstance(error, BusyError):
+        return answer(503, str(error), wait=error.seconds)
+    if isinstance(error, NotFoundError):
+        return answer(404, "you have no such object: list those you have")
+    for kinds, status in _STATUSES.items():
+        if isinstance(error, kinds):
+            return answer(status, str(error))
     if isinstance(error, StoreError):
         logs.event(log, logging.ERROR, "the store failed", store=str(error))
         why = "the database cannot be used now"
@@ -89,7 +86,7 @@ async def _answer_address(request: Request, error: HTTPException) -> Response:
     if error.status_code not in (404, 405):
         return answer(error.status_code, str(error.detail))
     # The folder of a page also answers 404 for an API address with another method.
-    methods = _allowed_methods(request.app, request.scope)
+    methods = _methods_of(request.app, request.scope)
     if error.status_code == 404 and request.url.path == "/":
         return answer(404, "this service has no page: build it by `make web`, or name its folder with --web")
     if error.status_code == 404 and not methods:
@@ -102,7 +99,7 @@ async def _answer_address(request: Request, error: HTTPException) -> Response:
     return refusal
 
 
-def _allowed_methods(app: FastAPI, scope: Scope) -> set[str]:
+def _methods_of(app: FastAPI, scope: Scope) -> set[str]:
     """Return the methods of an address; none if there is nothing, or a folder's file."""
     methods: set[str] = set()
     for route in app.routes:

@@ -25,8 +25,8 @@ from sfumato.serve.served import Demand, Served
 from sfumato.serve.service import Service, Serving, in_thread
 from sfumato.serve.store import Example, Key
 from sfumato.wire import labelled
+from sfumato.wire.labels import LABEL, normal
 from sfumato.wire.messages import (
-    LABEL,
     MOST_GUESSES,
     Answers,
     AuditLine,
@@ -43,8 +43,6 @@ from sfumato.wire.messages import (
     ModelInfo,
     NewClassifier,
     NewKey,
-    no_step,
-    normal,
 )
 from sfumato.wire.tables import MEDIA_TYPE, tag_of
 
@@ -76,7 +74,6 @@ Id = Annotated[
 _Named = Annotated[
     str,
     Path(pattern=LABEL, description="A name, as the list of such objects has it."),
-    AfterValidator(no_step),
     AfterValidator(normal),
 ]
 _DIGITS = BeforeValidator(_digits)
@@ -110,11 +107,10 @@ async def classify(
         body = await receive(service, request, take, tenant=key.tenant, classifier=classifier)
         embeddings = await service.engine.embed(body.model, body.inputs)
     refusal, codes = body.model.refusal_of(body.release), body.model.codes
-    answers = await in_thread(
-        lambda: service.galleries.answer(
-            key.tenant, classifier, embeddings, top=top, refusal=refusal, codes=codes
-        )
-    )
+    subject, galleries = (key.tenant, classifier, embeddings), service.galleries
+    answers = galleries.answer_quickly(*subject, top=top, refusal=refusal)
+    if answers is None:
+        answers = await in_thread(lambda: galleries.answer(*subject, top=top, refusal=refusal, codes=codes))
     if not answers[0].guesses:
         raise Problem(409, "the classifier has no class: enrol examples first")
     # Not as Answers, which would be checked again. JSON has no infinity, a possible distance of the largest
@@ -145,7 +141,7 @@ def _limit(answers: Sequence[ImageAnswer], config: ServiceConfig) -> Sequence[Im
         return answers
     most, step = 1 if config.confidence == "label" else None, config.confidence_step
 
-    def rounded(probability: float | None) -> float | None:
+    def to_step(probability: float | None) -> float | None:
         """Round to the nearest multiple of the step, at most 1, without digits from rounding errors."""
         if probability is None or config.confidence == "label":
             return None
@@ -154,7 +150,7 @@ def _limit(answers: Sequence[ImageAnswer], config: ServiceConfig) -> Sequence[Im
     return [
         ImageAnswer(
             guesses=[
-                GuessedClass(label=guess.label, probability=rounded(guess.probability), distance=None)
+                GuessedClass(label=guess.label, probability=to_step(guess.probability), distance=None)
                 for guess in answer.guesses[:most]
             ],
             none_of_these=answer.none_of_these,
@@ -179,13 +175,13 @@ async def list_models(key: Reader, service: Serving) -> list[ModelInfo]:
 async def device_side(key: Reader, service: Serving, model: str) -> Response:
     """Give the file by which a browser makes the codes that a model takes: ONNX, as `sfumato export` writes.
 
-    The role `read` is enough. Whoever runs it draws noise, if any, by themselves, and sends only the code.
+    The role `read` is enough. A browser that runs it draws noise, if any, by itself, and sends only the code.
 
-    Errors: 404 if there is no such model, or no such file beside its artefact.
+    Errors: 404 if there is no such model, or no such file next to its artefact.
     """
     served = service.models.get(model)
     if served is None or served.device_side is None:
-        raise Problem(404, "no device side here: whoever runs the service exports it with `sfumato export`")
+        raise Problem(404, "no device side here: its operator exports it with `sfumato export`")
     return Response(served.device_side, media_type="application/octet-stream")
 
 
@@ -431,7 +427,7 @@ async def ready(service: Serving) -> dict[str, str]:
 
 @counts.get("/metrics", include_in_schema=False)
 async def show_metrics(service: Serving, request: Request) -> Response:
-    """Counts and times for Prometheus, for whoever sends the key of the metrics as a bearer token."""
+    """Give counts and times to Prometheus, by the key of the metrics as a bearer token."""
     key, sent = service.config.metrics_key, request.headers.get("authorization", "")
     if key is None or not hmac.compare_digest(sent.encode(), f"Bearer {key}".encode()):
         raise Problem(401, "metrics need their own key, as a bearer token")

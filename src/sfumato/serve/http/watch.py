@@ -51,8 +51,7 @@ class Watched:
     """Wraps every request: headers, counts, one line in the log, and no traceback, which may show a label."""
 
     def __init__(self, app: ASGIApp, *, counted: Metrics) -> None:
-        self._app = app
-        self._counted = counted
+        self._app, self._counted = app, counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, whatever happens inside."""

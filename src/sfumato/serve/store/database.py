@@ -56,10 +56,7 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        """Open a store, or create one.
-
-        Args:
-            url: "sqlite:///FILE", or "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE".
+        """Open or create "sqlite:///FILE", or "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE".
 
         Raises:
             ConfigError: the url is of another kind.
@@ -105,6 +102,11 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the database is another process, for which each call waits."""
+        return self._postgresql
 
     def ping(self) -> None:
         """Check that the database answers. Raises StoreError if not."""
@@ -153,10 +155,10 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, sqlite3.Error) as error:
-            where = self._url.render_as_string(hide_password=True)
-            # The original error may show stored values.
-            cure = _cure(error, self._url.database)
-            raise StoreError(f"{where}: {_describe(error)}: {cure}", full=cure in (_ROOM, _DISK)) from None
+            where, cure = self._url.render_as_string(hide_password=True), _cure(error, self._url.database)
+            # PostgreSQL shows stored values in the lines below the first one.
+            what = str(getattr(error, "orig", None) or error).partition("\n")[0]
+            raise StoreError(f"{where}: {what}: {cure}", full=cure in (_ROOM, _DISK)) from None
 
     @contextmanager
     def _conflicts(self, message: str) -> Iterator[None]:
@@ -246,12 +248,6 @@ def _version(connection: Connection) -> int | None:
         return None
     version: int | None = connection.scalar(select(versions.c.version))
     return version
-
-
-def _describe(error: SQLAlchemyError | sqlite3.Error) -> str:
-    """Describe an error without the stored values."""
-    # PostgreSQL shows values in the lines below the first one.
-    return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 
 def _cure(error: SQLAlchemyError | sqlite3.Error, file: str | None) -> str:

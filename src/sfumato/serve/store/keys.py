@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from sfumato.base.alike import look
 from sfumato.errors import ConfigError, DataError
 from sfumato.serve.store.database import ConflictError, Database, NotFoundError, QuotaError
 from sfumato.serve.store.schema import audit, keys, signing, tenants
-from sfumato.wire.messages import as_kept
+from sfumato.wire.labels import as_kept
 
 REMEMBERED = 1.0  # seconds that a key is cached
 ID = re.compile("[0-9a-f]{24}")
@@ -28,16 +28,6 @@ _WINDOW = 60.0  # seconds over which the requests of a key are counted
 _LABEL = 200  # characters
 
 Role = Literal["read", "write", "admin"]
-Action = Literal[
-    "create classifier",
-    "delete classifier",
-    "enrol",
-    "forget example",
-    "forget class",
-    "forget everything",
-    "create key",
-    "revoke key",
-]
 
 
 @dataclass(frozen=True)
@@ -97,10 +87,7 @@ class Keys(Database):
             tenant: the owner.
             role: "read" to list and classify, "write" to enrol and forget as well, "admin" for everything.
             name: of the device or person, 1 to 200 characters.
-            rate: requests a minute, 1 or more; None for any number.
-            quota: examples that the key may store, 0 or more; None for any number.
-            expires: when it becomes invalid, with a time zone; None for never. The clock is that of the
-                serving machine.
+            rate, quota, expires: see Key; None for no limit. The clock is that of the serving machine.
             by: the key of the tenant that creates it, for the audit log; None for the operator.
 
         Raises:
@@ -121,8 +108,7 @@ class Keys(Database):
         check_text("name of a key", name)
         if by is not None:
             _check_maker(by, tenant, until)
-        secret = f"sfumato_{secrets.token_urlsafe(32)}"
-        key_id = f"k-{new_id()}"
+        secret, key_id = f"sfumato_{secrets.token_urlsafe(32)}", f"k-{new_id()}"
         row = {
             **{"id": key_id, "tenant": tenant, "role": role, "name": name, "rate": rate},
             **{"quota": quota, "created": now(), "expires": until, "revoked": None},
@@ -155,7 +141,7 @@ class Keys(Database):
                 self._remembered[hashed] = key, asked + left
         return key
 
-    def remembered(self, secret: str) -> Key | None:
+    def recall(self, secret: str) -> Key | None:
         """Find the key of a secret that `key` found within REMEMBERED seconds, without the database.
 
         Another process may have revoked it meanwhile; `revoke` of this store takes effect at once.
@@ -186,20 +172,15 @@ class Keys(Database):
 
     def signing_key(self) -> bytes:
         """Return the private Ed25519 key that signs answer tables: 32 bytes, drawn at first use."""
-        private = self._signing_key()
-        if private is None:
+        while True:
+            with self._reading() as connection:
+                private = connection.scalar(select(signing.c.private))
+            if private is not None:
+                return bytes(private)
             drawn = insert(signing).values(id=1, private=secrets.token_bytes(32))
             # If another process was first, its key counts.
             with suppress(ConflictError), self._conflicts("drawn already"), self._writing() as connection:
                 connection.execute(drawn)
-            private = self._signing_key()
-        assert private is not None
-        return private
-
-    def _signing_key(self) -> bytes | None:
-        with self._reading() as connection:
-            private = connection.scalar(select(signing.c.private))
-        return None if private is None else bytes(private)
 
     def keys(self, tenant: str) -> list[Key]:
         """List all keys of a tenant, revoked and expired ones too, the oldest first."""
@@ -208,7 +189,7 @@ class Keys(Database):
             return [_key(row) for row in connection.execute(query).mappings()]
 
     def revoke(self, key_id: str, *, by: Key | None = None) -> None:
-        """Revoke a key for good, from the next call on; see `remembered` for other processes.
+        """Revoke a key for good, from the next call on; see `recall` for other processes.
 
         Its examples stay.
 
@@ -263,23 +244,14 @@ def _key(row: Any) -> Key:
     return Key(**{name: row[name] for name in ("id", "tenant", "role", "name", "rate", "quota")}, **times)
 
 
-def note(connection: Connection, by: Key, action: Action, count: int = 0, **what: str) -> None:
-    """Record an action of a key in the audit log, in the transaction of the change.
+def note(connection: Connection, by: Key, action: str, *rows: dict[str, Any], **what: Any) -> None:
+    """Record an action of a key in the audit log, in the transaction of the change: one row, or these.
 
-    Args:
-        connection, by, action: as their names say.
-        count: the number of examples concerned.
-        what: the classifier, label or example concerned; for keys, `label` is the id of the key.
+    A row has the classifier, label or example concerned, and the number of examples; for keys, `label` is the
+    id of the key.
     """
-    note_each(connection, by, action, [{"examples": count}], **what)
-
-
-def note_each(
-    connection: Connection, by: Key, action: Action, entries: Sequence[dict[str, Any]], **what: str
-) -> None:
-    """Record a row for each entry, with its own columns; otherwise like `note`."""
-    row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, **what}
-    connection.execute(insert(audit), [row | entry for entry in entries])
+    row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, "examples": 0, **what}
+    connection.execute(insert(audit), [row | each for each in rows or ({},)])
 
 
 def new_id() -> str:

@@ -61,11 +61,7 @@ def index(connection: Connection, classifier: str, count: int, dimension: int) -
 
     Source: Malkov & Yashunin 2018, as pgvector builds it: M = 16 links, 64 candidates. Enrolment continues
     meanwhile, and keeps the index up to date later. It takes minutes: call it in the background, as often as
-    you like. pgvector has no such index for vectors of more than 2,000 numbers.
-
-    Args:
-        connection: outside of transactions.
-        classifier: the classifier, with its `count` classes of `dimension` numbers.
+    you like, outside of transactions. pgvector has no such index for vectors of more than 2,000 numbers.
 
     Returns:
         whether there is one now.

@@ -23,7 +23,6 @@ from sfumato.serve.store.keys import (
     moment,
     new_id,
     note,
-    note_each,
     now,
     storable,
 )
@@ -77,7 +76,7 @@ class Store(Keys):
         conflict = f"a classifier {name!r} already exists: use it, or choose another name"
         with self._conflicts(conflict), self._changing(tenant, by) as connection:
             connection.execute(insert(classifiers).values(tenant=tenant, **row))
-            note(connection, by, "create classifier", 0, classifier=row["id"])
+            note(connection, by, "create classifier", classifier=row["id"])
         return _classifier(row | {"classes": 0})
 
     def classifier(self, tenant: str, classifier: str) -> ClassifierInfo:
@@ -102,19 +101,16 @@ class Store(Keys):
         with self._forgetting(tenant, by) as connection:
             _lock(connection, tenant, classifier)
             forgotten = _drop(connection, tenant, [classifier])
-            connection.execute(update(audit).where(*_entries_of(tenant, classifier)).values(label=None))
-            note(connection, by, "delete classifier", forgotten, classifier=classifier)
+            its = (_of(audit, tenant), audit.c.classifier == classifier)
+            connection.execute(update(audit).where(*its).values(label=None))
+            note(connection, by, "delete classifier", examples=forgotten, classifier=classifier)
         self._drop_indices([classifier])
         return Forgotten(forgotten=forgotten)
 
     def enrol(
         self, tenant: str, classifier: str, label: str, examples: Sequence[Example], *, by: Key
     ) -> EnrolledExamples:
-        """Add examples to a class: see enrol_many.
-
-        Returns:
-            counts, and ids: of the new examples, in order, then of the known ones.
-        """
+        """Add examples to a class: see enrol_many."""
         return self.enrol_many(tenant, classifier, {label: examples}, by=by)[label]
 
     def enrol_many(
@@ -123,20 +119,18 @@ class Store(Keys):
         """Add examples to classes, and create new classes: all of them, or none, in one transaction.
 
         The prototype is the weighted mean of the embeddings. An example with a given id that its class has is
-        left unchanged, so that it is safe to repeat the call.
+        left as_it_came, so that it is safe to repeat the call.
 
         Args:
-            tenant, classifier: the classifier.
-            given: examples by label, of 1 to 200 characters; their embeddings are finite and as long as all
-                others of the classifier, their weights above 0.
-            by: the key that enrols them.
+            tenant, classifier, by: the classifier, and the key that enrols.
+            given: examples by label, of 1 to 200 characters.
 
         Returns:
             for each label, counts that add up to the given examples, and ids: of the new examples, in order,
             then of the known ones.
 
         Raises:
-            DataError: an invalid label or embedding.
+            DataError: an invalid label; or an embedding that is not finite, or not as long as all others.
             QuotaError: the key would pass its quota.
         """
         wanted = {label: {example.given_id: example for example in each} for label, each in given.items()}
@@ -162,7 +156,7 @@ class Store(Keys):
                 ids = _keep(connection, class_ids, new, by)
                 _grow(connection, tenant, classifier, version=locked.version + 1, dimension=dimension)
                 entries = [{"label": label, "examples": len(each)} for label, each in new.items()]
-                note_each(connection, by, "enrol", entries, classifier=classifier)
+                note(connection, by, "enrol", *entries, classifier=classifier)
         enrolled = {}
         for label, each in given.items():
             own, before = ids.get(label, []), there[label].examples if label in there else 0
@@ -214,7 +208,7 @@ class Store(Keys):
             _grow(connection, tenant, classifier, version=version)
             called = None if left else _rename(connection, tenant, classifier, row.label)
             what = {"classifier": classifier, "label": called or row.label, "example": example}
-            note(connection, by, "forget example", 1, **what)
+            note(connection, by, "forget example", examples=1, **what)
         return Forgotten(forgotten=1, logged_as=called)
 
     def forget_class(self, tenant: str, classifier: str, label: str, *, by: Key) -> Forgotten:
@@ -229,7 +223,7 @@ class Store(Keys):
             connection.execute(delete(classes).where(_of(classes, tenant), classes.c.id == there[label].id))
             _grow(connection, tenant, classifier, version=version)
             called = _rename(connection, tenant, classifier, label)
-            note(connection, by, "forget class", forgotten, classifier=classifier, label=called)
+            note(connection, by, "forget class", examples=forgotten, classifier=classifier, label=called)
         return Forgotten(forgotten=forgotten, logged_as=called)
 
     def forget_everything(self, tenant: str, *, by: Key) -> Forgotten:
@@ -242,15 +236,14 @@ class Store(Keys):
             mine = list(connection.scalars(query.with_for_update(key_share=True)))
             forgotten = _drop(connection, tenant, mine)
             connection.execute(update(audit).where(_of(audit, tenant)).values(label=None))
-            note(connection, by, "forget everything", forgotten)
+            note(connection, by, "forget everything", examples=forgotten)
         self._drop_indices(mine)
         return Forgotten(forgotten=forgotten)
 
     def audit(self, tenant: str, *, since: datetime | None = None, most: int = 1000) -> list[AuditLine]:
         """List the changes and who made them, the newest first, at most `most` entries.
 
-        An entry has no label if it concerns no class, or if its classifier was deleted since; a forgotten
-        class has a random name. `examples` is the number enrolled or forgotten.
+        A forgotten class has a random name there, and none after its classifier was deleted.
         """
         query = select(audit).where(_of(audit, tenant))
         if since is not None:
@@ -326,12 +319,11 @@ class Store(Keys):
         Exact, unless `index` has built an HNSW index, which may miss some (benchmarks/store.py).
 
         Args:
-            tenant, classifier: the classifier.
-            queries: (Q, D) finite.
+            tenant, classifier, queries: (Q, D) queries of a classifier.
             count: the number for each query, the nearest first.
 
         Raises:
-            DataError: the queries have another dimension.
+            DataError: the queries have another dimension, or are not finite.
             ConflictError: the store is SQLite's, which has no search of vectors.
         """
         if not self._postgresql:
@@ -458,15 +450,10 @@ def _grow(connection: Connection, tenant: str, classifier: str, **values: int) -
     connection.execute(update(classifiers).where(*_is(tenant, classifier)).values(**values))
 
 
-def _entries_of(tenant: str, classifier: str) -> tuple[Any, Any]:
-    """Return the condition for the entries of one classifier in the audit log."""
-    return _of(audit, tenant), audit.c.classifier == classifier
-
-
 def _rename(connection: Connection, tenant: str, classifier: str, label: str) -> str:
     """Replace a class in the audit log by a random name, which still links its entries."""
     called = f"forgotten-{secrets.token_hex(4)}"
-    its = (*_entries_of(tenant, classifier), audit.c.label == label)
+    its = (_of(audit, tenant), audit.c.classifier == classifier, audit.c.label == label)
     connection.execute(update(audit).where(*its).values(label=called))
     return called
 
@@ -504,13 +491,7 @@ def _class_rows(
 def _find_known(
     connection: Connection, tenant: str, rows: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Example]]
 ) -> dict[str, dict[str, str]]:
-    """Find, by label, given id and id of the wanted examples that the class already has.
-
-    Args:
-        connection, tenant: the transaction and the tenant.
-        rows: from `_class_rows`.
-        wanted: examples by given id, by label.
-    """
+    """Find, by label, given id and id of the wanted examples that the class of `_class_rows` has already."""
     found: dict[str, dict[str, str]] = {label: {} for label in wanted}
     if rows:
         labels = {row.id: label for label, row in rows.items()}

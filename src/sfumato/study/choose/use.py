@@ -82,25 +82,6 @@ def commands(
     return [f"to try it nevertheless, {line}   # not recommended: {reason}" for line in lines]
 
 
-def codes(
-    directory: Path, study: Study, records: Sequence[Record], *, artefacts: str | None = None
-) -> list[Path]:
-    """The files of the codes that a study trained.
-
-    Args:
-        directory: of the run.
-        study, records: loaded from it.
-        artefacts: the folder of trained protections, if it is not that of the run.
-    """
-    folder = directory / "models" if artefacts is None else Path(artefacts)
-    trained_of = [(recipe_of(spec), proof) for spec, proof in proofs(study, records).items()]
-    return [
-        folder / proof.artefact
-        for recipe, proof in trained_of
-        if recipe is not None and recipe.name == "code" and proof.artefact is not None
-    ]
-
-
 def describe_measurements(artefact: Path) -> list[str]:
     """The study's results on a protection that it trained, a sentence each.
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sfumato.learn import classifier
-from sfumato.learn.classes import codes_of
+from sfumato.learn.method import codes_of
 from sfumato.study.cells import Cell
 from sfumato.study.parts.learners import classifier as classifiers
 from sfumato.study.parts.learners import few_shot

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from sfumato.learn import classifier, vectors
-from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.gallery import gallery_of_classes
+from sfumato.learn.method import classes_of, codes_of
 from sfumato.study.cells import Cell, non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.lab.streams import CLASSIFIER_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED

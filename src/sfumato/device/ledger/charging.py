@@ -1,0 +1,410 @@
+"""Charging: releases of images, recorded before they leave, within all budgets that apply.
+
+Near copies are pairs, and a copy of a copy need not be one: a chain of exposures, each a little unlike the
+next, does not become one picture. The pairs do not depend on the order in which images arrive, if the index
+finds them both ways.
+"""
+
+import json
+import math
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from sfumato.device.ledger import witness
+from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger.near_copies import Fingerprint, near_copies
+from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, describe, kind_of, option_of, person_scope
+from sfumato.device.ledger.tables import EARLIEST, DamagedError, digest_of_release
+from sfumato.dp.guarantee import Guarantee, proof_of
+from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof
+from sfumato.errors import BudgetExceededError, ConfigError
+
+NearCopies = Literal["charge", "refuse", "ignore"]
+
+_UNNOTICED = 60.0  # seconds that a clock may be behind the last charge without a word
+# A new image is compared with the images that share the most keys with it. Copies share many keys, others one
+# or two; the number of others grows with the ledger.
+_CANDIDATES = 8
+
+# Queries for numbers of images. An image and its near copies; the image alone; the images of a person and
+# their near copies; of an image and its near copies, those that do not count for a person yet.
+_COPIES = "select copy from copies where image = ?"
+_ALONE = "select ?"
+# Few of millions of images show one person: the order of the tables matters.
+_OF_PERSON = (
+    "select copies.copy from people cross join copies on copies.image = people.image where people.scope = ?"
+)
+_NEW = f"{_COPIES} and copy not in ({_OF_PERSON})"
+# For charges grouped by terms: how many are the first release of their image and its near copies.
+_DRAWS = (
+    "sum(not exists (select 1 from copies join charges as before on before.image = copy "
+    "where copies.image = charges.image and before.id < charges.id))"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """A release that is about to leave."""
+
+    image: bytes  # digest of the original, sfumato.images.digest
+    spec: str  # the protection, see sfumato.device.ledger.tables.protection_key
+    shape: tuple[int, int, int]  # (C, H, W) of the original
+    guarantee: Callable[[int | None], Guarantee | None]  # for m pixels (None: the protection's own)
+    # (C, h, w) uint8, (d,) float32 of a private feature or (b,) bool of a code; None if deterministic
+    release: bytes | None
+    name: str = ""  # of its file, for messages on this device
+    person: str | None = None  # who is in it, if known
+    fingerprint: Fingerprint | None = None  # of the picture as read; None if it has none or is known
+    information: Information = NOTHING_KNOWN  # the most that the release can tell
+
+
+class Charged(NamedTuple):
+    """A ledger's answer to charges."""
+
+    # To send: for each its own, or the stored one if its image and spec were charged, which costs nothing now
+    releases: list[bytes | None]
+    new: int  # how many were charged now
+    numbers: list[bytes]  # 16 random bytes for each, drawn at its first charge: the name of that release
+
+
+Budgets = dict[tuple[bytes, bool], Budget]  # by scope, and whether it counts releases
+Proofs = tuple[list[Guarantee], Information]  # that hold for releases by one spec
+
+
+def charge(database: sqlite3.Connection, charges: Sequence[Charge], *, option: str) -> Charged:
+    """Charge releases, within a transaction; `option` names the ledger to a command: see Ledger.charge."""
+    settings = dict(database.execute("select key, value from settings").fetchall())
+    mode, trial = settings["near copies"], "trial" in settings
+    batch = _Batch(database, read_budgets(database), mode, trial, option)
+    releases, numbers, new = zip(*map(batch.add, charges), strict=True) if charges else ((), (), ())
+    return Charged(list(releases), sum(new), list(numbers))
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Charges of one transaction, under the budgets and settings that hold in it."""
+
+    database: sqlite3.Connection
+    budgets: Budgets
+    mode: NearCopies
+    trial: bool  # nothing leaves by it, and no release is stored
+    option: str
+
+    def add(self, charge: Charge) -> tuple[bytes | None, bytes, bool]:
+        """Charge a release. Returns the release to send, its number, and whether it is new."""
+        terms, proofs = self._terms(charge)
+        image = self._see(charge)
+        row = self.database.execute(
+            "select release, digest, number from charges where image = ? and terms = ?", (image, terms)
+        ).fetchone()
+        if row is None:
+            self._check_new(charge, image)
+        rows = self.database.execute(f"select scope from people where image in ({_COPIES})", (image,))
+        people = {scope for (scope,) in rows}
+        named = set() if charge.person is None else {person_scope(charge.person)}
+        self._spend(charge, image, None if row else proofs, people, named)
+        for scope in named:
+            self.database.execute("insert or ignore into people values (?, ?)", (image, scope))
+        if row is None:
+            number = self._insert(charge, image, terms)
+        if row is None or not named <= people:
+            self._check_naming(charge, people | named)
+        if row is None:
+            return charge.release, number, True
+        release, digest, number = row
+        if not self.trial and digest_of_release(charge.image, release) != digest:
+            raise DamagedError("damaged (a release was changed)")
+        return release, number, False
+
+    def _terms(self, charge: Charge) -> tuple[int, Proofs]:
+        """Read or update the row of a spec and shape, proved for its own pixels and those of all budgets."""
+        key = (charge.spec, *charge.shape)
+        row = self.database.execute(
+            "select guarantees, outputs, leakage, id from terms "
+            "where spec = ? and channels = ? and height = ? and width = ?",
+            key,
+        ).fetchone()
+        known, before = ([], NOTHING_KNOWN) if row is None else _proofs(*row[:3])
+        information = Information(
+            outputs=min(before.outputs, charge.information.outputs),
+            leakage=min(before.leakage, charge.information.leakage),
+        )
+        pixels = {budget.pixels for budget in self.budgets.values()}
+        missing: list[int | None] = [*sorted(pixels - {guarantee.pixels for guarantee in known})]
+        if row is not None and not (known and missing) and information == before:
+            return row[3], (known, information)
+        for m in [None, *missing] if row is None else missing:
+            guarantee = charge.guarantee(m)
+            if guarantee is not None and guarantee not in known:
+                known.append(guarantee)
+        text = json.dumps([asdict(guarantee) for guarantee in known])
+        bits = [bits if math.isfinite(bits) else None for bits in (information.outputs, information.leakage)]
+        (number,) = self.database.execute(
+            "insert into terms (spec, channels, height, width, guarantees, outputs, leakage) "
+            "values (?, ?, ?, ?, ?, ?, ?) on conflict do update set guarantees = excluded.guarantees, "
+            "outputs = excluded.outputs, leakage = excluded.leakage returning id",
+            (*key, text, *bits),
+        ).fetchone()
+        return number, (known, information)
+
+    def _see(self, charge: Charge) -> int:
+        """Return the number of an image; find its near copies once its fingerprint is known."""
+        query = "select id, fingerprint from images where image = ?"
+        row = self.database.execute(query, (charge.image,)).fetchone()
+        if row is None:
+            row = self.database.execute(
+                "insert into images (image, name) values (?, ?) returning id, fingerprint",
+                (charge.image, os.fsencode(charge.name)),
+            ).fetchone()
+            self.database.execute("insert into copies values (?, ?)", (row[0], row[0]))
+        (number, known), printed = row, charge.fingerprint
+        if printed is None or self.mode == "ignore" or known is not None:
+            return int(number)
+        pairs = [pair for copy in self._near(printed) for pair in ((number, copy), (copy, number))]
+        self.database.execute("update images set fingerprint = ? where id = ?", (printed.bits, number))
+        self.database.executemany(
+            "insert into fingerprint_keys values (?, ?)", [(key, number) for key in set(printed.keys)]
+        )
+        self.database.executemany("insert into copies values (?, ?)", pairs)
+        return int(number)
+
+    def _near(self, fingerprint: Fingerprint) -> list[int]:
+        """Find the images of which one with this fingerprint is a near copy."""
+        marks = ", ".join("?" * len(fingerprint.probes))
+        candidates = self.database.execute(
+            "select id, fingerprint from (select image as number, count(*) as shared "
+            f"from fingerprint_keys where key in ({marks}) group by image order by shared desc "
+            f"limit {_CANDIDATES}) join images on id = number",
+            fingerprint.probes,
+        ).fetchall()
+        # Copies of a copy too: there may be more of them than candidates.
+        query = f"select id, fingerprint from images where id in ({_COPIES}) and fingerprint is not null"
+        found, seen = [], dict(candidates)
+        while candidates:
+            number, bits = candidates.pop()
+            if near_copies(fingerprint.bits, bits):
+                found.append(number)
+                others = self.database.execute(query, (number,)).fetchall()
+                candidates += [other for other in others if other[0] not in seen]
+                seen |= dict(others)
+        return found
+
+    def _check_new(self, charge: Charge, image: int) -> None:
+        """Check that no charge of an image is missing, and that it is no near copy that is refused."""
+        known, charged = self.database.execute(
+            "select releases, (select count(*) from charges where image = images.id) "
+            "from images where id = ?",
+            (image,),
+        ).fetchone()
+        if charged != known:
+            raise DamagedError(f"damaged ({known} releases of an image are recorded, and {charged} are here)")
+        if self.mode == "refuse" and (likeness := self._likeness(image)):
+            raise BudgetExceededError(
+                f"{charge.spec}: {likeness}. Two versions of one photograph? Release one of them, or let "
+                f"them share a budget with `sfumato ledger near-copies charge{self.option}`",
+                cause="a near copy of an image that was released before",
+            )
+
+    def _spend(
+        self, charge: Charge, image: int, proofs: Proofs | None, people: set[bytes], named: set[bytes]
+    ) -> None:
+        """Check the budgets of an image and of the people in it.
+
+        Without proofs the release was charged before: then it adds only the earlier releases of the image, to
+        a person of `people` who is `named` in it now.
+        """
+        for scope, budget, spent, brought in self._sums(image, proofs is not None, people, named):
+            cause = f"over the budget of {kind_of(scope)}: {budget}"
+            subject = "this image" if scope == EVERY_IMAGE else describe(scope)
+            command = partial(self._command, scope)
+            try:
+                cost = 0.0 if proofs is None else budget.cost(*proofs)
+            except BudgetExceededError as error:
+                raise BudgetExceededError(
+                    f"{charge.spec}: {error} (budget of {subject}: {budget}), or count releases instead: "
+                    f"`{command('none')}`, then `{command('releases=5')}`",
+                    cause=f"{cause}, and {error.cause}",
+                ) from error
+            if budget.definition == "releases" or math.isinf(brought):
+                spent += brought
+            else:
+                cost += brought
+            refusal = budget.refusal(spent, cost, subject, command, copies=self.mode != "ignore")
+            if refusal and (cost or brought):
+                if math.isinf(spent):
+                    cause += f", and {budget.unheld} made before"
+                likeness = self._likeness(image) if scope == EVERY_IMAGE and self.mode == "charge" else ""
+                words = f"{likeness}{': ' * bool(likeness)}"
+                words += f"{'with the earlier releases of this image, ' * bool(brought)}{refusal}"
+                raise BudgetExceededError(f"{charge.spec}: {words}", cause=cause)
+
+    def _sums(
+        self, image: int, new: bool, people: set[bytes], named: set[bytes]
+    ) -> Iterator[tuple[bytes, Budget, float, float]]:
+        """Yield each budget of an image with its scope, the sum spent, and what is added to it from before.
+
+        The budget of an image applies to it and to each of its near copies, each with its own copies: so no
+        image passes its budget, copies included, in whatever order they arrive.
+        """
+        images = _ALONE if self.mode == "ignore" else _COPIES
+        for counted in (False, True):
+            budget = self.budgets.get((EVERY_IMAGE, counted))
+            if new and budget is not None and math.isfinite(budget.amount):
+                for (copy,) in self.database.execute(images, (image,)).fetchall():
+                    yield EVERY_IMAGE, budget, add_up(self.database, budget, images, copy), 0.0
+        for scope, budget in _of_people(people | named, self.budgets):
+            # Releases of an image that nobody named count for the person who is named now.
+            brought = add_up(self.database, budget, _NEW, image, scope) if scope in named else 0.0
+            if new or brought:
+                yield scope, budget, sum_by_person(self.database, scope, budget), brought
+
+    def _insert(self, charge: Charge, image: int, terms: int) -> bytes:
+        """Write the next charge of the chain. Returns the number of its release."""
+        before = witness.last(self.database)
+        digest, number = digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
+        named = (before.number + 1, charge.image, charge.spec, *charge.shape)
+        row = (*named, now(self.database), number, digest)
+        release = None if self.trial else charge.release
+        self.database.execute(
+            "insert into charges values (?, ?, ?, ?, ?, ?, ?, ?)",
+            (row[0], image, terms, *row[-3:], witness.link(before.link, row), release),
+        )
+        self.database.execute("update images set releases = releases + 1 where id = ?", (image,))
+        return number
+
+    def _check_naming(self, charge: Charge, people: set[bytes]) -> None:
+        """Check that all recorded releases together name nobody too often."""
+        for scope, budget in _of_people(people, self.budgets):
+            if budget.definition == "naming":
+                spent, command = sum_by_person(self.database, scope, budget), partial(self._command, scope)
+                if refusal := budget.refusal(spent, 0.0, describe(scope), command):
+                    cause = f"over the budget of {kind_of(scope)}: {budget}"
+                    clock = why_clock_is_wrong(self.database)
+                    words = f"{charge.spec}: {refusal}{'. Also, ' * bool(clock)}{clock}"
+                    raise BudgetExceededError(words, cause=cause)
+
+    def _command(self, scope: bytes, words: str) -> str:
+        return f"sfumato ledger budget {words}{option_of(scope)}{self.option}"
+
+    def _likeness(self, image: int) -> str:
+        """Say which released image this one resembles, and what to do if they differ; "" if there is none."""
+        row = self.database.execute(
+            f"select name from images where id in ({_COPIES}) and id <> ? and releases > 0 "
+            "order by length(name) = 0, id limit 1",
+            (image, image),
+        ).fetchone()
+        if row is None:
+            return ""
+        return (
+            f"looks like a copy of {os.fsdecode(row[0]) or 'another image'}, which was released before "
+            f"(different photographs? `sfumato ledger near-copies ignore{self.option}`)"
+        )
+
+
+def read_budgets(database: sqlite3.Connection) -> Budgets:
+    """Read all budgets."""
+    rows = database.execute(
+        "select scope, counted, definition, amount, pixels, words from budgets order by scope, counted"
+    )
+    return {
+        (scope, bool(counted)): Budget(definition=kind, amount=amount, pixels=pixels, words=words)
+        for scope, counted, kind, amount, pixels, words in rows
+    }
+
+
+def add_up(database: sqlite3.Connection, budget: Budget, images: str, *values: object) -> float:
+    """Add up all releases of some images, a query for their numbers; infinite if one has no proof."""
+    rows = database.execute(
+        "select guarantees, outputs, leakage, count(*) from charges join terms on terms.id = terms "
+        f"where image in ({images}) group by terms.id",
+        values,
+    )
+    return math.fsum(count * _cost_or_infinity(budget, *row) for *row, count in rows)
+
+
+def sum_by_person(database: sqlite3.Connection, scope: bytes, budget: Budget) -> float:
+    """Add up all releases of the images of a person, and of their near copies."""
+    if budget.definition == "naming":
+        return budget.bits(proofs_of(database, scope, since=budget.since(time.time())))
+    return add_up(database, budget, _OF_PERSON, scope)
+
+
+def proofs_of(database: sqlite3.Connection, scope: bytes, *, since: float = -math.inf) -> list[Proof]:
+    """Collect the proofs of all releases of images of a person, and of their near copies, since a time.
+
+    Earlier releases do not count, and a near copy of one is no new draw. Releases that a wrong clock dated
+    before EARLIEST always count.
+    """
+    rows = database.execute(
+        f"select guarantees, outputs, leakage, count(*), {_DRAWS} from charges join terms on "
+        f"terms.id = terms where image in ({_OF_PERSON}) and (time > ? or time < ?) group by terms.id",
+        (scope, since, EARLIEST),
+    )
+    return [proof_of(*_proofs(*row), releases=count, draws=draws) for *row, count, draws in rows]
+
+
+def count_unheld(database: sqlite3.Connection, budget: Budget) -> int:
+    """Count the images that have, with their near copies, a release of infinite cost."""
+    rows = database.execute("select id, guarantees, outputs, leakage from terms").fetchall()
+    beyond = [row[0] for row in rows if math.isinf(_cost_or_infinity(budget, *row[1:]))]
+    query = (
+        "select count(distinct image) from copies where copy in "
+        "(select image from charges where terms in (select value from json_each(?)))"
+    )
+    return int(database.execute(query, (json.dumps(beyond),)).fetchone()[0])
+
+
+def now(database: sqlite3.Connection) -> float:
+    """Return the time of a charge now, in seconds since 1970: it never runs backwards.
+
+    It is the clock's, but at least that of the charge before, of the ledger's beginning, and of EARLIEST.
+    """
+    (began,) = database.execute("select value from settings where key = 'began'").fetchone()
+    last = database.execute("select time from charges order by id desc limit 1").fetchone()
+    return max(time.time(), EARLIEST, float(began), *(last or ()))
+
+
+def why_clock_is_wrong(database: sqlite3.Connection) -> str:
+    """Say that the clock is behind the ledger, which now() replaces it by, and the cure; "" if not."""
+    clock, latest = (datetime.fromtimestamp(at, UTC) for at in (time.time(), now(database)))
+    if (latest - clock).total_seconds() < _UNNOTICED:
+        return ""
+    return (
+        f"the clock of this device says {clock:%Y-%m-%d %H:%M} UTC, and the ledger was at "
+        f"{latest:%Y-%m-%d %H:%M} before: releases count as of then, and none is outside of a period: set "
+        "the clock"
+    )
+
+
+def _of_people(people: Iterable[bytes], budgets: Budgets) -> Iterator[tuple[bytes, Budget]]:
+    """Yield the budget of each person: their own, or the one of every person."""
+    for scope in sorted(people):
+        for counted in (False, True):
+            budget = budgets.get((scope, counted), budgets.get((EVERY_PERSON, counted)))
+            if budget is not None and math.isfinite(budget.amount):
+                yield scope, budget
+
+
+def _proofs(text: str, outputs: float | None, leakage: float | None) -> Proofs:
+    """Parse a row of the table `terms`. Raises DamagedError."""
+    bits = [math.inf if value is None else value for value in (outputs, leakage)]
+    try:
+        information = Information(outputs=bits[0], leakage=bits[1])
+        return [Guarantee(**fields) for fields in json.loads(text)], information
+    except (ConfigError, TypeError, ValueError) as error:
+        raise DamagedError(f"damaged ({error})") from error
+
+
+def _cost_or_infinity(budget: Budget, *row: Any) -> float:
+    """The cost of a release by a row of the table `terms`; infinite if the budget cannot hold it."""
+    try:
+        return budget.cost(*_proofs(*row))
+    except BudgetExceededError:
+        return math.inf

@@ -1,0 +1,196 @@
+"""The frame of the methods: cards, inputs and classes of models, and what every training takes.
+
+`train(images, config, ...)` of every method returns a model, and takes, apart from arguments of its own:
+
+- seed: decides weights, order, episodes and noise. The same seed, machine and thread count repeat a run.
+- checkpoint, progress, losses: see fit.fit. It raises ArtefactError for the checkpoint of another run.
+- device: trains the model, and keeps it; None for the processor, which makes all draws.
+
+A model has a card: its settings, seed, data, accuracy on validation images, and privacy spent. A card says
+nothing of the folders of this machine: data is known by its kind and the digest of its images, an artefact
+by the name of its file and its digest. A model finds another artefact that it needs in its own folder.
+"""
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import torch
+from pydantic import AfterValidator, Field
+from torch import Tensor, nn
+
+from sfumato import artefacts
+from sfumato.base.placement import to_device
+from sfumato.base.precision import resolve
+from sfumato.data.labelled import LabelledImages
+from sfumato.errors import ArtefactError, DataError
+from sfumato.images import to_float
+from sfumato.networks.weights import no_larger_than, take_weights
+from sfumato.protect import Protection, parse
+from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.spec import check_portable, portable
+
+_Model = TypeVar("_Model", bound=nn.Module)
+
+
+def _is_spec(text: str) -> str:
+    parse(text)
+    return check_portable(text)
+
+
+Spec = Annotated[str, Field(max_length=4096), AfterValidator(_is_spec)]
+Names = Annotated[list[artefacts.Name], Field(min_length=1)]
+Count = Annotated[int, Field(ge=0, le=1 << 53)]
+Precision = Literal["float32", "bfloat16"]
+
+
+def kind_of(data: LabelledImages) -> str:
+    """The name of a source on a card: "folder" for "folder:photos/anna", "faces" for "faces"."""
+    kind = data.name.partition(":")[0]
+    return "images" if {"/", "\\"} & set(kind) else kind
+
+
+def training_card(
+    data: LabelledImages,
+    settings: Mapping[str, Any],
+    *,
+    seed: int,
+    precision: str,
+    device: torch.device | None,
+    **more: Any,
+) -> dict[str, Any]:
+    """The training part of a model's card, with `more` of a method's own."""
+    return {
+        "config": dict(settings),
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
+        "seed": seed,
+        "precision": resolve(precision, device),
+        "privacy_spent": None,  # of the TRAINING images: these methods protect users' images, not these
+        **more,
+    }
+
+
+def finite(number: float) -> float | None:
+    """A number for a card, whose file has no infinity: None replaces it, or NaN."""
+    return number if math.isfinite(number) else None
+
+
+def make_portable(card: Mapping[str, Any]) -> dict[str, Any]:
+    """A card for saving: its specs without folders."""
+    saved = dict(card)
+    if "spec" in saved:
+        saved["spec"] = portable(saved["spec"])
+    if "specs" in saved:
+        saved["specs"] = [portable(spec) for spec in saved["specs"]]
+    if "weights" in saved:
+        saved["weights"] = {portable(spec): weight for spec, weight in saved["weights"].items()}
+    return saved
+
+
+def protection_of(spec: str, digest: str | None, path: str | os.PathLike[str]) -> Protection:
+    """The protection of a saved spec, with the artefact next to the model, if that has the digest."""
+    protection = parse(spec)
+    named = getattr(protection, "artefact", None)
+    if named is None or digest is None:
+        return protection
+    beside = Path(path).parent / Path(named).name
+    try:
+        if "," not in os.fspath(beside) and artefact_digest(os.fspath(beside)) == digest:
+            return dataclasses.replace(protection, artefact=os.fspath(beside))  # type: ignore[type-var]
+    except ArtefactError:
+        pass  # it is missing: its user reports it
+    return protection
+
+
+def load_model(
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    schema: type[artefacts.Card],
+    untrained: Callable[[dict[str, Any]], _Model],
+) -> _Model:
+    """Reads an artefact into the model that `untrained` makes of its card.
+
+    Raises ArtefactError: damaged, foreign, or of another kind.
+    """
+    tensors, card = artefacts.load(path, kind=kind, schema=schema)
+    with describing(path, kind), no_larger_than(tensors):
+        model = untrained(card)
+    take_weights(model, tensors, path)
+    return model.eval()
+
+
+@contextmanager
+def describing(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Wraps making a network by a card that fits its schema. Raises ArtefactError."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ArtefactError(
+            f"{path}: damaged, or of another version: its card does not describe a {kind}: {error}"
+        ) from error
+
+
+def as_input(images: Tensor, device: torch.device) -> Tensor:
+    """(N, C, H, W) uint8 -> float32 on a device, in the fastest order of memory for convolutions."""
+    return to_float(to_device(images, device)).contiguous(memory_format=torch.channels_last)
+
+
+def check_shape(images: Tensor, shape: Sequence[int], learner: str, source: str = "") -> None:
+    """Raises DataError unless images have the (C, H, W) of a model's training."""
+    if list(images.shape[1:]) != list(shape):
+        given, wanted = ("x".join(map(str, sizes)) for sizes in (images.shape[1:], shape))
+        raise DataError(f"{source}images of {given}: this {learner} was trained on {wanted}: resize them")
+
+
+def count_in_words(classes: int) -> str:
+    """A number of classes in words."""
+    return "1 class" if classes == 1 else f"{classes} classes"
+
+
+def check_apart(data: LabelledImages, targets: Sequence[str], sensitive: Sequence[str], learner: str) -> None:
+    """Raises DataError for a label to keep and to remove, under one name or two."""
+    for target, name in ((target, name) for target in targets for name in sensitive):
+        if data.are_one(target, name):
+            alias = "" if name == target else f" under the name {name!r}"
+            raise DataError(
+                f"{target!r} is a target and sensitive{alias}: a {learner} cannot both keep and remove it"
+            )
+
+
+def classes_of(
+    data: LabelledImages, target: str, learner: str, *others: LabelledImages | None
+) -> tuple[str, ...]:
+    """The names of the classes to learn, ascending by code.
+
+    Raises DataError for fewer than two, and for classes that only other images have.
+    """
+    label = data.label(target)
+    classes = tuple(label.names[code] for code in data.classes(target).tolist())
+    if len(classes) < 2:
+        raise DataError(
+            f"{data.name}: label {target!r} has {count_in_words(len(classes))} in {len(data)} training "
+            f"images, and a {learner} needs at least 2: choose another label, or add images"
+        )
+    for other in filter(None, others):
+        codes_of(other, target, classes, learner)
+    return classes
+
+
+def codes_of(data: LabelledImages, target: str, classes: Sequence[str], learner: str) -> Tensor:
+    """(N,) int64, the number in `classes` of the class of each image. Raises DataError for other classes."""
+    label = data.label(target)
+    number = {name: i for i, name in enumerate(classes)}
+    present = [label.names[code] for code in data.classes(target).tolist()]
+    foreign = [name for name in present if name not in number]
+    if foreign:
+        raise DataError(
+            f"{data.name}: {len(foreign)} classes of {target!r}, such as {foreign[0]!r}, are in no training "
+            f"image: a {learner} is tested on new images of the same classes, so split the data by another "
+            "label"
+        )
+    return torch.tensor([number.get(name, -1) for name in label.names])[label.codes]
