@@ -22,7 +22,7 @@ _XZ_MEMORY = 1 << 27  # bytes, for xz -9
 _MOST_BEHIND = 100  # reads behind the end
 _FREE, _RATIO = 1 << 30, 100  # bytes that any packed file may become, and more for each of its bytes
 
-_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EXTENDED: tuple[bytes, ...] = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _EXTENDED += (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _SPARSE = "a tar file with sparse files: pack them without --sparse"
 
