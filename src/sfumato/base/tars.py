@@ -32,7 +32,7 @@ class DamagedTarError(Exception):
 
 
 def read_members(file: Any) -> Iterator[tuple[tarfile.TarInfo, Callable[..., bytes] | None]]:
-    """Yields each member, and the function that reads its content (None if it is no regular file).
+    """Yields each member, and the function that reads its content (None for links and folders).
 
     The file is open at its beginning, and need not seek; plain, or packed by gzip, bzip2 or xz. Raises
     DamagedTarError, also when content is read, if it is damaged, ends early, or passes a bound; see above.
@@ -64,7 +64,7 @@ def _explain_damage() -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # it has none of gzip and bzip2
+        if isinstance(error, OSError) and error.errno is not None:  # gzip and bzip2 set no number
             raise
         raise DamagedTarError("a damaged tar file") from error
 
