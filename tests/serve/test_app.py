@@ -970,7 +970,6 @@ def test_the_description_of_the_api_is_open_and_of_version_3_1(site: Site):
     [
         ({"most_bytes": 0}, "most_bytes=0: must be above 0"),
         ({"most_held": 15_000_000}, "most_held=15000000: at least most_bytes=16000000"),
-        ({"most_connections": 0}, "most_connections=0: must be above 0"),
         ({"allow_origins": ("*",)}, r"'\*' is not an origin: write scheme and host"),
         ({"metrics_key": "short"}, "shorter than 16 characters"),
         ({"confidence": "lable"}, "confidence=.lable.: did you mean"),
