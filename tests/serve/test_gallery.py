@@ -65,14 +65,6 @@ def test_what_was_enrolled_or_forgotten_since_is_seen(kept):
     assert ask(galleries, place, 9.0)[0].guesses[0].label == "bowl"
 
 
-def test_what_did_not_change_is_not_read_again(kept, monkeypatch: pytest.MonkeyPatch):
-    store, _, place = kept
-    galleries = Galleries(store)
-    ask(galleries, place, 0.0)
-    monkeypatch.setattr(store, "prototypes", None)
-    assert ask(galleries, place, 0.0)[0].guesses[0].label == "amphora"
-
-
 def test_questions_of_one_moment_are_answered_together_each_its_own_and_of_now(kept):
     store, key, place = kept
     galleries = Galleries(store)

@@ -79,8 +79,7 @@ class Galleries:
         refused.
 
         Args:
-            tenant, classifier, queries, top: the queries of a classifier, and how many classes to name.
-            refusal: the refusal for these queries.
+            tenant, classifier, queries, top, refusal: of these queries.
             codes: the way of making prototypes, the same for all questions of a classifier; None for means.
 
         Raises:
