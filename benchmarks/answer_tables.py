@@ -3,16 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/answer_tables.py [CODE.safetensors ...]
 
 Five pictures of each of 20 hats of the drawn faces are enrolled over HTTP, as codes by the encoder of each
-file; without one by untrained encoders of 16 bits, whose table has all answers, and of 64 numbers, whose
-table has prototypes. 10,000 other pictures of these hats are looked up by PyTorch. Of bits some are looked up
-by the exported network with the table in it, too, and by the page in Chromium if that and the tools of the
-page (`npm ci --prefix web`) are there.
-
-Of numbers an encrypted query is timed as the rival, if it is installed (Benaissa et al. 2021, which is no
-dependency of sfumato):
-
-    pip install --no-deps --target FOLDER tenseal==0.3.18
-    PYTHONPATH=FOLDER python benchmarks/answer_tables.py
+file; without one by an untrained encoder of 16 bits. 10,000 other pictures of these hats are looked up by
+PyTorch, and some by the page in Chromium if that and the tools of the page (`npm ci --prefix web`) are there.
 """
 
 import shutil
@@ -29,15 +21,15 @@ from typing import Any
 import httpx
 import numpy as np
 import torch
+from edge import write_code
 from timing import Line, in_turn, show
 
-from edge import write_code
 from sfumato import data, images
 from sfumato.base.server import running
 from sfumato.device.client import Client, look_up
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import fresh_noise
-from sfumato.edge.export import export
+from sfumato.export.export import export
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect.code import Code
 from sfumato.serve import models
@@ -45,7 +37,7 @@ from sfumato.serve.config import ServiceConfig
 from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
 from sfumato.study.parts.learners.few_shot import serve_vectors
-from sfumato.wire.tables import AnswerTable, PrototypeTable, Table
+from sfumato.wire.tables import AnswerTable
 
 HATS, SHOTS, ANSWERS, TIMED = 20, 5, 10_000, 100
 SEED = 1  # other people and hats than those of seed 0, by which `sfumato train` draws
@@ -94,10 +86,8 @@ def lines(artefact: Path, folder: Path, *, seconds: float) -> Iterator[Line]:
         )
         yield share("answers that equal those of queries", same / TIMED)
         yield from times(table, code, few, cloud, seconds)
-        if site is not None and isinstance(table, AnswerTable):
+        if site is not None:
             yield in_browser(url, key, code, torch.stack(few[:32]), folder)
-    if isinstance(table, PrototypeTable) and find_spec("tenseal") is not None:
-        yield from encrypted(table, code.encode(torch.stack(few)).numpy())
 
 
 def share(name: str, part: float, against: str = "all", other: float = 1.0) -> Line:
@@ -106,7 +96,7 @@ def share(name: str, part: float, against: str = "all", other: float = 1.0) -> L
 
 def answers(
     code: Code,
-    table: Table,
+    table: AnswerTable,
     queries: list[torch.Tensor],
     all_images: images.Images,
     places: torch.Tensor,
@@ -124,8 +114,6 @@ def answers(
     words = f"requests for {len(guesses):,} answers in {taken:.1f} s"
     yield Line(name=words, **counts, unit="requests", against=f"{sent.bytes:,} bytes before, in", lower=True)
     size, clear = len(table.content) / 1e3, 131.072
-    if isinstance(table, PrototypeTable):
-        clear = table.vectors.nbytes / 1e3
     sizes = {"ours": size, "other": clear, "ratio": size / clear, "unit": "kB"}
     yield Line(name="table", **sizes, against="its numbers unpacked", lower=True)
     shown = all_images[places.flatten()]
@@ -143,7 +131,9 @@ def answers(
     yield share("right by the table", float(right.mean()), "by a study", float(hits.mean()))
 
 
-def times(table: Table, code: Code, few: list[torch.Tensor], cloud: Client, seconds: float) -> Iterator[Line]:
+def times(
+    table: AnswerTable, code: Code, few: list[torch.Tensor], cloud: Client, seconds: float
+) -> Iterator[Line]:
     functions = [
         lambda: look_up.look_up(table, code, few),
         lambda: code.encode(torch.stack(few)),
@@ -152,10 +142,9 @@ def times(table: Table, code: Code, few: list[torch.Tensor], cloud: Client, seco
     turns, scale = in_turn(*functions, seconds=seconds), {"unit": "ms an answer", "scale": 1e3 / TIMED}
     yield turns.costs("looked up, PyTorch", against="its encoder alone", other=1, **scale)
     yield turns.costs("looked up, PyTorch", against="a query to this machine", other=2, **scale)
-    if isinstance(table, AnswerTable):
-        codes = np.random.default_rng(0).random((ANSWERS, table.header.bits)) < 0.5
-        turns = in_turn(lambda: table.look_up(codes), lambda: codes.sum(1), seconds=seconds / 4)
-        yield turns.costs(f"{ANSWERS:,} codes looked up", against="adding up their bits")
+    codes = np.random.default_rng(0).random((ANSWERS, table.header.bits)) < 0.5
+    turns = in_turn(lambda: table.look_up(codes), lambda: codes.sum(1), seconds=seconds / 4)
+    yield turns.costs(f"{ANSWERS:,} codes looked up", against="adding up their bits")
 
 
 def built_page(folder: Path) -> Path | None:
@@ -198,55 +187,17 @@ def in_browser(url: str, key: str, code: Code, pictures: torch.Tensor, folder: P
     return Line(name="looked up, page in Chromium (wall)", **found, against="the first time", lower=True)
 
 
-def encrypted(table: PrototypeTable, queries: np.ndarray) -> Iterator[Line]:
-    """The rival: distances computed by CKKS (Cheon et al. 2017), which the service cannot read.
-
-    The smallest parameters of 128 bits of security whose distances keep the nearest class. Of minus the
-    logits, ||p||² - 2·q·p, the service computes what depends on the prototypes; the client decrypts.
-    """
-    import tenseal
-
-    own = tenseal.context(tenseal.SCHEME_TYPE.CKKS, 4096, coeff_mod_bit_sizes=[40, 24, 40], n_threads=1)
-    own.global_scale = 2.0**24
-    own.generate_galois_keys()
-    keys = own.serialize(save_secret_key=False, save_relin_keys=False)
-    service = tenseal.context_from(keys, 1)
-    vectors = table.vectors.astype(np.float64)
-    factors, squares = (-2 * vectors.T).tolist(), np.square(vectors).sum(1)
-    taken, same, sizes = [], 0, (0, 0)
-    for query in queries.astype(np.float64):
-        start = time.process_time()
-        up = tenseal.ckks_vector(own, query.tolist()).serialize()
-        sent = time.process_time()
-        down = (tenseal.ckks_vector_from(service, up).matmul(factors) + squares.tolist()).serialize()
-        computed = time.process_time()
-        distances = np.array(tenseal.ckks_vector_from(own, down).decrypt()[: len(squares)])
-        taken.append((computed - sent, time.process_time() - computed + sent - start))
-        same += distances.argmin() == (squares - 2 * vectors @ query).argmin()
-        sizes = (len(up), len(down))
-    at_service, at_client = np.median(taken, 0) * 1e3
-    costs = {"ours": at_service, "other": at_client, "ratio": at_service / at_client, "unit": "ms a query"}
-    name = f"encrypted, {len(queries[0])} numbers, {len(vectors)} classes: at the service"
-    yield Line(name=name, **costs, against="at the client", lower=True)
-    up, down, all_keys = (size / 1e3 for size in (*sizes, len(keys)))
-    travels: dict[str, Any] = {"ours": up, "other": down, "ratio": up / down, "unit": "kB up"}
-    yield Line(
-        name=f"encrypted, after {all_keys:,.0f} kB of keys once", **travels, against="kB down", lower=True
-    )
-    yield share("encrypted answers that equal those in clear", same / len(queries))
-
-
 def main() -> None:
     given = list(map(Path, sys.argv[1:]))
-    for number in range(len(given) or 2):
+    for number in range(len(given) or 1):
         with tempfile.TemporaryDirectory() as folder:
             artefact = Path(folder) / "code.safetensors"
             if given:
                 shutil.copy(given[number], artefact)
             else:
-                write_code(artefact, **({"bits": 16}, {"numbers": 64})[number])
+                write_code(artefact, bits=16)
             card = models.load(artefact)
-            words = f"{card.dimension} {'numbers' if card.codes.bits is None else 'bits'} of {card.shape}"
+            words = f"{card.dimension} bits of {card.shape}"
             show(lines(artefact, Path(folder), seconds=8), words)
 
 

@@ -18,8 +18,8 @@ from timing import Line, in_turn, show
 
 from sfumato import artefacts
 from sfumato.dp.mechanisms import fresh_noise, seeded_noise
-from sfumato.edge.export import export
-from sfumato.edge.runtime import session
+from sfumato.export.card import session
+from sfumato.export.export import export
 from sfumato.learn import private_feature
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.private_feature import FeatureConfig

@@ -18,7 +18,7 @@ from device_cost import Cost, cost_of
 from torch import Tensor, nn
 
 import sfumato
-from sfumato.edge.graphs import to_onnx
+from sfumato.export.graphs import to_onnx
 from sfumato.images import to_float
 from sfumato.networks.encoders.tiny_darknet import DARKNET_WIDTHS, TinyDarknet
 from sfumato.networks.weights import initial_weights

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from sfumato.edge import graphs, sides
-from sfumato.edge.graphs import SCORES
-from sfumato.edge.runtime import EXTRA
 from sfumato.errors import ConfigError, DataError, needs_extra
+from sfumato.export import graphs, sides
+from sfumato.export.card import EXTRA
+from sfumato.export.graphs import SCORES
 from sfumato.learn import private_feature
 from sfumato.protect.feature import KIND as FEATURE
 

@@ -43,10 +43,10 @@ from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.base.proportions import over_people
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.edge.export import export
-from sfumato.edge.runtime import session
-from sfumato.edge.sides import SIDES
 from sfumato.episodes import seed_of
+from sfumato.export.card import session
+from sfumato.export.export import export
+from sfumato.export.sides import SIDES
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig, FeatureModel
 from sfumato.networks import MTCNN, align
@@ -427,7 +427,7 @@ class Study:
             for ours, theirs in zip(logits, expected, strict=True)
         ]
         return {
-            "difference": exported["device"].difference,
+            "difference": exported["device"].difference.largest,
             "same_decisions": torch.stack(same).double().mean().item(),
             "images": len(pixels),
             "bytes_of_file": exported["device"].bytes,

@@ -1,17 +1,19 @@
 """A service for tests of who asks it: real models and a real store, in this process."""
 
+import asyncio
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from PIL import Image
 
-from sfumato import artefacts
+from sfumato import artefacts, wire
 from sfumato.base import server
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
@@ -23,7 +25,7 @@ from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served
 from sfumato.serve.store import Store
-from sfumato.wire import tables
+from sfumato.wire import labelled, tables
 from sfumato.wire.tables import AnswerTable
 
 SIDE = 16  # of the models' images
@@ -91,3 +93,33 @@ def photograph(path: Path, number: int, *, side: int = 40) -> Path:
 def running(store: Store, served: list[Served]) -> AbstractContextManager[str]:
     """The address of a service on a free port of this machine."""
     return server.running(create(store, served))
+
+
+class Wire(httpx.BaseTransport):
+    """To an application, without a network. Keeps every request."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.sent: list[httpx.Request] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.sent.append(request)
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport) as passing:
+                return await passing.send(request)
+
+        reply = asyncio.run(ask())
+        return httpx.Response(reply.status_code, headers=reply.headers, content=reply.content)
+
+    def bodies(self) -> list[bytes]:
+        """The releases that left, without their labels and ids."""
+        found = []
+        for each in self.sent:
+            if each.headers.get("content-type") == labelled.MEDIA_TYPE:
+                found.append(labelled.split(each.content)[1])
+            elif each.headers.get("content-type") == wire.MEDIA_TYPE:
+                found.append(each.content)
+        return found

@@ -102,10 +102,6 @@ def test_the_same_folder_again_is_charged_and_enrolled_once(enrol: Callable[...,
     assert (home / "ledger.db").exists()
 
 
-def test_the_double_l_is_understood(command: Command, url: str, key: str, photos: Path):
-    assert command("enroll", url, "people", photos, "--with", SPEC).code == 0
-
-
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_enrolled(
     enrol: Callable[..., Said], photos: Path
 ):
@@ -276,10 +272,7 @@ def test_codes_are_enrolled_and_classified_and_it_is_said_once_what_they_prove_o
         batch = command(*asked, "shuffled")
         assert (batch.code, batch.out) == (1, said.out)
         assert re.fullmatch(r"failed: \S+/gone.png: .*\nin all: 2 files: 1 failed\n", batch.err)
-        if bits <= 12:
-            assert command(*asked, "level") == batch
-        else:
-            check_mistake(command(*asked, "level"), "a code of at most 12 bits without noise")
+        check_mistake(command(*asked, "level"), "it is 'shuffled', or left out; for requests that do not")
         other = encoder(photos.parent / "other.safetensors", bits=bits, seed=1)
         said = command(
             "classify", url, "people", photos / "ben" / "1.png", "--with", f"code:artefact={other}"
@@ -328,24 +321,6 @@ def test_a_table_says_none_of_these_and_the_service_is_not_asked(command: Comman
     said = command("classify", "HTTP://127.1:9//", "people", query, *with_code)
     assert (said.code, said.out) == (0, f"{query}: none of these, anna\n")
     assert len(said.err.splitlines()) == 1
-
-
-def test_the_images_of_each_class_may_leave_as_one_code(
-    command: Command, store: Store, key: str, photos: Path
-):
-    path = encoder(photos.parent / "hats.safetensors", bits=5)
-    ledger = photos.parent / "own.db"
-    more = ("--with", f"code:artefact={path}", "--average", "--people", "--ledger", ledger)
-    with running(store, [models.load(path)]) as url:
-        said = command("enrol", url, "people", photos, *more)
-        assert said.out.startswith(
-            "anna: 2 files: 2 enrolled now, 0 before, 0 failed; the class has 1 example"
-        )
-        said = command("enrol", url, "people", photos, *more)
-        assert said.out.startswith(
-            "anna: 2 files: 0 enrolled now, 2 before, 0 failed; the class has 1 example"
-        )
-    assert "after 1 release nobody" in command("ledger", "naming", "--person", "anna", "--ledger", ledger).out
 
 
 def test_a_key_may_lie_in_a_file_and_a_ledger_anywhere(

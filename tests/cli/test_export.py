@@ -8,7 +8,7 @@ from commands import Command
 from devices import pictures, remember_graphs, write_code, write_feature, write_mask
 
 from sfumato import images
-from sfumato.edge.runtime import session
+from sfumato.export.card import session
 from sfumato.serve import models
 
 SHAPE = (3, 16, 16)
@@ -42,7 +42,7 @@ def test_a_feature_is_exported_and_said_to_be_without_noise(command: Command, tm
     assert noise == "noise: not in the graph: draw it on the device, before the feature leaves"
     size = (tmp_path / "f.onnx").stat().st_size
     assert exported == f"exported: f.onnx ({size:,} bytes, float32)"
-    (output,) = session(tmp_path / "f.onnx").get_outputs()
+    (output,) = session(tmp_path / "f.onnx").session.get_outputs()
     assert (output.name, output.shape) == ("feature", [1, 3])
 
 
@@ -56,7 +56,7 @@ def test_a_code_is_exported_and_said_to_release_bits_alone(command: Command, tmp
     assert release == "release: which numbers are above 0, and not the numbers"
     assert noise == "noise: not in the graph: draw it on the device, before the code leaves"
     assert exported.startswith("exported: c.onnx (")
-    (output,) = session(tmp_path / "c.onnx").get_outputs()
+    (output,) = session(tmp_path / "c.onnx").session.get_outputs()
     assert (output.name, output.shape) == ("numbers", [1, 16])
 
 

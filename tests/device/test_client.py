@@ -1,33 +1,18 @@
-"""The two clients are one: the same methods, arguments and answers, and only one of them is awaited.
+"""The client's connection: TLS that fails, and programs with an event loop.
 
-What they say to a service is in tests/serve/test_client.py, where there is one.
+What it says to a service is in tests/serve/test_client.py, where there is one.
 """
 
 import asyncio
-import inspect
 import ssl
-import threading
 from pathlib import Path
 
 import httpx
 import pytest
 
-from sfumato.device.client import AsyncClient, Client, ServiceError
-from sfumato.device.client.conversation import Guess
+from sfumato.device.client import Client, ServiceError
 
 HERE, KEY = "http://127.0.0.1:9", "sfumato_not-a-real-secret"
-METHODS = [
-    "models",
-    "classifiers",
-    "create",
-    "enrol",
-    "classify",
-    "classify_many",
-    "classes",
-    "forget",
-    "forget_example",
-    "forget_classifier",
-]
 
 
 def certificate_error(code: int) -> ssl.SSLError:
@@ -44,29 +29,6 @@ def refusing(request: httpx.Request) -> httpx.Response:
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, object]:
     return {"key": KEY, "ledger": tmp_path / "ledger.db", "transport": httpx.MockTransport(refusing)}
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_both_clients_have_the_same_method_and_one_is_awaited(name: str):
-    method, awaited = getattr(Client, name), getattr(AsyncClient, name)
-    assert inspect.signature(method) == inspect.signature(awaited)
-    assert method.__doc__
-    assert method.__doc__ == awaited.__doc__
-    assert (inspect.iscoroutinefunction(method), inspect.iscoroutinefunction(awaited)) == (False, True)
-
-
-def test_the_signature_of_a_method_says_what_it_answers():
-    assert inspect.signature(Client.classify).return_annotation == list[Guess]
-
-
-def test_an_error_of_the_service_is_raised_where_it_was_asked(settings: dict[str, object]):
-    with (
-        Client(HERE, **settings) as client,
-        pytest.raises(ServiceError, match="not GET /v1/models") as raised,
-    ):
-        client.models()
-    names = [entry.name for entry in raised.traceback]
-    assert names.index("models") < names.index("exchange")  # the trace leads through the question
 
 
 @pytest.mark.parametrize(
@@ -113,42 +75,10 @@ def test_a_handshake_that_breaks_off_is_tried_again(
     assert len(asked) == 2
 
 
-def test_within_a_running_event_loop_either_client_may_be_used(settings: dict[str, object]):
-    async def both() -> list[str]:
-        messages = []
-        with Client(HERE, **settings) as client, pytest.raises(ServiceError) as raised:
-            client.models()
-        messages.append(str(raised.value))
-        async with AsyncClient(HERE, **settings) as client:
-            with pytest.raises(ServiceError) as raised:
-                await client.models()
-        return [*messages, str(raised.value)]
+def test_within_a_running_event_loop_a_client_works_in_another_thread(settings: dict[str, object]):
+    async def ask() -> None:
+        with Client(HERE, **settings) as client:
+            await asyncio.to_thread(client.models)
 
-    first, second = asyncio.run(both())
-    assert first == second
-
-
-def test_an_asynchronous_client_works_on_images_in_another_thread_than_the_loops(settings: dict[str, object]):
-    def steps():
-        return threading.get_ident()
-        yield
-
-    async def ask() -> int:
-        async with AsyncClient(HERE, **settings) as client:
-            return await client._run(steps())
-
-    assert asyncio.run(ask()) != threading.get_ident()
-
-
-def test_nothing_but_an_answer_ends_a_question(settings: dict[str, object]):
-    """A StopIteration that an image source raises is an error, and no answer."""
-
-    def steps():
-        next(iter(()))
-        yield
-
-    with (
-        Client(HERE, **settings) as client,
-        pytest.raises(RuntimeError, match="generator raised StopIteration"),
-    ):
-        client._run(steps())
+    with pytest.raises(ServiceError, match="not GET /v1/models"):
+        asyncio.run(ask())

@@ -23,14 +23,12 @@ from sfumato.wire import labelled
 assert importlib.util.find_spec("torch") is None
 app, spec, seen = FastAPI(), sys.argv[1], []
 model = {"name": "m", "kind": "few-shot", "specs": [spec], "made_of": [None], "shape": [3, 32, 32]}
-made = {"id": "1", "name": "people", "model": "m", "created": "2026-01-01T00:00:00Z"}
+model |= {"dimension": 3, "refusal": None}
+made = {"id": "1", "name": "people", "model": model, "created": "2026-01-01T00:00:00Z"}
 made |= {"version": 1, "classes": 1}
 
-@app.get("/v1/models")
-async def models(): return [model | {"dimension": 3, "refusal": None}]
-
-@app.get("/v1/classifiers")
-async def classifiers(): return [made]
+@app.get("/v1/classifiers/people")
+async def classifier(): return made
 
 @app.post("/v1/classifiers/1/examples")
 async def enrol(request: Request):

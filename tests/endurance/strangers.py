@@ -19,8 +19,7 @@ from harness import Trial, scenario
 from service import DECADE, environment
 
 from sfumato import data
-from sfumato.device.client import Client
-from sfumato.device.client.exchange import ServiceError
+from sfumato.device.client import Client, ServiceError
 from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
 from sfumato.errors import BudgetExceededError

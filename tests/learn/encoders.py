@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sfumato.edge.graphs import to_onnx
+from sfumato.export.graphs import to_onnx
 from sfumato.networks.weights import initial_weights
 
 SIDE = 24

@@ -12,8 +12,8 @@ from encoders import SETTINGS, SIDE, Small, write_onnx
 from torch import nn
 from torch.nn import functional
 
-from sfumato.edge.graphs import to_onnx
 from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.export.graphs import to_onnx
 from sfumato.images import to_float
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, SqueezeNet

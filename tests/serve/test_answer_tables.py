@@ -4,14 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import SIDE, encoder, refusing
+from cloud import SIDE, Wire, encoder, refusing
 
 from sfumato import artefacts
-from sfumato.device.client import AsyncClient, ServiceError, look_up
+from sfumato.device.client import Client, ServiceError, look_up
 from sfumato.device.ledger import Ledger
 from sfumato.errors import BusyError, ConfigError
 from sfumato.learn.code_prototypes import Spread
@@ -42,35 +41,27 @@ def served_code(folder: Path, *, bits: int = BITS, threshold: float | None = 3.0
 class Device:
     """A device and a service in this process. State: the requests that were sent."""
 
-    def __init__(
-        self, store: Store, served: Served, ledger: Path, spec: str, config: ServiceConfig | None = None
-    ) -> None:
-        self.requests: list[str] = []
-        self._app, self.ledger, self.spec = create(store, [served], config or ServiceConfig()), ledger, spec
+    def __init__(self, store: Store, served: Served, ledger: Path, spec: str) -> None:
+        self.wire, self.ledger, self.spec = Wire(create(store, [served])), ledger, spec
         self._key = store.create_key("museum", role="write", name="device")[1]
         with Ledger(ledger) as opened:  # images of a class are near copies
             opened.set_near_copies("ignore")
 
+    @property
+    def requests(self) -> list[str]:
+        return [f"{each.method} {each.url.path.rpartition('/')[2]}" for each in self.wire.sent]
+
     def ask(self, method: str, *given: Any, **named: Any) -> Any:
         """What a method of the client gives."""
-
-        async def asked() -> Any:
-            async def send(request: httpx.Request) -> httpx.Response:
-                self.requests.append(f"{request.method} {request.url.path.rpartition('/')[2]}")
-                return await httpx.ASGITransport(self._app).handle_async_request(request)
-
-            client = AsyncClient(
-                "http://127.0.0.1:9",
-                key=self._key,
-                protection=self.spec,
-                ledger=self.ledger,
-                classifier="squares",
-                transport=httpx.MockTransport(send),
-            )
-            async with client:
-                return await getattr(client, method)(*given, **named)
-
-        return asyncio.run(asked())
+        with Client(
+            "http://127.0.0.1:9",
+            key=self._key,
+            protection=self.spec,
+            ledger=self.ledger,
+            classifier="squares",
+            transport=self.wire,
+        ) as client:
+            return getattr(client, method)(*given, **named)
 
 
 @pytest.fixture
@@ -98,7 +89,7 @@ def test_a_table_answers_as_the_service_does_and_sends_nothing(device: Device, i
     assert (table.header.name, table.header.bits, table.header.refuses) == ("squares", BITS, True)
     queries = list(images[40:])
     asked = device.ask("classify_many", queries, top=1)
-    device.requests.clear()
+    device.wire.sent.clear()
     with Ledger(device.ledger) as ledger:
         charged = ledger.summary().releases
     found = look_up.look_up(table, Code(device.spec.partition("=")[2]), queries)
@@ -209,6 +200,14 @@ def test_a_service_whose_key_changed_is_refused(device: Device, images: torch.Te
 def test_without_a_class_there_is_no_table(device: Device):
     device.ask("create", "squares", "code")
     with pytest.raises(ServiceError, match="no class: enrol examples first"):
+        device.ask("answer_table")
+
+
+def test_longer_codes_have_no_table(store: Store, tmp_path: Path, images: torch.Tensor):
+    path, long = served_code(tmp_path, bits=17)
+    device = Device(store, long, tmp_path / "ledger.db", f"code:artefact={path}")
+    enrolled(device, images)
+    with pytest.raises(ServiceError, match="has no table, which only codes of at most 16 bits have"):
         device.ask("answer_table")
 
 

@@ -26,8 +26,8 @@ from torch import Tensor
 import sfumato
 from sfumato import artefacts
 from sfumato.assess.semsim import SemSim
-from sfumato.edge import sides
 from sfumato.errors import ArtefactError
+from sfumato.export import sides
 from sfumato.learn import adversarial_mask, classifier, few_shot, meta, private_feature
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.classifier import ClassifierConfig

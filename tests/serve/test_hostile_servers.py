@@ -47,8 +47,13 @@ class Hostile(httpx.BaseTransport):
         match request.method, request.url.path:
             case "GET", "/v1/models":
                 return httpx.Response(200, json=self.models)
-            case "GET", "/v1/classifiers":
-                return httpx.Response(200, json=[made] if self.begun else [])
+            case "GET", "/v1/classifiers/default" if self.begun:
+                (model,) = [model for model in self.models if model["name"] == self.model][:1] or [None]
+                if model is None:
+                    return httpx.Response(409, json={"detail": f"it is for the model {self.model}"})
+                return httpx.Response(200, json=made | {"model": model})
+            case "GET", "/v1/classifiers/default":
+                return httpx.Response(404, json={"detail": "no such classifier here"})
             case "POST", "/v1/classifiers":
                 self.begun = True
                 return httpx.Response(200, json=made)

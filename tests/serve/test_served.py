@@ -4,22 +4,20 @@ The same images, the same episodes: a device with a ledger protects, charges and
 answers from its store. Many of their releases are equal. studies/served.py does so with trained models.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import SIDE, encoder, untrained
+from cloud import SIDE, Wire, encoder, untrained
 from devices import write_feature, write_mask
 from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.device.client import AsyncClient, Guess, ServiceError, look_up
+from sfumato.device.client import Client, Guess, ServiceError, look_up
 from sfumato.device.jobs.releasing import charge_and_release
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
@@ -33,7 +31,7 @@ from sfumato.serve.http.app import create
 from sfumato.serve.served import Served
 from sfumato.serve.store import Store
 from sfumato.study.parts.learners.few_shot import serve_vectors
-from sfumato.wire.tables import Table
+from sfumato.wire.tables import AnswerTable
 
 CLASSES, IMAGES, WAY, SHOT, QUERIES = 12, 12, 4, 5, 4
 
@@ -110,7 +108,7 @@ def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_p
     places = np.stack(
         [[c * IMAGES + draw.permutation(IMAGES)[: SHOT + QUERIES] for c in own] for own in chosen]
     )
-    answers = asyncio.run(answered(store, served, protection, images, places, tmp_path))
+    answers = answered(store, served, protection, images, places, tmp_path)
     with Ledger(tmp_path / "ledger.db") as ledger:  # what left, with its noise, and what would leave
         release = charge_and_release(protection, images, ledger).release
     if served.kind == "few-shot":
@@ -139,15 +137,15 @@ def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_p
     assert stated.refused.low - 0.3 < none[:, WAY].mean() < stated.refused.high + 0.3
 
 
-def check_by_table(table: Table, protection: Any, asked: list[Tensor], guesses: list[list[Guess]]) -> None:
+def check_by_table(table: AnswerTable, code: Code, asked: list[Tensor], guesses: list[list[Guess]]) -> None:
     """A device that sends nothing has the same answers."""
-    by_table = look_up.look_up(table, protection, asked)
+    by_table = look_up.look_up(table, code, asked)
     assert [[each.label for each in row] for row in by_table] == [
         [each.label for each in row] for row in guesses
     ]
 
 
-async def answered(
+def answered(
     store: Store, served: Served, protection: Any, images: Tensor, places: np.ndarray, folder: Path
 ) -> list[list[list[Any]]]:
     """What a client is told of the queries of each class of each episode."""
@@ -155,28 +153,28 @@ async def answered(
     app = create(store, [served])
     with Ledger(folder / "ledger.db") as ledger:  # images of a class are near copies
         ledger.set_near_copies("ignore")
-    device = AsyncClient(
+    device = Client(
         "http://127.0.0.1:9",
         key=key,
         protection=protection,
         ledger=folder / "ledger.db",
-        transport=httpx.ASGITransport(app=app),
+        transport=Wire(app),
     )
     told = []
-    async with device:
+    with device:
         for number, rows in enumerate(places):
             name = f"episode {number}"
-            await device.create(name, served.name)
+            device.create(name, served.name)
             given = {str(row): list(images[rows[row, :SHOT]]) for row in range(WAY)}
-            enrolled = await device.enrol_many(given, classifier=name)
+            enrolled = device.enrol_many(given, classifier=name)
             assert {each.total for each in enrolled.values()} == {SHOT}
             asked = list(images[rows[:, SHOT:].ravel()])
-            guesses = await device.classify_many(asked, top=1, classifier=name)
+            guesses = device.classify_many(asked, top=1, classifier=name)
             if not has_answers(served):
                 with pytest.raises(ServiceError, match=r"has no table.*classify by queries"):
-                    await device.answer_table(classifier=name)
+                    device.answer_table(classifier=name)
             elif not protection.draws_noise:
-                check_by_table(await device.answer_table(classifier=name), protection, asked, guesses)
+                check_by_table(device.answer_table(classifier=name), protection, asked, guesses)
             told.append([guesses[start : start + QUERIES] for start in range(0, len(guesses), QUERIES)])
     app.state.service.engine.close()
     return told

@@ -15,7 +15,9 @@ from cloud import SIDE, encoder, refusing, untrained
 
 from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.errors import ArtefactError
+from sfumato.export.export import export
+from sfumato.export.sides import MOST_EMBEDDINGS
 from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import exported, models
@@ -30,8 +32,7 @@ SHAPE = (3, SIDE, SIDE)
 ALONE = """
 import asyncio, json, sys
 
-for name in ("torch", "onnx"):
-    sys.modules[name] = None
+sys.modules["torch"] = None
 
 import httpx
 from sfumato.serve import models
@@ -51,7 +52,7 @@ paths, url, requests = json.loads(sys.stdin.read())
 with Store(url) as store:
     app = create(store, [models.load(path) for path in paths])
     print(json.dumps(asyncio.run(asked(app, requests))))
-assert sys.modules["torch"] is sys.modules["onnx"] is None
+assert sys.modules["torch"] is None
 """
 
 
@@ -132,8 +133,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that is told which of two protections it sees, exported beside its artefact."""
     folder = tmp_path_factory.mktemp("exported")
     served = untrained(folder, "vases", "dp-pix:cell=4,epsilon=1", SPEC, refusal=refusing(3.0).card())
-    written = exported.export(served, folder / "vases.onnx", check=pictures(4))
-    assert written.difference < exported.MOST_DIFFERENCE
+    artefact = folder / "vases.safetensors"
+    written = export(artefact, folder / "vases.onnx", check=pictures(4), side=exported.side(served))
+    assert written.difference.largest < MOST_EMBEDDINGS
     assert (written.images, written.bytes) == (4, written.path.stat().st_size)
     return written.path
 
@@ -180,10 +182,10 @@ def test_without_pytorch_a_model_that_needs_it_says_how_to_export_it(tmp_path: P
 def test_a_model_for_masks_or_of_another_kind_is_not_exported_for_a_service(tmp_path: Path):
     masks = untrained(tmp_path, "m", "mask:artefact=k.safetensors,keep=0.3")
     with pytest.raises(ArtefactError, match="reading their releases needs PyTorch: serve the artefact"):
-        exported.export(masks, tmp_path / "m.onnx", check=pictures(1))
+        exported.side(masks)
     code = models.load(encoder(tmp_path / "c.safetensors", bits=3))
     with pytest.raises(ArtefactError, match="is a 'code', for which a server computes nothing: serve it as"):
-        exported.export(code, tmp_path / "c.onnx", check=pictures(1))
+        exported.side(code)
     assert not list(tmp_path.glob("*.onnx"))
 
 
@@ -212,15 +214,6 @@ def test_what_is_no_exported_model_is_refused_with_what_to_do(file: Path, tmp_pa
     (tmp_path / "bare.onnx").write_bytes(graph[: card["graph_bytes"]])
     with pytest.raises(ArtefactError, match=r"bare\.onnx: has no card of sfumato"):
         models.load(tmp_path / "bare.onnx")
-
-
-def test_a_destination_and_check_images_must_fit(tmp_path: Path):
-    served = untrained(tmp_path, "m", SPEC)
-    with pytest.raises(ConfigError, match=r"a file whose name ends with \.onnx"):
-        exported.export(served, tmp_path / "m.graph", check=pictures(1))
-    for wrong in (pictures(0), pictures(1, 3, 8, 8)):
-        with pytest.raises(DataError, match="give at least one of 3x16x16"):
-            exported.export(served, tmp_path / "m.onnx", check=wrong)
 
 
 # What a network sees.

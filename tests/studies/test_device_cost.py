@@ -9,9 +9,9 @@ from device_cost import Cost, profile
 from devices import CLASSES, SHAPE, WIDTHS, pictures, write_code, write_feature, write_mask
 
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.edge import graphs
-from sfumato.edge.runtime import session
 from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.export import graphs
+from sfumato.export.card import session
 from sfumato.learn import private_feature
 from sfumato.protect import parse
 from sfumato.protect.code import Code

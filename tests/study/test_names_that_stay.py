@@ -139,7 +139,7 @@ def test_no_table_of_pairs_tells(home: Path, tmp_path: Path):
 def test_no_export_tells(home: Path, tmp_path: Path):
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     pytest.importorskip("onnxscript", reason="the exporter of ONNX is not installed")
-    from sfumato.edge.export import export
+    from sfumato.export.export import export
 
     export(home / "m.safetensors", tmp_path / "m.onnx", check=source(home).images[:2])
     assert_nothing_tells(tmp_path)

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from sfumato import images, protect, wire
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.edge.export import export
-from sfumato.edge.sides import MOST_CODES, MOST_NUMBERS
+from sfumato.export.export import export
+from sfumato.export.sides import MOST_CODES, MOST_NUMBERS
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask

@@ -47,7 +47,7 @@ def test_a_label_in_two_spellings_is_one():
         ),
         (joined("a")[:-1], r"labels of \d+ bytes in a body of \d+: damaged, or too long"),
         (joined(*["x" * 200] * 1000), "damaged, or too long"),
-        (joined(".."), "the labels of a release: 0.label: .*one or two dots: choose another"),
+        (joined(".."), "the labels of a release: 0.label: .*one or two dots; rename it"),
         (joined("a", "b/c"), "the labels of a release: 1.label: "),
         (labelled.join([("a", "")], b""), "the labels of a release: 0.id: "),
         (joined("anna\u200b"), "is invisible, or turns the text around it"),

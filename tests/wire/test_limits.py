@@ -11,7 +11,8 @@ from sfumato import wire
 from sfumato.errors import DataError
 from sfumato.protect import Release
 from sfumato.wire import ImageHeader, decode, encode, labelled
-from sfumato.wire.messages import Label, ModelInfo, NewClassifier, NewKey
+from sfumato.wire.labels import Label
+from sfumato.wire.messages import ModelInfo, NewClassifier, NewKey
 
 read_label: Any = TypeAdapter(Label).validate_python
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sfumato.errors import DataError
 from sfumato.wire import tables
-from sfumato.wire.tables import AnswerTable, Header, PrototypesHeader, PrototypeTable
+from sfumato.wire.tables import AnswerTable, Header
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 
@@ -34,12 +34,6 @@ def given_answers(bits: int, labels: int, seed: int) -> tuple[np.ndarray, np.nda
     return draw.integers(0, labels, 1 << bits), draw.random(1 << bits) < 0.2
 
 
-def prototypes(vectors: np.ndarray, shots: np.ndarray) -> PrototypeTable:
-    said = made(1, len(vectors)).header.model_dump(exclude={"bits", "refuses"})
-    header = PrototypesHeader(**said, dimension=vectors.shape[1], threshold=2.5)
-    return tables.sign_prototypes(header, vectors, shots, KEY.sign)
-
-
 def signed(content: bytes) -> bytes:
     return content + KEY.sign(content)
 
@@ -54,40 +48,6 @@ def test_a_table_comes_back_as_it_was(bits: int, labels: int, seed: int):
     assert read.look_up(tables.codes_of(bits)) == [
         (f"hat {row}", refused) for row, refused in zip(rows.tolist(), none.tolist(), strict=True)
     ]
-
-
-@settings(deadline=None)
-@given(classes=st.integers(1, 9), dimension=st.integers(1, 9), place=st.floats(0, 1, exclude_max=True))
-def test_prototypes_come_back_as_they_were_unless_a_bit_was_changed(
-    classes: int, dimension: int, place: float
-):
-    vectors = np.random.default_rng(0).normal(size=(classes, dimension)).astype(np.float32)
-    shots = np.append(np.arange(1.0, classes), np.inf)
-    table = prototypes(vectors, shots)
-    read = tables.decode(table.content)
-    assert isinstance(read, PrototypeTable)
-    assert read.header == table.header
-    assert np.array_equal(read.vectors, vectors)
-    assert np.array_equal(read.shots, shots)
-    content = bytearray(table.content)
-    content[int(place * len(content))] ^= 1
-    with pytest.raises(DataError):
-        tables.decode(bytes(content))
-
-
-@pytest.mark.parametrize(("vector", "shots"), [(np.nan, 1.0), (np.inf, 1.0), (0.0, 0.0), (0.0, np.nan)])
-def test_prototypes_are_numbers_of_examples(vector: float, shots: float):
-    table = prototypes(np.full((2, 3), vector, np.float32), np.full(2, shots))
-    with pytest.raises(DataError, match="not finite, or without examples"):
-        tables.decode(table.content)
-
-
-def test_no_more_prototypes_are_unpacked_than_a_table_may_have():
-    header = prototypes(np.zeros((40, 1), np.float32), np.ones(40)).header
-    large = header.model_copy(update={"dimension": 1 << 16})
-    table = tables.sign_prototypes(large, np.zeros((40, 1), np.float32), np.ones(40), KEY.sign)
-    with pytest.raises(DataError, match="40 prototypes of 65,536 numbers: 2,097,152 in all at most"):
-        tables.decode(table.content)
 
 
 def test_the_first_bit_of_a_code_is_the_highest_of_its_number():
@@ -118,7 +78,7 @@ def test_one_changed_bit_anywhere_is_noticed(place: float, bit: int):
 @settings(deadline=None)
 @given(content=st.binary(max_size=300))
 def test_any_bytes_are_a_table_or_an_error(content: bytes):
-    for each in (content, b"SFMA\x01" + content, b"SFMP\x01" + content):
+    for each in (content, b"SFMA\x01" + content):
         with pytest.raises(DataError):
             tables.decode(each)
 

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,10 +42,6 @@ def enrol(
         bool,
         typer.Option("--people", help="Each class is a person, and has the budget of one."),
     ] = False,
-    average: Annotated[
-        bool,
-        typer.Option("--average", help="For codes: send one average per class, made on this device."),
-    ] = False,
     model: Annotated[
         str | None, typer.Option(help="The model of a new classifier, if several models fit.")
     ] = None,
@@ -57,12 +53,13 @@ def enrol(
 
     Images enrolled before are neither charged nor enrolled again, so a stopped command resumes. Two files of
     the same pixels are one image, and count once. The names of the sub-folders are sent as they are. Files
-    that fail are named with the reason, and the exit code is 1. The bound
-    on naming is an average, and says nothing about one class: see `sfumato assess log-rank`.
+    that fail are named with the reason, and the exit code is 1. The bound on naming is an average, and says
+    nothing about one class: see `sfumato assess log-rank`.
 
     Example: sfumato enrol http://127.0.0.1:8000 people photos --with blur:radius=4
     """
     from sfumato.base.files import printable
+    from sfumato.device.client import Enrolled
     from sfumato.errors import DataError
 
     classes, left_out = _classes(folder)
@@ -70,48 +67,28 @@ def enrol(
         typer.echo(f"left out: {files:,} ({reason})", err=True)
     if not classes:
         raise DataError(f"{folder}: has no sub-folder with images: make one for each class")
-    count = _Counts()
-
+    total = Enrolled()
     with connect(url, key_file, spec, ledger, insecure=insecure) as cloud, keeping_work():
-        if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
+        if model is not None and cloud.find(classifier) is None:
             cloud.create(classifier, model)
         for part in _parts(classes):
-            became = cloud.enrol_many(
-                part,
-                classifier=classifier,
-                failed=report_miss,
-                people=people,
-                average=average,
-            )
+            became = cloud.enrol_many(part, classifier=classifier, failed=report_miss, people=people)
             for label, enrolled in became.items():
-                count = count.plus(enrolled)
-                total = "" if enrolled.total is None else f"; the class has {_examples(enrolled.total)}"
-                print(f"{printable(label)}: {_Counts().plus(enrolled)}{total}", flush=True)
-    print(f"in all: {count}")
-    if count.failed:
+                total = total.plus(enrolled.new, enrolled.known, enrolled.failed)
+                has = "" if enrolled.total is None else f"; the class has {enrolled.total:,} example"
+                plural = "s" * (enrolled.total not in (None, 1))
+                print(f"{printable(label)}: {_outcome(enrolled)}{has}{plural}", flush=True)
+    print(f"in all: {_outcome(total)}")
+    if total.failed:
         raise typer.Exit(1)
 
 
-class _Counts(NamedTuple):
-    """Numbers of files by outcome; they add up to all."""
-
-    new: int = 0
-    known: int = 0
-    failed: int = 0
-
-    def plus(self, enrolled: "Enrolled") -> "_Counts":
-        return _Counts(self.new + enrolled.new, self.known + enrolled.known, self.failed + enrolled.failed)
-
-    def __str__(self) -> str:
-        files = sum(self)
-        return (
-            f"{files:,} file{'s' * (files != 1)}: {self.new:,} enrolled now, {self.known:,} before, "
-            f"{self.failed:,} failed"
-        )
-
-
-def _examples(count: int) -> str:
-    return f"{count:,} example{'s' * (count != 1)}"
+def _outcome(enrolled: "Enrolled") -> str:
+    files = enrolled.new + enrolled.known + enrolled.failed
+    return (
+        f"{files:,} file{'s' * (files != 1)}: {enrolled.new:,} enrolled now, {enrolled.known:,} before, "
+        f"{enrolled.failed:,} failed"
+    )
 
 
 def report_miss(source: object, error: Exception) -> None:
@@ -132,11 +109,20 @@ def connect(
     """
     import sys
 
+    from sfumato.base.files import printable
     from sfumato.device.client import Client
-    from sfumato.device.client.addresses import check_url
+    from sfumato.device.client.connection import check_url
     from sfumato.device.client.demands import parse_protection
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
+
+    def accept(demanded: "Demanded") -> bool:
+        typer.echo(printable(str(demanded)), err=True)
+        return typer.confirm("Send images to it this way from now on?", err=True)
+
+    def notice(chosen: "Demanded") -> None:
+        if chosen.spec.startswith("code:"):
+            typer.echo(printable(f"{chosen.spec}: {chosen.naming}"), err=True)
 
     check_url(url, insecure=insecure)
     key = os.environ.get("SFUMATO_KEY") if key_file is None else key_file.read_text(errors="replace").strip()
@@ -146,25 +132,11 @@ def connect(
         url,
         key=key,
         protection=None if spec is None else parse_protection(spec),
-        accept=_accept if sys.stdin.isatty() and sys.stderr.isatty() else None,
-        notice=_notice,
+        accept=accept if sys.stdin.isatty() and sys.stderr.isatty() else None,
+        notice=notice,
         ledger=ledger or default_path(),
         insecure=insecure,
     )
-
-
-def _accept(demanded: "Demanded") -> bool:
-    from sfumato.base.files import printable
-
-    typer.echo(printable(str(demanded)), err=True)
-    return typer.confirm("Send images to it this way from now on?", err=True)
-
-
-def _notice(chosen: "Demanded") -> None:
-    from sfumato.base.files import printable
-
-    if chosen.spec.startswith("code:"):
-        typer.echo(printable(f"{chosen.spec}: {chosen.naming}"), err=True)
 
 
 def _parts(classes: dict[str, list[Path]]) -> Iterator[dict[str, list[Path]]]:

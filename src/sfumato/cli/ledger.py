@@ -15,31 +15,30 @@ _NEAR_COPIES = {
     "ignore": "count as other images",
 }
 
+_Among = Annotated[
+    list[int] | None,
+    typer.Option(min=1, help="Equally likely people (default: 1,000 and 1,000,000). Repeat it for more."),
+]
+_Url = Annotated[str, typer.Argument(metavar="URL", help="Address of the service, as you gave it first.")]
+_Copy = Annotated[
+    Path, typer.Argument(help="A copy of the ledger, or the ledger itself, to accept it as it is.")
+]
+
 app = typer.Typer(help="The releases of this device, and its privacy budgets.", no_args_is_help=True)
 
 
 @app.command()
 def show(
-    person: Annotated[
-        str | None, typer.Option(help="Only what is proved of one person. '' is every person.")
-    ] = None,
-    among: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            help="How many people are equally likely (default: 1,000 and 1,000,000). Repeat the option for "
-            "more.",
-        ),
-    ] = None,
+    person: Annotated[str | None, typer.Option(help="What is proved of one person; '' of every one.")] = None,
+    among: _Among = None,
     path: LedgerFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the releases, the number of images, how much of each budget is spent, and what is proved.
 
-    What is proved is a bound on naming a person from all their releases so far, whatever an adversary knows.
-    A person is a label that images were enrolled under with `--people`, or a sub-folder that was protected
-    with it. Nothing is proved about pixels as they are usually released. Something is proved about codes of
-    few bits, and about answers.
+    What is proved bounds naming a person from all their releases so far, whatever an adversary knows. A
+    person is a label of `enrol --people`, or a sub-folder of `protect --people`. Nothing is proved about
+    pixels as they are usually released. Something is proved about codes of few bits, and about answers.
 
     Example: sfumato ledger show --person anna
     """
@@ -68,19 +67,12 @@ def show(
             proved.append({"subject": subject, "words": words, "namings": namings})
         summary, clock, near_copies = ledger.summary(), ledger.clock, ledger.near_copies
     if as_json:
-        budgets = [
-            {
-                "scope": describe(scope),
-                "budget": str(budget),
-                "definition": budget.definition,
-                "amount": budget.amount,
-                "spent": spent,
-                "exhausted": math.isinf(spent),
-            }
-            for scope, budget, spent in summary.budgets
-        ]
+        budgets: list[dict[str, object]] = []
+        for scope, budget, spent in summary.budgets:
+            limit = {"scope": describe(scope), "budget": str(budget), "definition": budget.definition}
+            budgets.append({**limit, "amount": budget.amount, "spent": spent, "exhausted": math.isinf(spent)})
         pins = [
-            {"service": service, "classifier": classifier, "spec": pin.spec, "since": pin.since}
+            {"service": service, "classifier": classifier, **pin._asdict()}
             for (service, classifier), pin in summary.pins.items()
         ]
         rest = {"near_copies": near_copies, "proved": proved, "pins": pins}
@@ -99,9 +91,8 @@ def show(
         print(f"near copies of an image: {_NEAR_COPIES[near_copies]}")
         for (service, classifier), pin in summary.pins.items():
             day = datetime.fromtimestamp(pin.since, UTC).date()
-            what = (
-                f"gets {pin.spec} for {classifier}" if classifier else f"signs tables by {pin.spec[:16]}..."
-            )
+            signs = f"signs tables by {pin.spec[:16]}..."
+            what = f"gets {pin.spec} for {classifier}" if classifier else signs
             print(f"pinned: {service} {what} (since {day})")
     for each in proved:
         print(each["words"])
@@ -142,14 +133,13 @@ def budget(
     """Limit the cost of releases: of each image, or of a person.
 
     releases=5 counts different releases of an image and its near copies. bits=10 is for codes and answers:
-    two codes of 5 bits are 10, and after 10 bits in all nobody names the right one of N equally likely people
-    with a chance above 1,024 / N. The other budgets limit proved guarantees, between neighbours that differ
-    in any 1 pixel. Write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
+    two codes of 5 bits are 10, and after 10 bits nobody names the right one of N equally likely people with a
+    chance above 1,024 / N. The others limit proved guarantees, between neighbours that differ in any 1 pixel
+    (epsilon=10,pixels=16: in any 16). "none" lifts the limits.
 
     naming=1% of=1000 per=year is for a person: after the releases of any year nobody names them among 1,000
-    equally likely people in more than 1% of cases. The bound on many releases rests on assumptions
-    about them. By default there are none; with assuming=exchangeable, releases are independent draws from
-    what the person shows, and near copies are one draw.
+    equally likely people in more than 1% of cases. By default nothing is assumed; with assuming=exchangeable,
+    releases are independent draws from what the person shows, and near copies are one draw.
 
     Example: sfumato ledger budget epsilon=10
     """
@@ -202,12 +192,7 @@ def near_copies(
 
 
 @app.command()
-def unpin(
-    service: Annotated[
-        str, typer.Argument(metavar="URL", help="Address of the service, as you gave it first.")
-    ],
-    path: LedgerFile = None,
-) -> None:
+def unpin(service: _Url, path: LedgerFile = None) -> None:
     """Forget which protection you accepted for a service. The next command asks again.
 
     Example: sfumato ledger unpin http://127.0.0.1:8000
@@ -226,8 +211,8 @@ def unpin(
 def check(path: LedgerFile = None) -> None:
     """Read the whole ledger, and check that every release is as charged and none is missing.
 
-    Every command compares the ledger with the last release in its witness, a file in the folder
-    next to it. If a ledger was copied or changed, the next command reads it whole, too.
+    Every command compares the ledger with its witness, a file in the folder next to it. If a ledger was
+    copied or changed, the next command reads it whole, too.
 
     Example: sfumato ledger check
     """
@@ -239,12 +224,7 @@ def check(path: LedgerFile = None) -> None:
 
 
 @app.command()
-def restore(
-    copy: Annotated[
-        Path, typer.Argument(help="A copy of the ledger, or the ledger itself, to accept it as it is.")
-    ],
-    path: LedgerFile = None,
-) -> None:
+def restore(copy: _Copy, path: LedgerFile = None) -> None:
     """Restore a lost ledger from a copy, or accept the file now in its place, such as an older copy.
 
     Example: sfumato ledger restore backup.db
@@ -252,11 +232,11 @@ def restore(
     from sfumato.device.ledger import default_path, witness
 
     path = path or default_path()
-    restored = witness.restore(copy, path)
-    print(f"ledger: {path}, with {restored.releases:,} releases")
-    if restored.missing:
+    releases, missing = witness.restore(copy, path)
+    print(f"ledger: {path}, with {releases:,} releases")
+    if missing:
         print(
-            f"{restored.missing:,} releases or more were made after that copy. They are unknown now: asked "
+            f"{missing:,} releases or more were made after that copy. They are unknown now: asked "
             "for again, each is drawn and charged anew, and adds to what an adversary learns"
         )
 

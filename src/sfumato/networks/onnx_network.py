@@ -38,8 +38,8 @@ class OnnxNetwork(nn.Module):
         """Runs the graph on float images; one at a time, if it takes one."""
         if self._session is None:
             self._session = onnx_session(self.content)
-        name = self._session.get_inputs()[0].name
-        batch = self._session.get_inputs()[0].shape[0]
+        name = self._session.session.get_inputs()[0].name
+        batch = self._session.session.get_inputs()[0].shape[0]
         parts = images.split(batch) if isinstance(batch, int) else [images]
         outputs = [
             torch.from_numpy(self._session.run(None, {name: part.contiguous().cpu().numpy()})[0])
@@ -59,7 +59,7 @@ class OnnxNetwork(nn.Module):
 def onnx_session(content: bytes) -> Graph:
     """A graph that encodes images. Raises ArtefactError for one that cannot, or that `Graph` refuses."""
     graph = Graph(content, extra=("an encoder of ONNX", "edge"), threads=torch.get_num_threads())
-    inputs = graph.get_inputs()
+    inputs = graph.session.get_inputs()
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
         found = "; ".join(f"{each.name} {each.type} {each.shape}" for each in inputs)
         raise ArtefactError(

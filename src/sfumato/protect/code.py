@@ -240,18 +240,6 @@ class Code(OfArtefact):
         """
         return self.release_of(self.encode(images), noise)
 
-    def average(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
-        """Releases ONE code, of the mean output of the encoder for (N, C, H, W) images: (1, b) or (1, d).
-
-        It has as many different values as the code of one image, and the same bounds: `outputs`, `bounds`
-        and `guarantee` hold for any input. So a class costs b bits instead of N·b.
-
-        Args:
-            images: the originals, at least one.
-            noise: see `release`, also for the errors.
-        """
-        return self.release_of(self.encode(images).mean(0, keepdim=True), noise)
-
     def encode(self, images: Images) -> "Tensor":
         """The encoder's output for each image, (N, d); it stays on the device. Raises as `release` does."""
         import torch

@@ -1,6 +1,6 @@
 """The cloud: a few-shot classifier that never sees a clean image, and the client that protects for it."""
 
-_OF_CLIENT = ("AsyncClient", "Client", "Guess", "ServiceError")
+_OF_CLIENT = ("Client", "Guess", "ServiceError")
 
 
 def __getattr__(name: str) -> object:

@@ -2,11 +2,9 @@
 
     "SFML", version 1 (one byte), length of the labels (uint32, little-endian), labels (JSON), release
 
-The labels are an array of objects, {"label": ..., "id": ...}, one for each image in order; the release is the
-result of sfumato.wire.encode. Labels are in the body here, and not in an address.
-
-By its id a service recognises an example that is sent twice. The id says nothing about the image: equal
-releases of two images have two ids, and count as two examples.
+The labels are an array of objects, {"label": ..., "id": ...}, one for each image in order. By its id a
+service recognises an example that is sent twice. The id says nothing about the image: equal releases of two
+images have two ids, and count as two examples.
 """
 
 import json
@@ -14,10 +12,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import pydantic
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from sfumato.wire.frames import Frame, parse
-from sfumato.wire.messages import Label, no_step
+from sfumato.wire.labels import Label
 
 MEDIA_TYPE = "application/vnd.sfumato.labelled-release"
 
@@ -37,24 +35,20 @@ class Labelled(pydantic.BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    label: Annotated[Label, AfterValidator(no_step)]
+    label: Label
     id: Annotated[str, Field(pattern="^[0-9A-Za-z_-]{1,64}$")]
 
 
 def join(examples: Sequence[tuple[str, str]], release: bytes) -> bytes:
     """The bytes of an encoded release with the label and the id of each image."""
     said = [{"label": label, "id": number} for label, number in examples]
-    text = json.dumps(said, ensure_ascii=False).encode()
-    return _FRAME.join(text, release)
+    return _FRAME.join(json.dumps(said, ensure_ascii=False).encode(), release)
 
 
 def split(data: bytes) -> tuple[list[Labelled], bytes]:
     """The label and the id of each image, labels normalised, and the encoded release.
 
-    The caller compares their number with the images after decoding the release.
-
-    Raises:
-        DataError: damaged, of another program or version, or an invalid label.
+    The caller compares their number with the images after decoding the release. Raises DataError.
     """
     text, end = _FRAME.split(data)
     return parse(list[Labelled], text, "the labels of a release"), data[end:]

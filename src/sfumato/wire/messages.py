@@ -1,50 +1,13 @@
 """Requests and answers of the API, as JSON."""
 
-import unicodedata
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from sfumato.base.alike import find_disguise, find_hidden
+from sfumato.wire.labels import Label
 
 MOST_GUESSES = 100  # classes of an answer
-LABEL = r"^[^\x00-\x1f\x7f-\x9f/]{1,200}$"  # of a class: no control characters, and no slash in an address
-_MOST_LABEL = 200  # characters
-
-
-def normal(label: str) -> str:
-    """A label as Unicode composes it (NFC): the same letters are the same bytes, however they were typed."""
-    return unicodedata.normalize("NFC", label)
-
-
-def as_kept(label: str) -> str:
-    """A label as the service keeps it: in NFC. Raises ValueError for one that looks like another.
-
-    See sfumato.base.alike. It also names tenants, classifiers and keys.
-    """
-    kept = normal(label)
-    if len(kept) > _MOST_LABEL:
-        raise ValueError(f"{len(kept)} characters, in Unicode's NFC: choose at most {_MOST_LABEL}")
-    if kept != kept.strip():
-        raise ValueError("it begins or ends with a space, which nobody sees: remove it")
-    if mark := find_hidden(kept):
-        raise ValueError(f"U+{ord(mark):04X} is invisible, or turns the text around it: remove it")
-    if letter := find_disguise(kept):
-        raise ValueError(
-            f"{letter} (U+{ord(letter):04X}) looks like a Latin letter among Latin letters: type that letter"
-        )
-    return kept
-
-
-def no_step(label: str) -> str:
-    """Returns a label that stays in an address. Raises ValueError for . and .., which browsers remove."""
-    if label in (".", ".."):
-        raise ValueError("an address loses names that are one or two dots: choose another")
-    return label
-
-
-Label = Annotated[str, Field(pattern=LABEL), AfterValidator(as_kept)]
 
 
 class _Message(BaseModel):

@@ -1,24 +1,18 @@
-"""Tables in which a device looks its answers up, as bytes that the key of a service has signed.
+"""All answers of a classifier of short codes, as bytes that the key of a service has signed.
 
-    letters, version 1 (one byte), length of the header (uint32, little-endian), header (JSON), numbers,
+    "SFMA", version 1 (one byte), length of the header (uint32, little-endian), header (JSON), answers,
     signature
 
-The signature is of all bytes before it, by Ed25519 (RFC 8032), 64 bytes. The numbers are packed by zlib,
-little-endian. There are two kinds:
-
-"SFMA": the answers to every code of at most 16 bits. For each code, whose first bit is the highest of its
-number, a uint16: the row of the nearest class in `labels`, plus 0x8000 if the image belongs to none of them.
-
-"SFMP": the prototypes of longer codes, of codes of numbers and of private features. For each class the
-numbers of its prototype, float32; then for each class how many examples it is worth for a refusal, float64.
+The signature is of all bytes before it, by Ed25519 (RFC 8032), 64 bytes. The answers are packed by zlib. For
+each code of at most 16 bits, whose first bit is the highest of its number, they have a uint16, little-endian:
+the row of the nearest class in `labels`, plus 0x8000 if the image belongs to none of them.
 
 A device that has a table looks its answers up, and sends nothing.
 """
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -31,7 +25,6 @@ from sfumato.wire.frames import Frame, parse
 MEDIA_TYPE = "application/vnd.sfumato.answer-table"
 MOST_BITS = 16
 MOST_CLASSES = 1 << 15
-MOST_NUMBERS = 1 << 21  # of all prototypes of a table: 8 MiB
 
 _FRAME = Frame(
     magic=b"SFMA",
@@ -41,32 +34,24 @@ _FRAME = Frame(
     cure="take another copy",
     otherwise="they do not begin like one",
 )
-_PROTOTYPES = replace(_FRAME, magic=b"SFMP", name="prototypes", whole="prototypes")
 _NONE = np.uint16(1 << 15)
 _SIGNATURE = 64  # bytes
 
 
-class _Header(pydantic.BaseModel):
-    """The header of a table.
-
-    Attributes:
-        classifier, name: its id and its name.
-        version: of the classifier; it grows when an example is enrolled or forgotten.
-        model: the model of the codes or features.
-        made_of: the SHA-256 of the encoder's artefact.
-        labels: of the classes.
-        signer: the public key of the service, 32 bytes in hexadecimal digits.
-    """
+class Header(pydantic.BaseModel):
+    """The header of an answer table."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
-    classifier: Annotated[str, Field(min_length=1, max_length=64)]
+    classifier: Annotated[str, Field(min_length=1, max_length=64)]  # its id
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    version: Annotated[int, Field(ge=0, lt=2**63)]
+    version: Annotated[int, Field(ge=0, lt=2**63)]  # grows with every enrolment and forgetting
     model: Annotated[str, Field(min_length=1, max_length=64)]
-    made_of: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    made_of: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # the SHA-256 of the encoder's artefact
     labels: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(min_length=1, strict=False)]
-    signer: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    signer: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # the public key of the service
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]  # b, of a code without noise
+    refuses: bool  # an answer may be "none of these"; False if that was never measured for such codes
 
     @property
     def version_tag(self) -> str:
@@ -74,73 +59,18 @@ class _Header(pydantic.BaseModel):
         return tag_of(self.version, self.made_of)
 
 
-class Header(_Header):
-    """The header of an answer table.
-
-    Attributes:
-        bits: b, of a code without noise.
-        refuses: whether an answer may be "none of these"; False if that was never measured for such codes.
-    """
-
-    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]
-    refuses: bool
-
-
-class PrototypesHeader(_Header):
-    """The header of prototypes.
-
-    Attributes:
-        dimension: D, of a prototype.
-        threshold: of the refusal of images without noise, see sfumato.learn.refusal; None refuses nothing.
-    """
-
-    dimension: Annotated[int, Field(ge=1, le=1 << 16)]
-    threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
-
-
 @dataclass(frozen=True)
 class AnswerTable:
-    """All answers of a classifier.
-
-    Attributes:
-        header: see Header.
-        answers: (2^b,) uint16, see above.
-        content: the bytes of the table.
-    """
+    """A table: its header, (2^b,) uint16 answers as above, and all of its bytes."""
 
     header: Header
     answers: np.ndarray
     content: bytes
 
-    @cached_property
-    def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """(2^b,) each: for each code the row of its class in the labels, and whether it belongs to none."""
-        return (self.answers & ~_NONE).astype(np.int64), self.answers & _NONE != 0
-
     def look_up(self, bits: np.ndarray) -> list[tuple[str, bool]]:
         """(N, b) bool codes -> for each the nearest class, and whether it belongs to none of these."""
-        labels, (rows, none) = self.header.labels, self.rows
-        return [(labels[rows[word]], bool(none[word])) for word in word_of(bits)]
-
-
-@dataclass(frozen=True)
-class PrototypeTable:
-    """The prototypes of a classifier, by which sfumato.learn.gallery answers.
-
-    Attributes:
-        header: see PrototypesHeader.
-        vectors: (N, D) float32, of each label.
-        shots: (N,) float64, see sfumato.learn.gallery.Gallery.
-        content: the bytes of the table.
-    """
-
-    header: PrototypesHeader
-    vectors: np.ndarray
-    shots: np.ndarray
-    content: bytes
-
-
-Table = AnswerTable | PrototypeTable
+        answers = self.answers[bits @ (1 << np.arange(bits.shape[1] - 1, -1, -1))]
+        return [(self.header.labels[answer & ~_NONE], bool(answer & _NONE)) for answer in answers]
 
 
 def tag_of(version: int, made_of: str) -> str:
@@ -155,54 +85,27 @@ def codes_of(bits: int) -> np.ndarray:
     return codes
 
 
-def word_of(bits: np.ndarray) -> np.ndarray:
-    """(N, b) bool codes -> (N,) int, their places in the order of a table."""
-    words: np.ndarray = bits @ (1 << np.arange(bits.shape[1] - 1, -1, -1))
-    return words
-
-
 def sign_table(
     header: Header, rows: np.ndarray, none: np.ndarray, sign: Callable[[bytes], bytes]
 ) -> AnswerTable:
     """Makes a table with its bytes.
 
     Args:
-        header: see Header.
         rows: (2^b,) int, of the nearest class for each code.
         none: (2^b,) bool, whether the code belongs to none of the classes.
         sign: bytes -> their signature by the key of `header.signer`.
     """
     answers = rows.astype("<u2") | np.where(none, _NONE, np.uint16(0)).astype("<u2")
-    return AnswerTable(header, answers, _sign(_FRAME, header, answers.tobytes(), sign))
+    content = _FRAME.join(header.model_dump_json().encode(), zlib.compress(answers.tobytes(), 9))
+    return AnswerTable(header, answers, content + sign(content))
 
 
-def sign_prototypes(
-    header: PrototypesHeader, vectors: np.ndarray, shots: np.ndarray, sign: Callable[[bytes], bytes]
-) -> PrototypeTable:
-    """Makes a table of prototypes with its bytes; see PrototypeTable and sign_table."""
-    numbers = vectors.astype("<f4").tobytes() + shots.astype("<f8").tobytes()
-    return PrototypeTable(header, vectors, shots, _sign(_PROTOTYPES, header, numbers, sign))
-
-
-def _sign(frame: Frame, header: _Header, numbers: bytes, sign: Callable[[bytes], bytes]) -> bytes:
-    content = frame.join(header.model_dump_json().encode(), zlib.compress(numbers, 9))
-    return content + sign(content)
-
-
-def decode(content: bytes) -> Table:
+def decode(content: bytes) -> AnswerTable:
     """Reads the table in these bytes, and checks the signature by the key that its header names.
 
-    The caller has to check whether that is the key of the service.
-
-    Raises:
-        DataError: damaged, of another program or version, or with another signature.
+    The caller has to check whether that is the key of the service. Raises DataError.
     """
     signed, signature = content[:-_SIGNATURE], content[-_SIGNATURE:]
-    if content.startswith(_PROTOTYPES.magic):
-        text, end = _PROTOTYPES.split(content)
-        said: PrototypesHeader = parse(PrototypesHeader, text, "the header of prototypes")
-        _check_signature(said.signer, signature, signed)
-        return _prototypes(said, signed[end:], content)
     text, end = _FRAME.split(content)
     header: Header = parse(Header, text, "the header of an answer table")
     _check_signature(header.signer, signature, signed)
@@ -212,27 +115,15 @@ def decode(content: bytes) -> Table:
     return AnswerTable(header, answers, content)
 
 
-def _prototypes(header: PrototypesHeader, packed: bytes, content: bytes) -> PrototypeTable:
-    classes, dimension = len(header.labels), header.dimension
-    if classes * dimension > MOST_NUMBERS:
-        raise DataError(f"{classes:,} prototypes of {dimension:,} numbers: {MOST_NUMBERS:,} in all at most")
-    numbers = _unpack(packed, classes * (4 * dimension + 8))
-    vectors = np.frombuffer(numbers, "<f4", classes * dimension).reshape(classes, dimension)
-    shots = np.frombuffer(numbers, "<f8", offset=vectors.nbytes)
-    if not (np.isfinite(vectors).all() and (shots > 0).all()):
-        raise DataError("prototypes with numbers that are not finite, or without examples: damaged")
-    return PrototypeTable(header, vectors, shots, content)
-
-
 def _unpack(packed: bytes, size: int) -> bytes:
     """Unpacks exactly that many bytes. Raises DataError."""
     reader = zlib.decompressobj()
     try:
         numbers = reader.decompress(packed, size + 1)
     except zlib.error as error:
-        raise DataError(f"the numbers of a table cannot be unpacked ({error}): damaged") from error
+        raise DataError(f"the answers of a table cannot be unpacked ({error}): damaged") from error
     if len(numbers) != size or not reader.eof or reader.unused_data:
-        raise DataError(f"the numbers of a table are not {size:,} bytes: damaged")
+        raise DataError(f"the answers of a table are not {size:,} bytes: damaged")
     return numbers
 
 

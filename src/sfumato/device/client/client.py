@@ -1,106 +1,91 @@
 """The client of a service: protects images here, charges the ledger of this device, and sends releases.
 
-A request contains no unreleased pixel: it contains a release, as sfumato.wire writes it, and the address with
-the label. A label is not protected: choose one that says nothing.
+A request contains no unreleased pixel: it contains a release, as sfumato.wire writes it, and the label, which
+is not protected: choose one that says nothing.
 
 The device decides how images are protected; a service can only ask (sfumato.device.client.demands).
-sfumato.device.client.conversation has the messages; this module has two clients, for each kind of connection.
 """
 
-import asyncio
-import inspect
+import json
 import os
-import ssl
-import threading
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future, wait
-from dataclasses import dataclass
-from functools import wraps
-from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from sfumato.base.files import printable
-from sfumato.device.client.addresses import quote_label
-from sfumato.device.client.conversation import Batch, Conversation, Enrolled, Guess
-from sfumato.device.client.demands import Accept, Demanded, Notice, Protecting
-from sfumato.device.client.exchange import (
-    NOT_PACKED,
-    TOO_SLOW,
-    Lost,
-    Pause,
-    Receiving,
-    Reply,
-    Request,
-    ServiceError,
-    Steps,
-    most_seconds,
-)
-from sfumato.device.client.outgoing import Failed
-from sfumato.device.client.sources import Source
-from sfumato.errors import needs_extra
-from sfumato.wire.messages import ClassifierInfo, ClassSummary, ModelInfo
-from sfumato.wire.tables import Table
+from pydantic import ValidationError
 
-with needs_extra("the client", "serve"):
-    import httpx
+from sfumato import wire
+from sfumato.base.files import check_alike
+from sfumato.base.schemas import validate_json
+from sfumato.device.client import demands, outgoing
+from sfumato.device.client.connection import SYSTEM, Connection, ServiceError, check_url
+from sfumato.device.client.demands import Accept, Notice, Policy, Protecting, size_words, words
+from sfumato.device.client.outgoing import Failed, Image, Source, Stopped, as_list, batches
+from sfumato.device.ledger import Ledger
+from sfumato.errors import ConfigError, DataError
+from sfumato.protect.release import Trained
+from sfumato.protect.spec import portable
+from sfumato.wire import labelled, labels, messages, tables
+from sfumato.wire.messages import ClassifierDetails, ClassifierInfo, ClassSummary, ModelInfo
+from sfumato.wire.tables import AnswerTable
 
-__all__ = ["AsyncClient", "Client", "Demanded", "Enrolled", "Guess", "ServiceError"]
+if TYPE_CHECKING:
+    from httpx import BaseTransport
 
-_MOST_REASON = 500  # characters of the reason of a lost answer
+_CHANGED = frozenset({404, 409, 422})  # what is known of classifiers may have changed
+_MOST_SIDE = 2048  # the largest side of the images that a service may ask for
+_MOST_LISTED = 5  # models in a message
 
-_Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
-_Transport = TypeVar("_Transport")
 
 
 @dataclass(frozen=True)
-class _Done(Generic[_Answer]):
-    answer: _Answer
+class Guess:
+    """A guess at the class of an image; a number is None if the service withholds it."""
+
+    label: str | None  # None if no class fits the image, and then without numbers
+    probability: float | None  # among all classes
+    distance: float | None  # squared Euclidean distance to the prototype
 
 
-def _next(steps: Steps[_Answer], reply: Reply | Lost | None) -> Request | Pause | _Done[_Answer]:
-    """Pass the reply to the last request on; return the next request or pause, or the answer."""
-    try:
-        return steps.send(reply)
-    except StopIteration as end:  # StopIteration must not leave a thread or a coroutine
-        return _Done(end.value)
+NONE = Guess(None, None, None)  # no class fits
 
 
-class _Method(Generic[_Given, _Answer]):
-    """A method of both clients, made from its steps: Client returns the answer, AsyncClient a coroutine."""
+@dataclass(frozen=True)
+class Enrolled:
+    """The result for the images of a class; the first three counts add up to all images."""
 
-    def __init__(self, steps: Callable[Concatenate[Any, _Given], Steps[_Answer]]) -> None:
-        @wraps(steps)
-        def ask(self: "Client", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
-            return self._run(steps(self, *args, **kwargs))
+    new: int = 0  # enrolled now
+    known: int = 0  # enrolled before, or given twice
+    failed: int = 0  # not readable, or may not leave
+    total: int | None = None  # examples of the class now; None if nothing was sent
+    examples: tuple[str, ...] = ()  # ids: in each request the new ones, then the others
 
-        @wraps(steps)
-        async def ask_beside(self: "AsyncClient", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
-            return await self._run(steps(self, *args, **kwargs))
-
-        signature = inspect.signature(steps)  # help() shows the answer and not the steps to it
-        signature = signature.replace(return_annotation=get_args(signature.return_annotation)[-1])
-        ask.__dict__["__signature__"] = ask_beside.__dict__["__signature__"] = signature
-        self._ask, self._ask_beside = ask, ask_beside
-
-    @overload
-    def __get__(self, client: "Client", kind: type) -> Callable[_Given, _Answer]: ...
-    @overload
-    def __get__(
-        self, client: "AsyncClient", kind: type
-    ) -> Callable[_Given, Coroutine[Any, Any, _Answer]]: ...
-    @overload
-    def __get__(self, client: None, kind: type) -> Callable[..., Any]: ...
-    def __get__(self, client: object, kind: type) -> Callable[..., Any]:
-        method: Callable[..., Any] = self._ask_beside if issubclass(kind, AsyncClient) else self._ask
-        return method if client is None else MethodType(method, client)
+    def plus(self, new: int = 0, known: int = 0, failed: int = 0) -> "Enrolled":
+        """Add some images."""
+        return replace(self, new=self.new + new, known=self.known + known, failed=self.failed + failed)
 
 
-class _Service(ABC, Generic[_Transport]):
-    """The methods of both clients. State: its connections."""
+class _Subject(NamedTuple):
+    id: str  # of a classifier
+    shape: tuple[int, int, int]
+    protection: Protecting
+
+
+class Client:
+    """A client that protects every image on the device first. State: its connection; classifiers seen so far.
+
+    An image is charged in the ledger at the size that the model takes. A model of another size gets another
+    release, which the ledger counts with the first: they are near copies.
+
+    Threads may share one; in a program with an event loop, `await asyncio.to_thread(client.classify, photo)`.
+    If a reply is lost or the service is busy, requests that are safe to repeat are sent again: questions, and
+    enrolments, which the service knows by their ids.
+    """
 
     def __init__(
         self,
@@ -115,82 +100,74 @@ class _Service(ABC, Generic[_Transport]):
         timeout: float = 30.0,
         retries: int = 4,
         insecure: bool = False,
-        transport: _Transport | None = None,
+        transport: "BaseTransport | None" = None,
     ) -> None:
         """Check the arguments; nothing is sent yet.
 
         Args:
-            url: of the service, such as "https://cloud.example".
+            url: such as "https://cloud.example".
             key: the secret that `sfumato keys create` printed.
             protection: a spec, or a protection; None for the one that was chosen or accepted before for this
                 service and classifier, by the ledger. Clear images need an explicit "none"; a private feature
                 or a code needs its noise, such as "feature:artefact=f.safetensors,noise=0.5" or
                 "code:artefact=c.safetensors,flip=0.1".
             accept: asked, without a protection or an earlier acceptance, whether images may leave as the
-                model demands. True pins that. None never accepts. AsyncClient calls it, and `failed` of
-                enrol, in another thread.
+                model demands. True pins that. None never accepts.
             notice: called with the guarantee of `protection` when it is first used for this service and
                 classifier, before anything is sent.
             ledger: the path of this device's ledger, which is created if it is absent.
-            classifier: the name of the classifier for calls that name none.
+            classifier: for calls that name none.
             timeout: seconds for a connection, and for each wait for bytes; four times as long for an answer.
-            retries: the most times that a request is sent again.
+            retries: the most times that a request is sent again, after at most a minute each.
             insecure: allow http to another machine: key and labels travel in clear.
             transport: replaces the network, for tests.
 
-        Raises:
-            ConfigError: an invalid address, key or number.
-            SpecError: a malformed spec.
-            ArtefactError: the artefact of a code cannot be read.
+        Raises ConfigError for an invalid address, key or number, SpecError for a malformed spec, and
+        ArtefactError for the artefact of a code that cannot be read.
         """
-        self._conversation = Conversation(
-            url,
-            key=key,
-            protection=protection,
-            accept=accept,
-            notice=notice,
-            ledger=ledger,
-            classifier=classifier,
-            retries=retries,
-            insecure=insecure,
-        )
-        self._timeout = timeout
-        self._connect(
-            base_url=self._conversation.url,
-            timeout=timeout,
-            headers=NOT_PACKED,
-            follow_redirects=False,
-            # A proxy of the environment would get a whole http request, with the key.
-            trust_env=self._conversation.url.startswith("https:"),
-            transport=transport,
-        )
+        self.url = check_url(url, insecure=insecure)
+        self._connection = Connection(self.url, key, timeout=timeout, retries=retries, transport=transport)
+        chosen = demands.parse_protection(protection) if isinstance(protection, str) else protection
+        self._policy = Policy(self.url, chosen, accept, notice)
+        self._ledger, self._default = ledger, classifier
+        self._subjects: dict[tuple[str, bool], _Subject] = {}
 
-    @abstractmethod
-    def _connect(self, **settings: Any) -> None:
-        """Open a connection of httpx."""
+    def close(self) -> None:
+        """Close the connections."""
+        self._connection.close()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._conversation.url!r})"
+    def __enter__(self) -> "Client":
+        return self
 
-    @_Method
-    def models(self) -> Steps[list[ModelInfo]]:
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def models(self) -> list[ModelInfo]:
         """List the models that the service runs, and the protections that each takes.
 
         This and all other methods raise ServiceError if the service refuses or cannot be reached.
         """
-        return self._conversation.models()
+        return self._ask(list[ModelInfo], "GET", "/v1/models")
 
-    @_Method
-    def classifiers(self) -> Steps[list[ClassifierInfo]]:
+    def classifiers(self) -> list[ClassifierInfo]:
         """List the classifiers of this tenant."""
-        return self._conversation.classifiers()
+        return self._ask(list[ClassifierInfo], "GET", "/v1/classifiers")
 
-    @_Method
-    def create(self, name: str, model: str) -> Steps[ClassifierInfo]:
+    def find(self, name: str) -> ClassifierDetails | None:
+        """Describe a classifier and its model, by its name; None if there is none."""
+        try:
+            info = self._ask(ClassifierDetails, "GET", f"/v1/classifiers/{labels.quote(name)}")
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+            return None
+        return info if info.name == labels.normal(name) else None  # and not the id of another
+
+    def create(self, name: str, model: str) -> ClassifierInfo:
         """Create a classifier for a model. Raises ServiceError (409) if the name exists."""
-        return self._conversation.create(name, model)
+        content, kind = json.dumps({"name": name, "model": model}).encode(), "application/json"
+        return self._ask(ClassifierInfo, "POST", "/v1/classifiers", content, kind=kind, again=False)
 
-    @_Method
     def enrol(
         self,
         label: str,
@@ -199,38 +176,32 @@ class _Service(ABC, Generic[_Transport]):
         classifier: str | None = None,
         failed: Failed | None = None,
         people: bool = False,
-        average: bool = False,
-    ) -> Steps[Enrolled]:
+    ) -> Enrolled:
         """Make images examples of a class. A new classifier is created if one model fits.
 
         Images are protected and sent 32 at a time. If the service would refuse them, for example with a
-        read-only key, nothing is charged. After a later error, earlier images are enrolled, and the same call
-        resumes: the same image is the same release, charged once and enrolled once in this class. The service
-        recognises it by an id that this ledger makes; another class, classifier or service gets another id.
-        Different images count each, even if their releases are equal.
+        read-only key, nothing is charged. After a later error, the same call resumes: the same image is the
+        same release, charged once and enrolled once in this class. The service recognises it by an id that
+        this ledger makes; another class, classifier or service gets another id. Different images count each,
+        even if their releases are equal.
 
         Args:
-            label: of the class.
             sources: files, Pillow images, (C, H, W) uint8 tensors, or one of these. A centre square of each
                 is resized to the size of the model.
-            classifier: a name; None for the client's own.
             failed: called with each image that cannot be read, is nearly its own release, or would pass a
                 budget, and with the error; None raises the error.
             people: whether the label is a person's name: images then count for the budget of that person. By
                 default a class is not a person.
-            average: for codes only: average all images here into one code, the class's prototype, and send
-                that. It costs the class as many bits as one image does.
 
         Raises:
-            ConfigError: the model takes another protection, or one that nobody chose or accepted, or demands
-                another than before; no model fits, or several do; not a label; or `average` without a code.
-            BudgetExceededError: without `failed`, an image would pass a budget; none of its 32 was sent.
-            ImageError: an image cannot be read, or is nearly its own release. Not with `failed`.
+            ConfigError: the model takes another protection, or one that nobody agreed to; no model fits, or
+                several do; or not a label.
+            BudgetExceededError, ImageError: see `failed`; none of the 32 images was sent.
             LedgerError: the ledger cannot be used.
         """
-        return self._conversation.enrol(label, sources, classifier, failed, people=people, average=average)
+        enrolled = self.enrol_many({label: sources}, classifier=classifier, failed=failed, people=people)
+        return enrolled[labels.normalise(label)]
 
-    @_Method
     def enrol_many(
         self,
         images: Mapping[str, Source | Iterable[Source]],
@@ -238,231 +209,258 @@ class _Service(ABC, Generic[_Transport]):
         classifier: str | None = None,
         failed: Failed | None = None,
         people: bool = False,
-        average: bool = False,
-    ) -> Steps[dict[str, Enrolled]]:
-        """Like enrol, for many classes: 32 images of any of them in a request.
+    ) -> dict[str, Enrolled]:
+        """Like enrol, for many classes: 32 images of any of them in a request, which enrols all or none.
 
-        A request enrols all of its images, or none: many times as fast for classes of an image or two.
-
-        Args:
-            images: of each label.
-            classifier, failed, people, average: see enrol.
-
-        Returns:
-            the result for each label, in Unicode's NFC.
-
-        Raises: as enrol.
+        Many times as fast for classes of an image or two. Returns the result for each label, in NFC.
         """
-        return self._conversation.enrol_many(images, classifier, failed, people=people, average=average)
+        given = [(labels.normalise(label), sources) for label, sources in images.items()]
+        enrolled = {label: Enrolled() for label, _ in given}
+        check_alike("the classes to enrol", "are called", enrolled)
 
-    @_Method
-    def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> Steps[list[Guess]]:
-        """Guess the class of an image, the likeliest first; Guess(None) comes first if it is of none.
+        def miss(image: Image, error: Stopped) -> None:
+            enrolled[image.label] = enrolled[image.label].plus(failed=1)
+            if failed is not None:
+                failed(image.source, error)
+
+        each = chain.from_iterable(
+            (Image(source, label, label if people else None) for source in as_list(sources))
+            for label, sources in given
+        )
+        with self._subject(classifier, begin=True) as (subject, ledger):
+            for batch in batches(each, subject.shape):
+                sent = outgoing.release(
+                    ledger, subject.protection, batch, subject.shape, None if failed is None else miss
+                )
+                if sent is None:
+                    continue
+                release, left = sent
+                examples = [
+                    (image.label, outgoing.example_id(number, self.url, subject.id, image.label))
+                    for image, number in left
+                ]
+                content = labelled.join(examples, release)
+                path = f"{_path(subject.id)}/examples"
+                answer = self._ask(messages.EnrolledClasses, "POST", path, content, kind=labelled.MEDIA_TYPE)
+                counts = Counter(label for label, _ in examples)
+                if {part.label: part.new + part.known for part in answer.classes} != counts:
+                    raise ServiceError(f"{self.url}: the answer is about other images")
+                for part in answer.classes:
+                    was = enrolled[part.label].plus(part.new, part.known)
+                    known = (*was.examples, *part.examples)
+                    enrolled[part.label] = replace(was, total=part.total, examples=known)
+        return enrolled
+
+    def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> list[Guess]:
+        """Guess the class of an image, the likeliest first; Guess(None) comes first if no class fits.
 
         The release is charged. The classifier, its classes, its model and the key are checked before: if the
         service would refuse the image, nothing is charged.
 
         Raises: as enrol; and ConfigError without a class.
         """
-        guesses = yield from self._conversation.classify([source], classifier, top)
-        return guesses[0]
+        return self.classify_many([source], top=top, classifier=classifier)[0]
 
-    @_Method
     def classify_many(
         self,
         sources: Iterable[Source],
         *,
         top: int = 5,
         classifier: str | None = None,
-        batch: Batch | None = None,
+        batch: str | None = None,
         failed: Failed | None = None,
-    ) -> Steps[list[list[Guess]]]:
+    ) -> list[list[Guess]]:
         """Like classify, for each of many images, 32 in a request.
 
         Args:
-            sources, top, classifier: see classify.
             batch: "shuffled" sends the releases in random order, so that the service sees how often each
                 occurs and nothing else: the bounds of dp.naming for "shuffled" hold if this is the only batch
-                of its period. "level" sends every code once, in a fixed order, and looks the answers up on
-                the device: the requests are the same for all people and images, and nothing is charged. It
-                takes a code of at most 12 bits without noise. None sends the images in their order.
-            failed: called with each image that cannot be read or may not leave, and why; its guesses are an
-                empty list. None raises that.
+                of its period. None sends the images in their order.
+            failed: see enrol; the guesses of a failed image are an empty list.
         """
-        return self._conversation.classify(sources, classifier, top, batch, failed)
+        if not 1 <= top <= messages.MOST_GUESSES:
+            raise ConfigError(f"top={top}: from 1 to {messages.MOST_GUESSES} classes")
+        if batch not in (None, "shuffled"):
+            raise ConfigError(
+                f"batch={batch!r}: it is 'shuffled', or left out; for requests that do not depend on the "
+                "images, use the answer table (answer_table, --table FILE)"
+            )
+        images: Iterable[Image] = map(Image, as_list(sources))
+        order = None
+        if batch is not None:
+            images = list(images)
+            order = SYSTEM.sample(range(len(images)), len(images))
+            images = [images[place] for place in order]
+        guesses: list[list[Guess]] = []
+        miss = None if failed is None else lambda image, error: failed(image.source, error)
+        with self._subject(classifier, begin=False) as (subject, ledger):
+            for part in batches(images, subject.shape):
+                sent = outgoing.release(ledger, subject.protection, part, subject.shape, miss)
+                answered = {}
+                if sent is not None:
+                    content, left = sent
+                    path = f"{_path(subject.id)}/classify?top={top}"
+                    answers = self._ask(messages.Answers, "POST", path, content).images
+                    if len(answers) != len(left):
+                        raise ServiceError(f"{self.url}: {len(answers)} answers for {len(left)} images")
+                    named = map(_guesses, answers)
+                    answered = dict(zip((id(image.source) for image, _ in left), named, strict=True))
+                guesses += [answered.get(id(image.source), []) for image in part]
+        if order is None:
+            return guesses
+        placed = dict(zip(order, guesses, strict=True))
+        return [placed[place] for place in range(len(placed))]
 
-    @_Method
-    def answer_table(self, *, classifier: str | None = None, known: Table | None = None) -> Steps[Table]:
-        """Fetch the signed table for sfumato.device.client.look_up.
+    def answer_table(self, *, classifier: str | None = None, known: AnswerTable | None = None) -> AnswerTable:
+        """Fetch the signed table for sfumato.device.client.look_up: the answers to all codes.
 
-        For codes of at most 16 bits, the answers to all of them; for other codes and private features, the
-        prototypes of the classes. The first signing key is pinned in the ledger.
-
-        Args:
-            classifier: a name; None for the client's own.
-            known: an earlier table: it is returned if the classifier has not changed.
-
-        Raises:
-            ServiceError: also if the classifier has no table, as those of models that only the service runs.
-            ConfigError: another key signs than before.
+        The first signing key is pinned in the ledger. `known` is returned if the classifier has not changed.
+        Raises ServiceError also without a table: only short codes have one; ConfigError for another key.
         """
-        return self._conversation.table(classifier, known)
+        info = self._find_listed(classifier)
+        if known is not None and known.header.classifier != info.id:
+            known = None
+        headers = {} if known is None else {"if-none-match": known.header.version_tag}
+        content = self._connection.ask("GET", f"{_path(info.id)}/table", None, headers)
+        try:
+            table = known if known is not None and not content else tables.decode(content)
+        except DataError as error:
+            raise ServiceError(f"{self.url}: {words(str(error))}") from error
+        if (table.header.classifier, table.header.name) != (info.id, info.name):
+            raise ServiceError(f"{self.url}: the table is of another classifier")
+        with Ledger(self._ledger) as ledger:
+            demands.check_signer(ledger, self.url, table.header.signer, first=True)
+        return table
 
-    @_Method
-    def classes(self, *, classifier: str | None = None) -> Steps[list[ClassSummary]]:
+    def classes(self, *, classifier: str | None = None) -> list[ClassSummary]:
         """List the classes of a classifier, and the number of examples of each."""
-        return self._conversation.classes(classifier)
+        return self._ask(list[ClassSummary], "GET", f"{_path(self._find_listed(classifier).id)}/classes")
 
-    @_Method
-    def forget(self, label: str, *, classifier: str | None = None) -> Steps[int]:
+    def forget(self, label: str, *, classifier: str | None = None) -> int:
         """Forget a class. Returns the number of examples forgotten."""
-        return self._conversation.forget(f"/classes/{quote_label(label)}", classifier)
+        return self._forget(f"/classes/{labels.quote(label)}", classifier)
 
-    @_Method
-    def forget_example(self, example: str, *, classifier: str | None = None) -> Steps[int]:
+    def forget_example(self, example: str, *, classifier: str | None = None) -> int:
         """Forget one example, by its id from `enrol`. Returns 1."""
-        return self._conversation.forget(f"/examples/{quote(example, safe='')}", classifier)
+        return self._forget(f"/examples/{quote(example, safe='')}", classifier)
 
-    @_Method
-    def forget_classifier(self, classifier: str) -> Steps[int]:
+    def forget_classifier(self, classifier: str) -> int:
         """Forget a classifier with all its classes. Returns the number of examples forgotten."""
-        return self._conversation.forget("", classifier)
+        return self._forget("", classifier)
 
+    def _forget(self, below: str, classifier: str | None) -> int:
+        path = f"{_path(self._find_listed(classifier).id)}{below}"
+        # Not repeated: if the first reply was lost, the second would be 404.
+        return self._ask(messages.Forgotten, "DELETE", path, again=False).forgotten
 
-class Client(_Service[httpx.BaseTransport]):
-    """A client that protects every image on the device first. State: its connections.
+    def _find_listed(self, name: str | None) -> ClassifierInfo:
+        """Find a classifier, whether or not its model is served."""
+        name = self._default if name is None else name
+        for info in self.classifiers():
+            if info.name == name:
+                return info
+        raise _no_classifier(name)
 
-    An image is charged in the ledger at the size that the model takes. A model of another size gets another
-    release, which the ledger counts with the first: they are near copies.
+    @contextmanager
+    def _subject(self, name: str | None, *, begin: bool) -> Iterator[tuple[_Subject, Ledger]]:
+        """Look up a classifier, None for the client's own, before images are sent to it; open the ledger.
 
-    Threads may share one. If a reply is lost or the service is busy, requests that are safe to repeat are
-    sent
-    again: questions, and enrolments, which the service knows by their ids.
-    """
+        Everything that could refuse the images is checked before any is charged: the key, the classifier, its
+        model, the protection, and for a query whether there is a class. `begin` creates it if it is new.
+        """
+        name = self._default if name is None else name
+        subject = self._subjects.get((name, begin))
+        if subject is None:
+            info = self.find(name)
+            model = self._choose(name, begin=begin) if info is None else info.model
+            self._check(name, model, info, begin=begin)
+        with Ledger(self._ledger) as ledger:  # a ledger is for one thread, a client for any number
+            if subject is None:
+                protection = self._policy.agree(ledger, name, model)  # before anything is created
+                number = self._begin(name, model) if info is None else info.id
+                subject = self._subjects[name, begin] = _Subject(number, model.shape, protection)
+            yield subject, ledger
 
-    def _connect(self, **settings: Any) -> None:
-        self._http = httpx.Client(**settings)
+    def _check(self, name: str, model: ModelInfo, info: ClassifierDetails | None, *, begin: bool) -> None:
+        channels, height, width = model.shape
+        if channels not in (1, 3) or not (1 <= height <= _MOST_SIDE and 1 <= width <= _MOST_SIDE):
+            raise ServiceError(
+                f"{self.url}: {name} is for images of {size_words(model.shape)}: this client makes images of "
+                f"1 or 3 channels and at most {_MOST_SIDE} pixels a side"
+            )
+        if begin and info is not None and not info.may_enrol:
+            raise ServiceError(
+                f"{self.url}: 403: your key may only ask, and enrolling in {name} needs one of the role "
+                "write: nothing was sent or charged",
+                status=403,
+            )
+        if not begin and info is not None and not info.classes:
+            raise ConfigError(f"{name} has no class: enrol an example first; nothing was sent or charged")
+        self._policy.check(model)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+    def _choose(self, name: str, *, begin: bool) -> ModelInfo:
+        """Return the one model that takes this device's releases, for a new classifier."""
+        models, wanted = self.models(), self._policy.chosen
+        if not begin:
+            raise _no_classifier(name)
+        fit = [model for model in models if wanted is None or demands.number_of(wanted, model) is not None]
+        if len(fit) > 1 and isinstance(wanted, Trained):
+            fit = [model for model in fit if wanted.digest() in model.made_of]
+        if len(fit) == 1:
+            return fit[0]
+        spec = "any protection" if wanted is None else portable(wanted.spec)
+        taken = "; ".join(demands.takes(model) for model in models[:_MOST_LISTED])
+        if len(models) > _MOST_LISTED:
+            taken += f"; and {len(models) - _MOST_LISTED} more"
+        raise ConfigError(
+            f"no classifier is called {name!r}, and {len(fit)} models take releases of {spec} ({taken}): "
+            "create it for one of them first"
+        )
 
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _run(self, steps: Steps[_Answer]) -> _Answer:
-        step = _next(steps, None)
-        while not isinstance(step, _Done):
-            if isinstance(step, Pause):
-                time.sleep(step.seconds)
-            step = _next(steps, self._reply(step) if isinstance(step, Request) else None)
-        return step.answer
-
-    def _reply(self, request: Request) -> Reply | Lost:
-        """Send a request within its time. A thread that still waits, as for a header, is abandoned."""
-        seconds = most_seconds(request, self._timeout)
-        received: Future[Reply | Lost] = Future()
-
-        def receive() -> None:
-            try:
-                received.set_result(self._receive(request, time.monotonic() + seconds))
-            except BaseException as error:  # raised in the caller's thread
-                received.set_exception(error)
-
-        threading.Thread(target=receive, name="sfumato-reply", daemon=True).start()
-        wait([received], timeout=seconds)
-        return received.result() if received.done() else TOO_SLOW
-
-    def _receive(self, request: Request, until: float) -> Reply | Lost:
-        headers = self._conversation.headers(request)
+    def _begin(self, name: str, model: ModelInfo) -> str:
+        """Create a classifier, unless another device did so first. Returns its id."""
         try:
-            with self._http.stream(
-                request.method, request.path, content=request.content, headers=headers
-            ) as reply:
-                receiving = Receiving(reply.status_code, reply.headers, until=until)
-                lost = receiving.refuse()
-                assert isinstance(reply.stream, httpx.SyncByteStream)
-                parts = iter(reply.stream)  # raw bytes: nothing unpacks them
-                while lost is None and (part := next(parts, None)) is not None:
-                    lost = receiving.add(part)
-                return lost or receiving.reply()
-        except httpx.HTTPError as error:
-            return _answer_lost(error)
+            return self.create(name, model.name).id
+        except ServiceError as error:
+            other = self.find(name) if error.status == 409 else None
+            if other is None or other.model != model:
+                raise
+            return other.id
 
-
-class AsyncClient(_Service[httpx.AsyncBaseTransport]):
-    """Like Client, for a program with an event loop: images are protected in another thread.
-
-    State: its connections. Arguments, methods, guarantees and errors are those of Client.
-    """
-
-    def _connect(self, **settings: Any) -> None:
-        self._http = httpx.AsyncClient(**settings)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def __aenter__(self) -> "AsyncClient":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def _run(self, steps: Steps[_Answer]) -> _Answer:
-        step = await asyncio.to_thread(_next, steps, None)
-        while not isinstance(step, _Done):
-            if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
-            reply = await self._reply(step) if isinstance(step, Request) else None
-            step = await asyncio.to_thread(_next, steps, reply)
-        return step.answer
-
-    async def _reply(self, request: Request) -> Reply | Lost:
-        headers = self._conversation.headers(request)
-        seconds = most_seconds(request, self._timeout)
+    def _ask(
+        self,
+        answer: type[_Answer],
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        *,
+        kind: str = wire.MEDIA_TYPE,
+        again: bool = True,
+    ) -> _Answer:
+        """Send a request, and read the reply as a message; `again`: it is safe to send it twice."""
+        headers = {} if content is None else {"content-type": kind}
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self._http.stream(
-                    request.method, request.path, content=request.content, headers=headers
-                ) as reply,
-            ):
-                receiving = Receiving(reply.status_code, reply.headers, until=time.monotonic() + seconds)
-                lost = receiving.refuse()
-                assert isinstance(reply.stream, httpx.AsyncByteStream)
-                parts = aiter(reply.stream)
-                while lost is None and (part := await anext(parts, None)) is not None:
-                    lost = receiving.add(part)
-                return lost or receiving.reply()
-        except TimeoutError:
-            return TOO_SLOW
-        except httpx.HTTPError as error:
-            return _answer_lost(error)
+            body = self._connection.ask(method, path, content, headers, again=again)
+        except ServiceError as error:
+            if error.status in _CHANGED:
+                self._subjects.clear()
+            raise
+        try:
+            read: _Answer = validate_json(answer, body)
+            return read
+        except ValidationError as error:
+            problem = f"the answer is not a {getattr(answer, '__name__', answer)}"
+            raise ServiceError(f"{self.url}: {problem}: the service may be of another version") from error
 
 
-def _answer_lost(error: httpx.HTTPError) -> Lost:
-    # The error is not chained: it holds the request, and the request holds the key.
-    reason = printable(f"{type(error).__name__}: {error}".rstrip(": "))[:_MOST_REASON]
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__cause__ or cause.__context__
-    if not isinstance(error, httpx.ConnectError) or cause is None or isinstance(cause, ssl.SSLEOFError):
-        return Lost(reason)
-    cure = _NO_TLS
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        cure = _CERTIFICATES.get(cause.verify_code, _UNTRUSTED)
-    return Lost(reason, cure, lasting=True)
+def _no_classifier(name: str) -> ConfigError:
+    return ConfigError(f"no classifier is called {name!r}: enrol an example, create it, or name another")
 
 
-_NO_TLS = "it must offer TLS 1.2 or later at this port: check it, or ask for TLS (on this machine, use http)"
-_UNTRUSTED = (
-    "this machine does not trust the authority that signed its certificate: if it is your own service, name "
-    "the certificate of this authority in the variable SSL_CERT_FILE"
-)
-_PERIOD = "check the clock of this machine; if it is right, ask for the service to renew its certificate"
-_ELSEWHERE = "its certificate is for another host: use the address that it is for"
-_CERTIFICATES = {9: _PERIOD, 10: _PERIOD, 62: _ELSEWHERE, 64: _ELSEWHERE}  # X509_V_ERR_* of OpenSSL
+def _path(classifier: str) -> str:
+    return f"/v1/classifiers/{quote(classifier, safe='')}"
+
+
+def _guesses(answer: messages.ImageAnswer) -> list[Guess]:
+    guesses = [Guess(guess.label, guess.probability, guess.distance) for guess in answer.guesses]
+    return [NONE, *guesses] if answer.none_of_these else guesses

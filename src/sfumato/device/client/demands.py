@@ -4,14 +4,13 @@ The chosen or accepted protection of each classifier of a service is pinned in t
 its images. A service that asks for something else later gets nothing.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sfumato.base.files import printable
-from sfumato.device.ledger import Ledger, Pin
+from sfumato.device.ledger import Ledger
 from sfumato.errors import ConfigError, SpecError, shorten
 from sfumato.protect import Protection, parse
 from sfumato.protect.naming import guarantee_words, naming_words
@@ -31,27 +30,19 @@ SIGNER = ""  # in pins, instead of a classifier: the public key that signs the a
 
 _MOST_WORDS = 500  # characters of the server's words in a message
 _OF = " of images of "  # between spec and size in a pin
+_NOISY = ("feature", "code")  # protections whose noise the device chooses
 
 
 @dataclass(frozen=True)
 class Demanded:
-    """The protection that a service demands for a classifier, for a person to accept or refuse.
-
-    Attributes:
-        url: of the service.
-        classifier: its name.
-        spec: the protection.
-        shape: (C, H, W), to which images are resized first: equal cells reveal more of a larger image.
-        guarantee: the guarantee of a release, in words.
-        naming: the guarantee about naming the person on an image, in words.
-    """
+    """The protection that a service demands for a classifier, for a person to accept or refuse."""
 
     url: str
     classifier: str
     spec: str
-    shape: tuple[int, int, int]
-    guarantee: str
-    naming: str
+    shape: tuple[int, int, int]  # images are resized to it: equal cells reveal more of a larger image
+    guarantee: str  # of a release, in words
+    naming: str  # the bound on naming the person on an image, in words
 
     def __str__(self) -> str:
         return (
@@ -66,85 +57,55 @@ Notice = Callable[[Demanded], None]
 
 @dataclass(frozen=True)
 class Policy:
-    """The protections this device allows a service.
-
-    Attributes:
-        url: of the service.
-        chosen: the protection that a user of this device chose; None for the pinned or accepted one.
-        accept: asks a person; None never accepts.
-        ledger: the path of the ledger with the pins.
-        notice: shows the chosen protection when it is pinned; None shows nothing.
-    """
+    """The protections this device allows a service; for `accept` and `notice` see Client."""
 
     url: str
-    chosen: Protecting | None
+    chosen: Protecting | None  # by a user of this device; None for the pinned or accepted one
     accept: Accept | None
-    ledger: str | os.PathLike[str]
-    notice: Notice | None = None
+    notice: Notice | None
 
-    def agree(self, classifier: str, model: ModelInfo) -> Protecting:
-        """Return the protection agreed for a classifier of a model, and pin it if it is new.
-
-        Raises:
-            ConfigError: nobody agreed to a protection that the model takes, or another one was agreed before.
-        """
+    def check(self, model: ModelInfo) -> None:
+        """Raise ConfigError or SpecError for a model that gets nothing, whatever was agreed."""
         if self.chosen is not None:
             check_takes(model, self.chosen)
         elif len(model.specs) == 1:
             demand(model, model.specs[0])
-        with Ledger(self.ledger) as ledger:
-            pin = ledger.pin(self.url, classifier)
+
+    def agree(self, ledger: Ledger, classifier: str, model: ModelInfo) -> Protecting:
+        """Return the protection agreed for a classifier of a model, and pin it if it is new.
+
+        Raises ConfigError if nobody agreed to a protection that the model takes, or to another one before.
+        """
+        pin = ledger.pin(self.url, classifier)
         if pin is None:
             protection = self.chosen or self._ask(classifier, model)
         else:
-            protection = self._as_pinned(classifier, model, pin)
+            protection = self._as_pinned(classifier, model, pin.spec, pin.since)
         pinned = _pin_words(protection.spec, model)
         if pin is None or pin.spec != pinned:
             if self.notice is not None and self.chosen is not None:
                 self.notice(self._demand(classifier, model, self.chosen))
-            with Ledger(self.ledger) as ledger:
-                ledger.set_pin(self.url, classifier, pinned)
+            ledger.set_pin(self.url, classifier, pinned)
         return protection
 
-    def check_signer(self, signer: str, *, first: bool) -> None:
-        """Check the public key that signs the service's answer tables.
-
-        Args:
-            signer: the key.
-            first: pin it if none is: the service itself sent it, or a person vouches for it.
-
-        Raises:
-            ConfigError: another key was pinned before, or none.
-        """
-        with Ledger(self.ledger) as ledger:
-            pin = ledger.pin(self.url, SIGNER)
-            if pin is None and first:
-                ledger.set_pin(self.url, SIGNER, signer)
-        if pin is None and not first:
-            raise ConfigError(
-                f"the table is signed by {words(signer[:16])}..., and this device does not know the key of "
-                f"{self.url}: anybody can sign a table: ask the service once, with --refresh"
-            )
-        if pin is not None and pin.spec != signer:
-            raise ConfigError(
-                f"{self.url}: its answer tables are signed by {words(signer[:16])}..., and were signed by "
-                f"{words(pin.spec[:16])}... before: ask the operator whether the key is new; if so, "
-                f"`sfumato ledger unpin {self.url}`"
-            )
-
-    def _as_pinned(self, classifier: str, model: ModelInfo, pin: Pin) -> Protecting:
-        if self.chosen is not None:
-            # A new spec is the user's choice; the size comes from the service alone.
-            if pin.spec.rpartition(_OF)[2] != size_words(model.shape):
-                raise self._refuse_change(classifier, model, pin)
-            return self.chosen
-        same = [spec for spec in model.specs if _pin_words(spec, model) == pin.spec]
-        if not same:
-            raise self._refuse_change(classifier, model, pin)
-        return demand(model, same[0])
+    def _as_pinned(self, classifier: str, model: ModelInfo, pinned: str, since: float) -> Protecting:
+        size = size_words(model.shape)
+        same_size = pinned.rpartition(_OF)[2] == size
+        if self.chosen is not None and same_size:
+            return self.chosen  # a new spec is the user's choice; the size comes from the service alone
+        for spec in model.specs:
+            if self.chosen is None and _pin_words(spec, model) == pinned:
+                return demand(model, spec)
+        moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        cure = f"`sfumato ledger unpin {self.url}`"
+        if same_size:
+            cure = f"choose it with protection=... (--with SPEC), or accept it after {cure}"
+        raise ConfigError(
+            f"{self.url}: images leave for {classifier!r} by {pinned} since {moment}, but now the service "
+            f"demands {words(', '.join(model.specs))}{_OF}{size}: nothing was sent. If you agree: {cure}"
+        )
 
     def _ask(self, classifier: str, model: ModelInfo) -> Protecting:
-        """Ask a person to accept the one protection that a model takes. Raises ConfigError if not."""
         if len(model.specs) != 1:
             raise ConfigError(f"the model {takes(model)}: choose one of them as the protection")
         protection = demand(model, model.specs[0])
@@ -163,38 +124,40 @@ class Policy:
         proved, naming = guarantee_words(protection, shape), naming_words(protection, shape)
         return Demanded(self.url, classifier, spec, shape, proved, naming)
 
-    def _refuse_change(self, classifier: str, model: ModelInfo, pin: Pin) -> ConfigError:
-        since = datetime.fromtimestamp(pin.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        cure = f"`sfumato ledger unpin {self.url}`"
-        if pin.spec.endswith(_OF + size_words(model.shape)):
-            cure = f"choose it with protection=... (--with SPEC), or accept it after {cure}"
-        demanded = f"{words(', '.join(model.specs))}{_OF}{size_words(model.shape)}"
-        return ConfigError(
-            f"{self.url}: images leave for {classifier!r} by {pin.spec} since {since}, but now the service "
-            f"demands {demanded}: nothing was sent. If you agree: {cure}"
+
+def check_signer(ledger: Ledger, url: str, signer: str, *, first: bool) -> None:
+    """Check the public key that signs the answer tables of a service. Raises ConfigError for another key.
+
+    `first` pins it if none is: the service itself sent it, or a person vouches for it.
+    """
+    pin = ledger.pin(url, SIGNER)
+    if pin is None and first:
+        ledger.set_pin(url, SIGNER, signer)
+    elif pin is None:
+        raise ConfigError(
+            f"the table is signed by {words(signer[:16])}..., and this device does not know the key of "
+            f"{url}: anybody can sign a table: ask the service once, with --refresh"
+        )
+    elif pin.spec != signer:
+        raise ConfigError(
+            f"{url}: its answer tables are signed by {words(signer[:16])}..., and were signed by "
+            f"{words(pin.spec[:16])}... before: ask the operator whether the key is new; if so, "
+            f"`sfumato ledger unpin {url}`"
         )
 
 
 def parse_protection(spec: str) -> Protecting:
-    """Parse the protection that a user wrote, private features and codes included.
-
-    Raises:
-        SpecError: a malformed spec.
-        ArtefactError: the artefact of a code cannot be read.
-    """
+    """Parse the protection that a user wrote, private features and codes included. Raises as Client."""
     protection: Protecting = parse(spec, takes=("pixels", "shape", "numbers", "bits"))
     return protection
 
 
 def demand(model: ModelInfo, spec: str) -> Protection:
-    """Parse the protection that a service demands, if it may be accepted at all.
+    """Parse the protection that a service demands.
 
-    Raises:
-            ConfigError: clear images, which need an explicit choice by the user; or a file chosen by the
-                service: the device names its own.
-        SpecError: it protects nothing, or is not a spec.
+    Raises ConfigError if it may not be accepted, SpecError if it protects nothing or is not a spec.
     """
-    name = spec.partition(":")[0].strip()
+    name = _family(spec).strip()
     if name == "none":
         raise ConfigError(
             f"the model {words(model.name)} takes clear images: to send them unprotected, ask for "
@@ -237,9 +200,6 @@ def number_of(protection: Protecting, model: ModelInfo) -> int | None:
     return None
 
 
-_NOISY = ("feature", "code")
-
-
 def _family(spec: str) -> str:
     return spec.partition(":")[0]
 
@@ -260,5 +220,4 @@ def words(text: str) -> str:
 
 
 def _pin_words(spec: str, model: ModelInfo) -> str:
-    """Return the text of a pin: the protection, and the size of images."""
     return f"{portable(spec)}{_OF}{size_words(model.shape)}"

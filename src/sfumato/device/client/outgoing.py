@@ -1,46 +1,45 @@
-"""Requests to a service: read images, charge them in the ledger, and encode their releases."""
+"""Releases to send: read images as a model takes them, charge them in the ledger, encode their releases."""
 
 import hmac
+import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Union, cast
 
 import numpy as np
+from PIL import Image as Pictures
+from PIL import ImageOps
 
-from sfumato import wire
+from sfumato import images, wire
 from sfumato.device.client.demands import Protecting
-from sfumato.device.client.sources import Source, image_of, name_of
-from sfumato.device.jobs import releasing
-from sfumato.device.jobs.releasing import Released
+from sfumato.device.jobs.releasing import Released, charge_and_release
 from sfumato.device.ledger import Ledger
+from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint
-from sfumato.errors import BudgetExceededError, ConfigError, ImageError
-from sfumato.images import Pixels
+from sfumato.errors import BudgetExceededError, ImageError
+from sfumato.images import Images, Pixels, as_array
 from sfumato.protect import Protection
-from sfumato.protect.code import Code
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
 
-if TYPE_CHECKING:
-    pass
+if TYPE_CHECKING:  # a client that sends pixels needs no PyTorch
+    from torch import Tensor
 
+Source = Union[str, os.PathLike[str], Pictures.Image, "Tensor", Pixels]
 Stopped = ImageError | BudgetExceededError  # the errors that stop an image
 Failed = Callable[[Source, Stopped], None]
 
 _ID = 16  # bytes of an id
+_MOST_IMAGES = 32  # of a request
+_MOST_VALUES = 8_000_000  # pixels in all channels of a request
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image given to a client.
-
-    Attributes:
-        source: the image.
-        label: its class as an example; "" for a query.
-        person: who is on it; None if unknown.
-        printed: the fingerprint of the picture, set after reading.
-    """
+    """An image given to a client; of an example its class, and who is on it; once read, its fingerprint."""
 
     source: Source
     label: str = ""
@@ -48,139 +47,123 @@ class Image:
     printed: Fingerprint | None = None
 
 
-@dataclass(frozen=True)
-class Sent:
-    """An encoded release.
-
-    Attributes:
-        content: the bytes.
-        images: its images; for an average, all images that went into it.
-        numbers: the ledger's number of each release in it.
-    """
-
-    content: bytes
-    images: tuple[Image, ...]
-    numbers: tuple[bytes, ...]
+Sent = tuple[bytes, list[tuple[Image, bytes]]]  # an encoded release; its images and the ledger's numbers
 
 
-def example_id(number: bytes, *, url: str, classifier: str, label: str) -> str:
+def example_id(number: bytes, url: str, classifier: str, label: str) -> str:
     """Return the id by which one class of one service recognises an example.
 
     Without the ledger, nobody can tell whether the ids of two classes, classifiers or services are of one
-    image, nor of which: HMAC-SHA256 of their names under the number, which is random and stays on the device.
-
-    Args:
-        number: the ledger's number of the release, see Charged.
-        url: of the service, as the device knows it: the service chooses only the classifier's id.
-        classifier: its id.
-        label: of the class.
+    image, nor of which: HMAC-SHA256 of their names under the ledger's number of the release, which is random
+    and stays on the device. The service chooses only the classifier's id, and the device knows its address.
     """
     names = "\n".join((url, classifier, label)).encode()  # none of them contains a line break
     return hmac.digest(number, names, "sha256")[:_ID].hex()
 
 
-class Outgoing:
-    """Makes releases by the ledger of the device."""
+def as_list(sources: Source | Iterable[Source]) -> Iterable[Source]:
+    """Return images as an iterable; a single image becomes a list of one."""
+    single = isinstance(sources, str | os.PathLike | Pictures.Image)
+    if single or getattr(sources, "ndim", 0) == 3:  # an array or a tensor
+        return [sources]  # type: ignore[list-item]
+    return sources  # type: ignore[return-value]
 
-    def __init__(self, ledger: str | os.PathLike[str]) -> None:
-        self._ledger = ledger
 
-    def release(
-        self,
-        protecting: Protecting,
-        images: Sequence[Image],
-        shape: tuple[int, int, int],
-        failed: Callable[[Image, Stopped], None] | None = None,
-        *,
-        average: bool = False,
-    ) -> Sent | None:
-        """Release some images; None if none may leave.
+def batches(given: Iterable[Image], shape: tuple[int, int, int]) -> Iterator[list[Image]]:
+    """Yield the images of each request, of shape (C, H, W)."""
+    count = max(1, min(_MOST_IMAGES, _MOST_VALUES // (shape[0] * shape[1] * shape[2])))
+    left = iter(given)
+    while batch := list(islice(left, count)):
+        yield batch
 
-        Args:
-            protecting: the protection.
-            images: the images.
-            shape: C, H and W, as the model takes them.
-            failed: called with each image that cannot be read, is nearly its own release, or would pass a
-                budget, and with the error; None raises the error.
-            average: for codes of one class: average all into one.
 
-        Raises: as Client.enrol.
-        """
-        read: list[tuple[Image, Pixels]] = []
-        for image in images:
-            try:
-                values, printed = image_of(image.source, shape)
-                read.append((replace(image, printed=printed), values))
-            except ImageError as error:
-                if failed is None:
-                    raise
-                failed(image, error)
-        # A private feature or a code is charged and stored like the release of an image.
-        protection = cast(Protection, protecting)
+def release(
+    ledger: Ledger,
+    protecting: Protecting,
+    given: Sequence[Image],
+    shape: tuple[int, int, int],
+    failed: Callable[[Image, Stopped], None] | None = None,
+) -> Sent | None:
+    """Release images, as a model takes them; None if none may leave. For `failed` and errors see Client."""
+    # A private feature or a code is charged and stored like the release of an image.
+    protection = cast(Protection, protecting)
+    read: list[tuple[Image, Pixels]] = []
+    for image in given:
         try:
-            released = self._charge(protection, read, average)
-        except (ImageError, BudgetExceededError) as error:
+            picture, values = fit(image.source, shape)
+            read.append((replace(image, printed=fingerprints(picture[None])[0]), values))
+        except ImageError as error:
             if failed is None:
                 raise
-            if average:
-                for image, _ in read:
-                    failed(image, error)
-                return None
-            read = self._charge_each(protection, read, failed)
-            released = self._charge(protection, read, average)
-        if released is None:
-            return None
-        content = wire.encode(released.release, made_of=artefact_of(protection))
-        return Sent(content, tuple(image for image, _ in read), tuple(released.numbers))
-
-    def _charge_each(
-        self,
-        protection: Protection,
-        read: list[tuple[Image, Pixels]],
-        failed: Callable[[Image, Stopped], None],
-    ) -> list[tuple[Image, Pixels]]:
-        """Charge each image by itself and return those that may leave; `failed` gets the others."""
-        passing = []
-        for image, values in read:
+            failed(image, error)
+    try:
+        released = _charge(ledger, protection, read)
+    except (ImageError, BudgetExceededError):
+        if failed is None:
+            raise
+        for each in list(read):  # by itself: one image over its budget stops no other
             try:
-                self._charge(protection, [(image, values)], average=False)
+                _charge(ledger, protection, [each])
             except (ImageError, BudgetExceededError) as error:
-                failed(image, error)
-            else:
-                passing.append((image, values))
-        return passing
-
-    def _charge(
-        self, protection: Protection, read: list[tuple[Image, Pixels]], average: bool
-    ) -> Released | None:
-        if not read:
-            return None
-        # Opened here: a ledger is for one thread, a client for any number.
-        with Ledger(self._ledger) as ledger:
-            images = np.stack([image for _, image in read])
-            people = [image.person for image, _ in read]
-            names = [name_of(image.source) for image, _ in read]
-            printed = [image.printed for image, _ in read]
-            if average:
-                code, person = cast(Code, protection), people[0]
-                return releasing.release_average(
-                    code, images, ledger, person=person, names=names, printed=printed
-                )
-            return releasing.charge_and_release(
-                protection,
-                images,
-                ledger,
-                people=people,
-                names=names,
-                printed=printed,
-                most_clear=MOST_SHOWN,
-            )
+                failed(each[0], error)
+                read = [other for other in read if other is not each]
+        released = _charge(ledger, protection, read)
+    if released is None:
+        return None
+    content = wire.encode(released.release, made_of=artefact_of(protection))
+    return content, [(image, number) for (image, _), number in zip(read, released.numbers, strict=True)]
 
 
-def check_averages(protection: Protecting) -> None:
-    """Raise ConfigError unless releases of a protection can be averaged here."""
-    if not isinstance(protection, Code):
-        raise ConfigError(
-            f"{protection.spec}: only codes can be averaged on the device: use code:artefact=..., or "
-            "enrol each image by itself"
+def _charge(ledger: Ledger, protection: Protection, read: list[tuple[Image, Pixels]]) -> Released | None:
+    if not read:
+        return None
+    sources = [image.source for image, _ in read]
+    return charge_and_release(
+        protection,
+        np.stack([values for _, values in read]),
+        ledger,
+        people=[image.person for image, _ in read],
+        names=[Path(source).name if isinstance(source, str | os.PathLike) else "" for source in sources],
+        printed=[image.printed for image, _ in read],
+        most_clear=MOST_SHOWN,
+    )
+
+
+def fit(source: Source, shape: tuple[int, int, int]) -> tuple[Pixels, Pixels]:
+    """Read a picture. Returns it as read, and as a model takes it: (C, H, W) uint8.
+
+    Raises ImageError if it cannot be read, or has another size than the model's images, which are no squares.
+    """
+    channels, height, width = shape
+    content: str | os.PathLike[str] | bytes
+    if isinstance(source, Pictures.Image):
+        content = _as_file(source)
+    elif isinstance(source, str | os.PathLike):
+        content = source
+    else:
+        given: Images = source[None]
+        images.check_batch(given)
+        pixels = as_array(given)[0]
+        if pixels.shape == shape:
+            return pixels, pixels
+        content = images.encode(pixels)
+    picture = images.read_array(content, channels=channels)
+    image = images.resize(picture, height) if height == width else picture
+    if image.shape != shape:
+        raise ImageError(
+            f"an image of {image.shape[1]}x{image.shape[2]} pixels, and the model's are {height}x{width}: "
+            "resize it yourself: only squares are cropped here",
+            cause="of another size",
         )
+    return picture, image
+
+
+def _as_file(picture: Pictures.Image) -> bytes:
+    """Encode as TIFF, which has every mode of Pillow; an invalid image is refused as in a file."""
+    buffer = io.BytesIO()
+    try:
+        # By default Pillow compresses it like the file it came from, which may be lossy.
+        ImageOps.exif_transpose(picture).save(buffer, "TIFF", compression="raw")
+    except (OSError, ValueError, SyntaxError) as error:
+        raise ImageError(f"{picture!r}: cannot be used ({error})") from error
+    return buffer.getvalue()

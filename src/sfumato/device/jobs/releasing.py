@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from PIL import Image
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint
-from sfumato.device.ledger.tables import average_key, protection_key
+from sfumato.device.ledger.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
 from sfumato.images import Images, Pixels, as_array, check_batch, digest
@@ -47,10 +47,7 @@ def release(
 
 
 def release_unrecorded(protection: Protection, images: Images) -> Release:
-    """Release images outside any ledger, with fresh noise: for copies that stay on this device.
-
-    Nothing counts the releases of an image. Arguments and errors are those of charge_and_release.
-    """
+    """Release images outside any ledger, with fresh noise: for copies that stay on this device."""
     check_batch(images)
     released = protection.release(images, fresh_noise())
     if isinstance(released, RegionRelease) and isinstance(protection, Region):
@@ -76,14 +73,12 @@ def charge_and_release(
     returns, every charge is on disk; when it raises, none is, and nothing has left.
 
     Args:
-        protection: the protection. The ledger records its spec; for a trained one, the digest of its artefact
-            instead of its path.
+        protection: recorded by its spec; a trained one by the digest of its artefact instead of its path.
         images: (N, C, H, W) uint8, the originals.
         ledger: of this device.
-        people: who is in each of the N images, for the budgets of people; None if unknown.
-        names: of their files, for messages on this device; None without files.
-        printed: fingerprints of the original pictures, to recognise near copies at any size; None computes
-            them from the images.
+        people: who is in each image, for the budgets of people; None if unknown.
+        names: of their files, for messages on this device.
+        printed: fingerprints of the original pictures, which recognise near copies at any size.
         most_clear: for a region, the largest share of the pixels that may stay unprotected.
 
     Raises:
@@ -128,51 +123,6 @@ def charge_and_release(
     return Released(released, charged.new, charged.numbers)
 
 
-def release_average(
-    code: "Code",
-    images: Images,
-    ledger: Ledger,
-    *,
-    person: str | None = None,
-    names: Sequence[str] | None = None,
-    printed: Sequence[Fingerprint | None] | None = None,
-) -> Released:
-    """Release ONE code of several images, the prototype of a class made on the device: see Code.average.
-
-    Each image pays for it as for a release of its own. The same images
-    give the same release again, in any order and at no cost; other images give another release. For one image
-    it is the release of that image.
-
-    Args:
-        code, images, ledger: see charge_and_release, also for its guarantees and errors.
-        person: who is in all of the images.
-        names, printed: see charge_and_release.
-
-    Returns:
-        the release, of one code; `new` is 1 if it was charged now, 0 if before.
-    """
-    rows = {name: row for row, name in enumerate(_digests(images))}
-    digests = sorted(rows)  # another order would round differently
-    order = [rows[name] for name in digests]
-    images = images[order]
-    names = names and [names[row] for row in order]
-    printed = printed and [printed[row] for row in order]
-    if len(digests) == 1:
-        as_image = cast(Protection, code)  # charged and stored like the release of an image
-        return charge_and_release(as_image, images, ledger, people=[person], names=names, printed=printed)
-    spec = average_key(protection_key(code.spec, file_digest_of(code)), digests)
-    kept = ledger.find_releases(digests[:1], spec)
-    released = code.average(images, fresh_noise())
-    packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None
-    people = [person] * len(digests)
-    charges = _charges(code, images, digests, spec, ledger, people, names, printed)
-    charged = ledger.charge([replace(charge, release=packet) for charge in charges])
-    packet = charged.releases[0] or packet
-    if packet is not None:
-        released = _with(released, [packet])
-    return Released(released, min(charged.new, 1), charged.numbers[:1])
-
-
 def _with(released: Any, packets: Sequence[bytes]) -> Any:
     """Build a release of the same kind from packets of values, one for each image."""
     like = released.array
@@ -198,7 +148,7 @@ def _charges(
     names: Sequence[str] | None,
     printed: Sequence[Fingerprint | None] | None,
 ) -> list[Charge]:
-    """Make a charge for each image, without its release; arguments as for charge_and_release."""
+    """Make a charge for each image, without its release."""
     shape = (images.shape[1], images.shape[2], images.shape[3])
     tells, unknown = information(protection), [None] * len(digests)
     seen = _fingerprints(ledger, digests, images) if printed is None else printed

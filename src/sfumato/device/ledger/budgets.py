@@ -4,18 +4,10 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
-from sfumato.dp.guarantee import SYMBOLS, Guarantee, proof_of, round_up
-from sfumato.dp.naming import (
-    ASSUMED,
-    BY_STRENGTH,
-    NOTHING_KNOWN,
-    Assumption,
-    Information,
-    Proof,
-    compose,
-)
+from sfumato.dp.guarantee import Guarantee, proof_of, round_up
+from sfumato.dp.naming import ASSUMED, BY_STRENGTH, NOTHING_KNOWN, Assumption, Information, Proof, compose
 from sfumato.errors import BudgetExceededError, ConfigError
 
 _Definition = Literal["pure", "gaussian", "concentrated", "bits", "releases", "naming"]
@@ -40,36 +32,27 @@ class Budget:
     "naming" limits the chance that somebody names a person among N people, given all that is proved about
     their releases of a period together, under a stated assumption. It is not a sum: the histograms of two
     batches together have fewer values.
-
-    Attributes:
-        definition: the quantity that is summed.
-        amount: the limit: ε, μ^2, ρ, bits, or a number of releases; for naming, the bits by which a guess
-            among N people may improve. Infinite lifts the default.
-        pixels: m of the neighbours.
-        words: the budget as the user wrote it.
     """
 
     definition: _Definition
+    # ε, μ^2, ρ, bits or a number of releases; for naming, the bits by which a guess among N people may
+    # improve. Infinite lifts the default.
     amount: float
     pixels: int
-    words: str
+    words: str  # as the user wrote it
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
         """Read "releases=5", "bits=64", "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1".
 
         All but "releases" and "bits" accept ",pixels=4". The other form is "naming=1%,of=1000", which
-        accepts ",per=year" and ",assuming=exchangeable".
-
-        Raises:
-            ConfigError: another key, a number that is not above 0, or a delta that is not below 1.
+        accepts ",per=year" and ",assuming=exchangeable". Raises ConfigError, which lists the forms.
         """
         words = text.replace(" ", "")
         if text.startswith("naming="):
-            named = _Named.parse(text)
-            return cls(
-                definition="naming", amount=math.log2(named.share * named.people), pixels=1, words=words
-            )
+            named = _parse_naming(text)
+            bits = math.log2(named.share * named.people)
+            return cls(definition="naming", amount=bits, pixels=1, words=words)
         values: dict[str, float] = {}
         for part in text.split(","):
             key, _, number = part.strip().partition("=")
@@ -84,24 +67,17 @@ class Budget:
             if key in ("pixels", "releases") and not value.is_integer():
                 raise ConfigError(f"budget {text!r}: {key}={value:g} is not a whole number")
             values[key] = value
-        pixels = values.pop("pixels", None)
-        match sorted(values.items()):
-            case [("releases" | "bits" as key, amount)]:
-                if pixels is not None:
-                    raise ConfigError(
-                        f"budget {text!r}: a number of {key} takes no number of pixels: {_FORMS}"
-                    )
-                definition: _Definition = "releases" if key == "releases" else "bits"
-            case [("epsilon", amount)]:
-                definition = "pure"
-            case [("mu", mu)]:
-                definition, amount = "gaussian", mu**2
-            case [("rho", amount)]:
-                definition = "concentrated"
-            case [("delta", delta), ("epsilon", epsilon)]:
-                definition, amount = "concentrated", _rho_of(epsilon, delta)
-            case _:
-                raise ConfigError(f"budget {text!r}: {_FORMS}")
+        pixels, delta = values.pop("pixels", None), values.pop("delta", None)
+        key, amount = next(iter(values.items()), ("", 0.0))
+        if len(values) != 1 or key not in _KEYS or (delta is not None and key != "epsilon"):
+            raise ConfigError(f"budget {text!r}: {_FORMS}")
+        if pixels is not None and key in ("releases", "bits"):
+            raise ConfigError(f"budget {text!r}: a number of {key} takes no number of pixels: {_FORMS}")
+        definition = _KEYS[key]
+        if delta is not None:
+            definition, amount = "concentrated", _rho_of(amount, delta)
+        elif definition == "gaussian":
+            amount **= 2
         if amount <= 0:
             raise ConfigError(f"budget {text!r} is so small that nothing fits it: {_FORMS}")
         return cls(definition=definition, amount=amount, pixels=int(pixels or 1), words=words)
@@ -109,34 +85,23 @@ class Budget:
     def cost(self, guarantees: Sequence[Guarantee], information: Information = NOTHING_KNOWN) -> float:
         """Return the cost that a release adds to the sum, by the best of its guarantees.
 
-        Args:
-            guarantees: the known ones.
-            information: for a budget in bits.
-
-        Raises:
-            BudgetExceededError: nothing is proved of it, or nothing in a unit of this budget.
+        Raises BudgetExceededError if nothing is proved of it, or nothing in the unit of this budget.
         """
-        nothing = "nothing is proved of it"
         if self.definition == "releases":
             return 1.0
-        if self.definition == "bits" and math.isfinite(information.outputs):
-            return information.outputs
         if self.definition == "bits":
-            raise BudgetExceededError(
-                "its outputs are not counted, so no budget in bits can hold it: release a code of bits or an "
-                "answer",
-                cause="its outputs are not counted",
-            )
+            held = math.isfinite(information.outputs)
+        elif self.definition == "naming":
+            held = proof_of(guarantees, information, releases=1) != Proof(releases=1)
+        else:
+            held = bool(guarantees)
+        if not held:
+            missing, cure, _ = _WORDS[self.definition]
+            raise BudgetExceededError(f"{missing}, so no budget{cure}", cause=missing)
+        if self.definition == "bits":
+            return information.outputs
         if self.definition == "naming":
-            if proof_of(guarantees, information, releases=1) == _NOTHING:
-                cure = "release a code of bits or an answer"
-                raise BudgetExceededError(
-                    f"{nothing}, so no budget of naming can hold it: {cure}", cause=nothing
-                )
-            return 0.0  # naming is checked for all releases together, once they are recorded
-        if not guarantees:
-            cure = "use a protection with a proof, such as dp-pix"
-            raise BudgetExceededError(f"{nothing}, so no budget can hold it: {cure}", cause=nothing)
+            return 0.0  # it is checked for all releases together, once they are recorded
         costs = []
         for guarantee in guarantees:
             # A guarantee for m pixels holds for fewer; for more, take steps of m.
@@ -155,29 +120,22 @@ class Budget:
     def refusal(
         self, spent: float, cost: float, subject: str, command: Callable[[str], str], *, copies: bool = True
     ) -> str | None:
-        """Return why a cost does not fit the rest of the budget, and the cure; None if it fits.
+        """Return why a cost does not fit the rest of the budget of a subject, and the cure; None if it fits.
 
-        Args:
-            spent: by the subject so far.
-            cost: of a release.
-            subject: in words.
-            command: maps the words of a budget to the command that sets it for the subject.
-            copies: whether releases of near copies are among them.
+        `command` maps the words of a budget to the command that sets it for the subject; `copies` says
+        whether releases of near copies are among those that were `spent`.
         """
         # The tolerance is for sums of decimals: three times 0.1 is within 0.3.
         if spent + cost <= self.amount * (1 + 1e-9):
             return None
         if self.definition == "naming":
-            return self._named.refusal(spent, subject, command)
+            return self._refusal_to_name(spent, subject, command)
+        symbol = _SUMMED.get(self.definition)
         if math.isinf(spent):
-            currency = (
-                ""
-                if self.definition == "bits"
-                else f", or nothing that adds up in {_SUMMED[self.definition]}"
-            )
+            unit = f", or nothing that adds up in {symbol}" * bool(symbol)
             return (
                 f"nothing is left for {subject} ({self}), since {self.unheld} made before, such as "
-                f"a blur{currency}: lift the budget with `{command('none')}`, then limit the "
+                f"a blur{unit}: lift the budget with `{command('none')}`, then limit the "
                 f"number of releases with `{command('releases=5')}`"
             )
         raised = f"or raise the budget: `{command(self.larger(spent + cost))}`"
@@ -193,18 +151,31 @@ class Budget:
                 f"images, choose a code of fewer bits, {raised}"
             )
         return (
-            f"this release costs {_SUMMED[self.definition]} = {round_up(cost)}, and {left} is left for "
+            f"this release costs {symbol} = {round_up(cost)}, and {left} is left for "
             f"{subject} ({self}): ask for more noise, {raised}"
+        )
+
+    def _refusal_to_name(self, spent: float, subject: str, command: Callable[[str], str]) -> str:
+        named = self._named
+        chance = 2**spent / named.people
+        others = {"none": "assuming=shuffled or assuming=exchangeable", "shuffled": "assuming=exchangeable"}
+        more = others.get(named.assuming)
+        cure = f"; more is allowed if you may assume more ({more})" if more else ""
+        raised, what = "none", "nothing would be proved about naming them"
+        if chance < 1:
+            raised = f"naming={round_up(100 * chance)}%,of={named.people},per={named.period}"
+            raised += f",assuming={named.assuming}"
+            what = f"somebody could name them in {round_up(100 * chance)}% of cases"
+        return (
+            f"with this release of {subject} {what} ({self}): wait, release fewer images, choose a code of "
+            f"fewer bits, or raise the budget: `{command(raised)}`{cure}"
         )
 
     def larger(self, least: float) -> str:
         """Return the words of a budget of this kind that holds a sum: at least twice this one."""
         times = max(2, math.ceil(least / self.amount))
-        return re.sub(
-            "(releases|bits|epsilon|mu|rho)=([^,]+)",
-            lambda part: f"{part[1]}={float(part[2]) * times:.10g}",
-            self.words,
-        )
+        number = re.compile("(releases|bits|epsilon|mu|rho)=([^,]+)")
+        return number.sub(lambda part: f"{part[1]}={float(part[2]) * times:.10g}", self.words)
 
     def since(self, now: float) -> float:
         """Return when the counted period began, in seconds since 1970; only naming has one."""
@@ -216,8 +187,8 @@ class Budget:
         return math.log2(compose(1 / named.people, proofs, assuming=named.assuming).chance * named.people)
 
     @property
-    def _named(self) -> "_Named":
-        return _Named.parse(self.words)
+    def _named(self) -> "_Naming":
+        return _parse_naming(self.words)
 
     @property
     def unheld(self) -> str:
@@ -225,24 +196,23 @@ class Budget:
         what = "nobody counts the outputs" if self.definition == "bits" else "nothing is proved"
         return f"{what} of a release"
 
+    @property
+    def holds_nothing_of(self) -> str:
+        """Which releases it always refuses, in words; "" for a number of releases."""
+        return _WORDS[self.definition][2]
+
     def describe_spent(self, spent: float) -> str:
         """Say how much is spent, in the unit of the budget."""
         if math.isinf(spent):
             return f"nothing is left, since {self.unheld} made there"
         if self.definition == "releases":
             return f"{spent:.0f} of {self.amount:.0f} releases are made"
-        if self.definition == "bits":
-            return f"{spent:.4g} of {self.amount:.4g} bits are spent"
+        if symbol := _SUMMED.get(self.definition):
+            return f"{symbol} = {spent:.4g} of {self.amount:.4g} is spent"
+        words = f"{spent:.4g} of {self.amount:.4g} bits are spent"
         if self.definition == "naming":
-            return f"{spent:.4g} of {self.amount:.4g} bits are spent, which name them in at most " + (
-                f"{round_up(100 * 2**spent / self._named.people)}% of cases"
-            )
-        return f"{_SUMMED[self.definition]} = {spent:.4g} of {self.amount:.4g} is spent"
-
-    @property
-    def holds_nothing_of(self) -> str:
-        """Which releases it always refuses, in words; "" for a number of releases."""
-        return _HOLDS.get(self.definition, _HOLDS["pure"])
+            words += f", which name them in at most {round_up(100 * 2**spent / self._named.people)}% of cases"
+        return words
 
     def __str__(self) -> str:
         if self.definition == "releases":
@@ -250,12 +220,13 @@ class Budget:
         if self.definition == "bits":
             return f"at most {self.amount:.10g} bits"
         if self.definition == "naming":
-            return str(self._named)
+            share, people, period, assuming = self._named
+            by = "" if period == "ever" else f", by the releases of any {period}"
+            return f"at most {100 * share:.10g}% named among {people:,} people{by} ({ASSUMED[assuming]})"
         return f"{self.words} for any {self.pixels} pixel{'s' * (self.pixels > 1)}"
 
 
-@dataclass(frozen=True)
-class _Named:
+class _Naming(NamedTuple):
     """The terms of a budget of naming."""
 
     share: float
@@ -263,66 +234,60 @@ class _Named:
     period: str
     assuming: Assumption
 
-    @classmethod
-    def parse(cls, text: str) -> "_Named":
-        """Read "naming=1%,of=1000,per=year,assuming=exchangeable"; the last two are optional."""
-        given = dict(part.strip().partition("=")[::2] for part in text.split(","))
-        share, people = given.pop("naming", ""), given.pop("of", "")
-        period, assumed = given.pop("per", "ever"), given.pop("assuming", "none")
-        assuming = next((each for each in BY_STRENGTH if each == assumed), None)
-        try:
-            value = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
-            count = int(people)
-        except ValueError:
-            value, count = math.nan, 0
-        if given or assuming is None or period not in _PERIODS or not 0 < value < 1 or count < 2:
-            raise ConfigError(f"budget {text!r}: {_FORMS}")
-        if value * count <= 1:
-            raise ConfigError(
-                f"budget {text!r}: to guess among {count:,} people names {100 / count:.3g}% already: allow "
-                "more, or say that there are more people (of=)"
-            )
-        return cls(value, count, period, assuming)
 
-    def refusal(self, spent: float, subject: str, command: Callable[[str], str]) -> str:
-        """Say why the releases of a period tell too much, and what to do."""
-        chance = 2**spent / self.people
-        others = {"none": "assuming=shuffled or assuming=exchangeable", "shuffled": "assuming=exchangeable"}
-        more = others.get(self.assuming)
-        cure = f"; more is allowed if you may assume more ({more})" if more else ""
-        if chance >= 1:
-            raised, what = "none", "nothing would be proved about naming them"
-        else:
-            raised = f"naming={round_up(100 * chance)}%,of={self.people},per={self.period}"
-            raised += f",assuming={self.assuming}"
-            what = f"somebody could name them in {round_up(100 * chance)}% of cases"
-        return (
-            f"with this release of {subject} {what} ({self}): wait, release fewer images, choose a code of "
-            f"fewer bits, or raise the budget: `{command(raised)}`{cure}"
+def _parse_naming(text: str) -> _Naming:
+    given = dict(part.strip().partition("=")[::2] for part in text.split(","))
+    share, people = given.pop("naming", ""), given.pop("of", "")
+    period, assumed = given.pop("per", "ever"), given.pop("assuming", "none")
+    assuming = next((each for each in BY_STRENGTH if each == assumed), None)
+    try:
+        value = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
+        count = int(people)
+    except ValueError:
+        value, count = math.nan, 0
+    if given or assuming is None or period not in _PERIODS or not 0 < value < 1 or count < 2:
+        raise ConfigError(f"budget {text!r}: {_FORMS}")
+    if value * count <= 1:
+        raise ConfigError(
+            f"budget {text!r}: to guess among {count:,} people names {100 / count:.3g}% already: allow "
+            "more, or say that there are more people (of=)"
         )
-
-    def __str__(self) -> str:
-        period = "" if self.period == "ever" else f", by the releases of any {self.period}"
-        return (
-            f"at most {100 * self.share:.10g}% named among {self.people:,} people{period} "
-            f"({ASSUMED[self.assuming]})"
-        )
+    return _Naming(value, count, period, assuming)
 
 
-_NOTHING = Proof(releases=1)
-_SUMMED: dict[Any, str] = {**SYMBOLS, "gaussian": f"{SYMBOLS['gaussian']}^2"}  # what adds up
-_HOLDS = {
-    "releases": "",
-    "bits": "it holds only codes of bits and answers: every other release is refused",
-    "naming": "it holds releases with a proof about naming, such as a code of bits: a blur is refused",
-    "pure": "it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
+_SUMMED: dict[str, str] = {"pure": "eps", "gaussian": "mu^2", "concentrated": "rho"}  # what adds up
+_CODES = " can hold it: release a code of bits or an answer"
+# What is missing of a release that no budget holds, what no budget does, with the cure, and what it holds.
+_PROVED = (
+    "nothing is proved of it",
+    " can hold it: use a protection with a proof, such as dp-pix",
+    "it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
     "refused; an image that had such a release before gets no more releases",
+)
+_WORDS = dict.fromkeys(_SUMMED, _PROVED) | {
+    "releases": ("", "", ""),
+    "bits": (
+        "its outputs are not counted",
+        f" in bits{_CODES}",
+        "it holds only codes of bits and answers: every other release is refused",
+    ),
+    "naming": (
+        "nothing is proved of it",
+        f" of naming{_CODES}",
+        "it holds releases with a proof about naming, such as a code of bits: a blur is refused",
+    ),
+}
+_KEYS: dict[str, _Definition] = {
+    "releases": "releases",
+    "bits": "bits",
+    "epsilon": "pure",
+    "mu": "gaussian",
+    "rho": "concentrated",
 }
 NO_LIMIT = Budget(definition="releases", amount=math.inf, pixels=1, words="none")
 
 _MOST = 1e18  # the largest number of a budget: later arithmetic cannot overflow
-_DAY = 86_400.0
-_PERIODS = {"day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY, "year": 365 * _DAY, "ever": math.inf}
+_PERIODS = {"day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0, "year": 31_536_000.0, "ever": math.inf}
 _FORMS = (
     "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, followed by pixels=4 for 4 pixels; or "
     "bits=64, or releases=5; or naming=1%,of=1000, followed by per=day, week, month or year, and "

@@ -51,45 +51,27 @@ _DRAWS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """A release that is about to leave.
+    """A release that is about to leave."""
 
-    Attributes:
-        image: digest of the original, sfumato.images.digest.
-        spec: the protection, see sfumato.device.ledger.tables.protection_key.
-        shape: (C, H, W) of the original.
-        guarantee: maps m pixels (None: the protection's own) to the guarantee, or None.
-        release: the values as bytes, (C, h, w) uint8 or (d,) float32 of a private feature, (b,) bool of a
-            code; None if the protection is deterministic.
-        name: of its file, for messages on this device; may be "".
-        person: who is in it, for the budgets of people; None if unknown.
-        fingerprint: of the picture as read, to recognise near copies; None if it has none or is known.
-        information: the most that the release can tell, in bits.
-    """
-
-    image: bytes
-    spec: str
-    shape: tuple[int, int, int]
-    guarantee: Callable[[int | None], Guarantee | None]
+    image: bytes  # digest of the original, sfumato.images.digest
+    spec: str  # the protection, see sfumato.device.ledger.tables.protection_key
+    shape: tuple[int, int, int]  # (C, H, W) of the original
+    guarantee: Callable[[int | None], Guarantee | None]  # for m pixels (None: the protection's own)
+    # (C, h, w) uint8, (d,) float32 of a private feature or (b,) bool of a code; None if deterministic
     release: bytes | None
-    name: str = ""
-    person: str | None = None
-    fingerprint: Fingerprint | None = None
-    information: Information = NOTHING_KNOWN
+    name: str = ""  # of its file, for messages on this device
+    person: str | None = None  # who is in it, if known
+    fingerprint: Fingerprint | None = None  # of the picture as read; None if it has none or is known
+    information: Information = NOTHING_KNOWN  # the most that the release can tell
 
 
 class Charged(NamedTuple):
-    """A ledger's answer to charges.
+    """A ledger's answer to charges."""
 
-    Attributes:
-        releases: the release to send for each `release`: itself, or the stored one if this image and spec
-            were charged before, which costs nothing now.
-        new: how many were charged now.
-        numbers: 16 random bytes for each, drawn at its first charge: the name of that release.
-    """
-
+    # To send: for each its own, or the stored one if its image and spec were charged, which costs nothing now
     releases: list[bytes | None]
-    new: int
-    numbers: list[bytes]
+    new: int  # how many were charged now
+    numbers: list[bytes]  # 16 random bytes for each, drawn at its first charge: the name of that release
 
 
 Budgets = dict[tuple[bytes, bool], Budget]  # by scope, and whether it counts releases
@@ -97,12 +79,7 @@ Proofs = tuple[list[Guarantee], Information]  # that hold for releases by one sp
 
 
 def charge(database: sqlite3.Connection, charges: Sequence[Charge], *, option: str) -> Charged:
-    """Charge releases, within a transaction; `option` names the ledger to a command: see Ledger.charge.
-
-    Raises:
-        BudgetExceededError: a budget would be passed, or an image is a near copy that is refused.
-        DamagedError: the ledger is damaged.
-    """
+    """Charge releases, within a transaction; `option` names the ledger to a command: see Ledger.charge."""
     settings = dict(database.execute("select key, value from settings").fetchall())
     mode, trial = settings["near copies"], "trial" in settings
     batch = _Batch(database, read_budgets(database), mode, trial, option)
@@ -238,10 +215,10 @@ class _Batch:
     def _spend(
         self, charge: Charge, image: int, proofs: Proofs | None, people: set[bytes], named: set[bytes]
     ) -> None:
-        """Raise BudgetExceededError if a release would pass a budget of its image or of a person in it.
+        """Check the budgets of an image and of the people in it.
 
-        Without proofs it was charged before: then it adds only the earlier releases of the image, to a person
-        of `people` who is `named` in it now.
+        Without proofs the release was charged before: then it adds only the earlier releases of the image, to
+        a person of `people` who is `named` in it now.
         """
         for scope, budget, spent, brought in self._sums(image, proofs is not None, people, named):
             cause = f"over the budget of {kind_of(scope)}: {budget}"
@@ -265,7 +242,7 @@ class _Batch:
                     cause += f", and {budget.unheld} made before"
                 likeness = self._likeness(image) if scope == EVERY_IMAGE and self.mode == "charge" else ""
                 words = f"{likeness}{': ' * bool(likeness)}"
-                words += f"with the earlier releases of this image, {refusal}" if brought else refusal
+                words += f"{'with the earlier releases of this image, ' * bool(brought)}{refusal}"
                 raise BudgetExceededError(f"{charge.spec}: {words}", cause=cause)
 
     def _sums(
@@ -296,15 +273,14 @@ class _Batch:
         row = (*named, now(self.database), number, digest)
         release = None if self.trial else charge.release
         self.database.execute(
-            "insert into charges (id, image, terms, time, number, digest, link, release) "
-            "values (?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert into charges values (?, ?, ?, ?, ?, ?, ?, ?)",
             (row[0], image, terms, *row[-3:], witness.link(before.link, row), release),
         )
         self.database.execute("update images set releases = releases + 1 where id = ?", (image,))
         return number
 
     def _check_naming(self, charge: Charge, people: set[bytes]) -> None:
-        """Raise BudgetExceededError if all recorded releases together name somebody too often."""
+        """Check that all recorded releases together name nobody too often."""
         for scope, budget in _of_people(people, self.budgets):
             if budget.definition == "naming":
                 spent, command = sum_by_person(self.database, scope, budget), partial(self._command, scope)
@@ -344,10 +320,7 @@ def read_budgets(database: sqlite3.Connection) -> Budgets:
 
 
 def add_up(database: sqlite3.Connection, budget: Budget, images: str, *values: object) -> float:
-    """Add up all releases of some images, a query for their numbers, in the unit of a budget.
-
-    The sum is infinite if nothing is proved about one of them.
-    """
+    """Add up all releases of some images, a query for their numbers; infinite if one has no proof."""
     rows = database.execute(
         "select guarantees, outputs, leakage, count(*) from charges join terms on terms.id = terms "
         f"where image in ({images}) group by terms.id",

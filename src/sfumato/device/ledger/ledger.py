@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import platformdirs
 
@@ -26,13 +26,7 @@ from sfumato.base.databases import snapshot, transaction
 from sfumato.device.ledger import charging, tables, witness
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
 from sfumato.device.ledger.charging import Charge, Charged, NearCopies
-from sfumato.device.ledger.scopes import (
-    EVERY_PERSON,
-    describe,
-    is_named_person,
-    scope_of,
-    service_name,
-)
+from sfumato.device.ledger.scopes import EVERY_PERSON, describe, is_named_person, scope_of, service_name
 from sfumato.device.ledger.tables import MARKS, DamagedError
 from sfumato.dp import naming
 from sfumato.dp.naming import Assumption, Naming
@@ -75,20 +69,15 @@ class Ledger:
     """The ledger of a device. State: a connection to its file, for one thread.
 
     Several processes may open the same ledger: each transaction is whole or absent, even if power fails.
-
-    Attributes:
-        path: of the file.
-        begun: whether this object created the ledger.
+    Attributes: the `path` of the file, and whether this object created it (`begun`).
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open a ledger, or create one, with DEFAULT_BUDGETS, if there is no trace of an earlier one.
 
-        Raises:
-            LedgerError: the file is damaged, not a ledger, or of another version; its folder cannot be
-                written; its witness is absent, or knows of releases that it lacks (it is absent, an older
-                copy, or one that continued elsewhere). Nothing is changed then: a lost ledger must not pass
-                for an empty one.
+        Raises LedgerError if the file is damaged, not a ledger, or of another version, if its folder cannot
+        be written, or if its witness is absent or knows of releases that it lacks. Nothing is changed then: a
+        lost ledger must not pass for an empty one.
         """
         self.path = Path(path).absolute()
         self.begun = False
@@ -108,9 +97,7 @@ class Ledger:
                     f"{self.path}: a ledger of version {marks.version}, not {MARKS.version}: use the version "
                     "of sfumato that wrote it, or name another file"
                 )
-            with self._errors():
-                query = "select 1 from settings where key = 'trial'"
-                self._trial = self._database.execute(query).fetchone() is not None
+            self._trial = bool(self._read("select 1 from settings where key = 'trial'"))
             self._check_copied()
             self._testify()
         except BaseException:
@@ -165,6 +152,10 @@ class Ledger:
                 f"{self.path}: {error}. Nothing was released. If it is damaged, restore it from a copy: "
                 "without it, releases would be drawn and charged again"
             ) from error
+
+    def _read(self, query: str, *values: object) -> list[Any]:
+        with self._errors():
+            return self._database.execute(query, values).fetchall()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -240,12 +231,9 @@ class Ledger:
         """Charge releases before they leave: all of them, or none. It is safe to repeat.
 
         When this returns, the charges and the witness are on the disk. If the process is killed earlier,
-        nothing has left, and a retry returns the releases as charged (sfumato.device.ledger.witness).
-
-        Raises:
-            BudgetExceededError: one of them would pass the budget of its image (with its near copies), or
-                of a person in it.
-            LedgerError: the file cannot be written, or was deleted or replaced.
+        nothing has left, and a retry returns the releases as charged (sfumato.device.ledger.witness). Raises
+        BudgetExceededError if one would pass the budget of its image, with its near copies, or of a person in
+        it; LedgerError if the file cannot be written, or was deleted or replaced.
         """
         with self._changing():
             charged = charging.charge(self._database, charges, option=self._option)
@@ -255,8 +243,7 @@ class Ledger:
     def find_releases(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
         """Map digests of images to the random releases that are stored by a spec, see tables.protection_key.
 
-        Raises:
-            LedgerError: a release was changed.
+        Raises LedgerError if a release was changed.
         """
         query = (
             "select release, digest from images join charges on charges.image = images.id join terms on "
@@ -274,20 +261,16 @@ class Ledger:
 
     def find_fingerprinted(self, images: Iterable[bytes]) -> set[bytes]:
         """Return the images that need no new fingerprint: the ledger has it."""
-        with self._errors():
-            if self.near_copies == "ignore":
-                return set(images)
-            query = "select 1 from images where image = ? and fingerprint is not null"
-            return {image for image in images if self._database.execute(query, (image,)).fetchone()}
+        if self.near_copies == "ignore":
+            return set(images)
+        query = "select 1 from images where image = ? and fingerprint is not null"
+        return {image for image in images if self._read(query, image)}
 
     @property
     def near_copies(self) -> NearCopies:
         """How near copies of released images are treated: see set_near_copies."""
         mode: NearCopies
-        with self._errors():
-            (mode,) = self._database.execute(
-                "select value from settings where key = 'near copies'"
-            ).fetchone()
+        ((mode,),) = self._read("select value from settings where key = 'near copies'")
         return mode
 
     def set_near_copies(self, mode: NearCopies) -> None:
@@ -307,19 +290,12 @@ class Ledger:
         """Set or lift a limit on further spending.
 
         There is at most one budget of releases and one of proved guarantees. A new budget replaces the one of
-        its kind; None lifts both. The budget of a person replaces that of every person; lifted, they have no
-        limit.
+        its kind, and may be below the sum spent already; None lifts both. It is of a person, of every person
+        by themselves (""), or of every image with its near copies (None). That of a person replaces that of
+        every person; lifted, they have no limit.
 
-        Args:
-            budget: the limit. It may be below the sum spent already; then nothing more is allowed.
-            person: a name; "" for every person by themselves. None for every image, with its near copies.
-
-        Returns:
-            the sum spent of it already (0 for single images and every person); infinite if nothing is proved
-            about one of the releases.
-
-        Raises:
-            ConfigError: naming without a person.
+        Returns the sum spent already (0 for single images and every person); infinite if nothing is proved
+        about one of the releases. Raises ConfigError for naming without a person.
         """
         if budget is not None and budget.definition == "naming" and person is None:
             raise ConfigError(
@@ -345,8 +321,7 @@ class Ledger:
 
     def people(self) -> list[str]:
         """List the people who are named in images of the ledger, as their names look."""
-        with self._errors():
-            rows = self._database.execute("select distinct scope from people order by scope").fetchall()
+        rows = self._read("select distinct scope from people order by scope")
         return [scope.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape") for (scope,) in rows]
 
     def check_person(self, name: str, *, new: bool = False) -> None:
@@ -393,20 +368,15 @@ class Ledger:
 
     def pin(self, service: str, classifier: str) -> Pin | None:
         """Return the protection agreed with a service for a classifier; None without an agreement."""
-        with self._errors():
-            row = self._database.execute(
-                "select spec, since from pins where service = ? and classifier = ?",
-                (service_name(service), classifier),
-            ).fetchone()
-        return None if row is None else Pin(*row)
+        query = "select spec, since from pins where service = ? and classifier = ?"
+        rows = self._read(query, service_name(service), classifier)
+        return Pin(*rows[0]) if rows else None
 
     def set_pin(self, service: str, classifier: str, spec: str) -> None:
         """Record that a service may have releases by a spec; another spec needs a new agreement."""
+        row = (service_name(service), classifier, spec, time.time())
         with self._changing():
-            self._database.execute(
-                "insert or replace into pins values (?, ?, ?, ?)",
-                (service_name(service), classifier, spec, time.time()),
-            )
+            self._database.execute("insert or replace into pins values (?, ?, ?, ?)", row)
 
     def unpin(self, service: str) -> int:
         """Remove the agreements with a service. Returns their number."""
@@ -419,8 +389,7 @@ class Ledger:
     def check(self) -> int:
         """Read every page, every charge in its chain, every release. Returns the number of releases.
 
-        Raises:
-            LedgerError: something changed after it was written.
+        Raises LedgerError if something changed after it was written.
         """
         with self._errors(), snapshot(self._database):
             return witness.check_all(self._database, releases=not self._trial)
@@ -442,14 +411,12 @@ class Ledger:
             "select spec, count(*) from charges join terms on terms.id = terms group by spec order by spec"
         )
         with self._errors(), snapshot(self._database):
-            (images,) = self._database.execute("select count(*) from images where releases > 0").fetchone()
-            (shown,) = self._database.execute(pictures).fetchone()
-            counts = dict(self._database.execute(specs).fetchall())
-            budgets = charging.read_budgets(self._database)
-            limits = [
-                Limit(scope, budget, self._sum(scope, budget)) for (scope, _), budget in budgets.items()
-            ]
-            rows = self._database.execute("select * from pins order by service, classifier").fetchall()
+            ((images,),) = self._read("select count(*) from images where releases > 0")
+            ((shown,),) = self._read(pictures)
+            counts = dict(self._read(specs))
+            budgets = charging.read_budgets(self._database).items()
+            limits = [Limit(scope, budget, self._sum(scope, budget)) for (scope, _), budget in budgets]
+            rows = self._read("select * from pins order by service, classifier")
         pins = {(service, classifier): Pin(spec, since) for service, classifier, spec, since in rows}
         return Summary(images, shown, sum(counts.values()), counts, limits, pins)
 
@@ -463,8 +430,7 @@ class Ledger:
             snapshot(self._database),
             databases.begin(path, tables.SCHEMA, MARKS, page_size=tables.PAGE) as copy,
         ):
-            names = self._database.execute("select name from sqlite_master where type = 'table'").fetchall()
-            for (table,) in names:
+            for (table,) in self._read("select name from sqlite_master where type = 'table'"):
                 columns = "id, image, terms, time, number, digest, link, null" if table == "charges" else "*"
                 rows = self._database.execute(f"select {columns} from {table}")
                 marks = ", ".join("?" * len(rows.description))

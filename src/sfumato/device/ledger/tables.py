@@ -4,7 +4,6 @@ import hashlib
 import secrets
 import sqlite3
 import time
-from collections.abc import Collection
 
 from sfumato.base.databases import Marks
 from sfumato.device.ledger.budgets import Budget
@@ -70,9 +69,6 @@ create table charges (
 );
 """
 
-_DIGITS = 16  # of a digest
-AVERAGE_OF = "; average of "
-
 
 class DamagedError(Exception):
     """Something in a ledger is not as the ledger wrote it."""
@@ -81,27 +77,13 @@ class DamagedError(Exception):
 def protection_key(spec: str, made_of: str | None) -> str:
     """Return the name of a protection in a ledger: its spec, with the digest of its file instead of the path.
 
-    A file is the same protection wherever it lies; a file trained again at the same path is another.
-
-    Args:
-        spec: the canonical one.
-        made_of: in hexadecimal, see sfumato.protect.release.file_digest_of; None without an artefact.
+    A file is the same protection wherever it lies; a file trained again at the same path is another. The spec
+    is the canonical one; `made_of` is sfumato.protect.release.file_digest_of, None without an artefact.
     """
     if made_of is None:
         return spec
-    digits = made_of[:_DIGITS]
+    digits = made_of[:16]
     return with_files(spec, lambda key, path: digits) if files_of(spec) else f"{spec}@{digits}"
-
-
-def average_key(key: str, images: Collection[bytes]) -> str:
-    """Return the name in a ledger of the average of some images: each set is a release of its own.
-
-    Args:
-        key: of the protection, see protection_key.
-        images: their digests.
-    """
-    number = hashlib.sha256(b"".join(sorted(images))).hexdigest()[:_DIGITS]
-    return f"{key}{AVERAGE_OF}{len(images)} images, {number}"
 
 
 def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:

@@ -4,10 +4,9 @@ Each charge digests the one before, so that none can be lost or changed unnotice
 all: it tells a ledger from a copy made before its last releases, and from one that continued elsewhere. A
 person can still forge a ledger: the chain has no secret.
 
-A new ledger must not silently replace a lost one, nor must an older copy, or one that continued elsewhere:
-noise would be drawn again for images that were released before, and their budgets would be full again. So the
-witness, in the folder of the journals, holds the last link. It protects against accidents; people who want to
-can delete both files.
+Neither a new ledger nor such a copy must silently replace a lost one: noise would be drawn again, and budgets
+would be full again. So the witness, in the folder of the journals, holds the last link. It protects against
+accidents; people who want to can delete both files.
 
 A batch of charges leaves in four steps. A kill or a power cut between any two of them is harmless:
 
@@ -70,8 +69,7 @@ def holds(database: sqlite3.Connection, charge: Last) -> bool:
 def check_all(database: sqlite3.Connection, *, releases: bool = True) -> int:
     """Read every page, every charge and, if they are stored, every release. Returns their number.
 
-    Raises:
-        DamagedError: something changed after it was written.
+    Raises DamagedError if something changed after it was written.
     """
     (state,) = database.execute("pragma integrity_check(1)").fetchone()
     if state != "ok":
@@ -109,23 +107,14 @@ _LINE = 512  # bytes: a sector, which a disk writes whole or not at all
 
 @dataclass(frozen=True)
 class Witness:
-    """The last known state of a ledger.
+    """The last known state of a ledger."""
 
-    Attributes:
-        ledger: its random name.
-        began: its creation, in seconds since 1970.
-        releases: the number that it had charged.
-        head: the link of the last of them, in hexadecimal.
-        stamp: inode, size and time in ns of the ledger's file, to notice changes.
-        turn: the number of times that the witness was written.
-    """
-
-    ledger: str
-    began: float
+    ledger: str  # its random name
+    began: float  # seconds since 1970
     releases: int
-    head: str
-    stamp: tuple[int, int, int]
-    turn: int = 0
+    head: str  # the link of the last of them, in hexadecimal
+    stamp: tuple[int, int, int]  # inode, size and time in ns of the ledger's file, to notice changes
+    turn: int = 0  # how often the witness was written
 
     @property
     def last(self) -> Last:
@@ -148,36 +137,28 @@ def _path(ledger: Path) -> Path:
 def observe(ledger: Path, database: sqlite3.Connection) -> Witness:
     """Read the present state of a ledger from the ledger."""
     settings = dict(database.execute("select key, value from settings").fetchall())
-    number, head = last(database)
-    file = ledger.stat()
+    (number, head), file = last(database), ledger.stat()
     stamp = (file.st_ino, file.st_size, file.st_mtime_ns)
     return Witness(settings["name"], float(settings["began"]), number, head.hex(), stamp)
 
 
 def read(ledger: Path) -> Witness | None:
     """Read the witness of a ledger; None if there is none. Raises LedgerError if it is damaged."""
-    path, reason = _path(ledger), "damaged"
+    path = _path(ledger)
     try:
         content = path.read_bytes()
-        known = [_parse(line) for line in (content[:_LINE], content[_LINE:])]
-        return max(filter(None, known), key=lambda witness: witness.turn)
+        lines = [line.rstrip().partition(b" ") for line in (content[:_LINE], content[_LINE:])]
+        known = [_JSON.validate_json(text) for check, _, text in lines if text and check == _check_of(text)]
+        return max(known, key=lambda witness: witness.turn)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        reason = str(error.strerror)
-    except ValueError:  # no line is whole
-        pass
-    raise LedgerError(
-        f"{path}: cannot be read ({reason}). It names the ledger here: put it back, or accept the "
-        "ledger as it is with `sfumato ledger restore LEDGER`; if that is lost, say so with `sfumato ledger "
-        "forget`"
-    )
-
-
-def _parse(line: bytes) -> Witness | None:
-    """Parse a line of the file; None if it is broken."""
-    check, _, text = line.rstrip().partition(b" ")
-    return _JSON.validate_json(text) if text and check == _check_of(text) else None
+    except (OSError, ValueError) as error:  # or no line is whole
+        reason = error.strerror if isinstance(error, OSError) else "damaged"
+        raise LedgerError(
+            f"{path}: cannot be read ({reason}). It names the ledger here: put it back, or accept the "
+            "ledger as it is with `sfumato ledger restore LEDGER`; if that is lost, say so with `sfumato "
+            "ledger forget`"
+        ) from error
 
 
 def _check_of(text: bytes) -> bytes:
@@ -189,12 +170,11 @@ def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool =
 
     If it is `lasting`, this waits until it is on the disk. Raises OSError if it cannot be written.
     """
-    turn = 0 if before is None else before.turn + 1
+    turn, path = 0 if before is None else before.turn + 1, _path(ledger)
     text = _JSON.dump_json(replace(now, turn=turn))
     line = b"%s %s" % (_check_of(text), text)
     assert len(line) < _LINE
     line = line.ljust(_LINE - 1) + b"\n"
-    path = _path(ledger)
     if before is not None and path.exists():
         with path.open("r+b", buffering=0) as file:
             os.pwrite(file.fileno(), line, _LINE * (turn % 2))
@@ -243,10 +223,7 @@ def refuse_log(ledger: Path) -> None:
 def check(
     ledger: Path, known: Witness | None, now: Witness, database: sqlite3.Connection, command: str
 ) -> None:
-    """Raise LedgerError unless a ledger has every release that its witness knows.
-
-    `command` accepts the ledger as it is.
-    """
+    """Raise LedgerError, with the command that accepts it, unless a ledger has all that its witness knows."""
     again = "would be drawn and charged again: put the latest copy back, or accept this one"
     if known is None and not now.releases:
         return
@@ -272,21 +249,12 @@ def check(
 # A lost ledger.
 
 
-class Restored(NamedTuple):
-    """The releases of a restored ledger, and at least how many of the lost one are missing."""
-
-    releases: int
-    missing: int
-
-
-def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> Restored:
+def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> tuple[int, int]:
     """Restore a ledger from a copy; or accept the one at this path, if both paths are the same.
 
-    Releases after the copy was made are unknown to it: they are drawn and charged anew if asked for.
-
-    Raises:
-        LedgerError: the copy is damaged or not a ledger; or another ledger lies at the path and would be
-            lost.
+    Returns its releases, and at least how many of the lost one are missing: unknown to it, these are drawn
+    and charged anew if asked for. Raises LedgerError if the copy is damaged or not a ledger, or if another
+    ledger lies at the path and would be lost.
     """
     source, target = Path(copy).absolute(), Path(ledger).absolute()
     _check_copy(source)
@@ -306,21 +274,18 @@ def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> Res
             _check_copy(temporary)
     with closing(databases.connect(target)) as database:
         now = observe(target, database)
-        missing = 0
-        if known is not None and not holds(database, known.last):
-            missing = max(1, known.releases - now.releases)
+        lacks = known is not None and not holds(database, known.last)
+    missing = max(1, known.releases - now.releases) if known is not None and lacks else 0
     _path(target).unlink(missing_ok=True)
     write(target, now, None)
-    return Restored(now.releases, missing)
+    return now.releases, missing
 
 
 def forget(ledger: str | os.PathLike[str]) -> None:
     """Accept that a ledger is lost and allow a new one, to which every image is new.
 
-    The journals of folder jobs are removed with it: releases then need new folders.
-
-    Raises:
-        LedgerError: a ledger lies at the path.
+    The journals of folder jobs are removed with it: releases then need new folders. Raises LedgerError if a
+    ledger lies at the path.
     """
     path = Path(ledger).absolute()
     if path.exists():

@@ -442,7 +442,7 @@ def _graph(spec: PretrainedSpec) -> tuple[bytes, tuple[int, int]]:
     digest_of_file(spec.file)  # refuses a file that is too large, or missing
     content = Path(spec.file).read_bytes()
     try:
-        sides = onnx_session(content).get_inputs()[0].shape[2:]
+        sides = onnx_session(content).session.get_inputs()[0].shape[2:]
     except ArtefactError as error:
         raise ArtefactError(f"{spec.file}: {error}") from error
     fixed = (sides[0], sides[1]) if all(isinstance(side, int) for side in sides) else None

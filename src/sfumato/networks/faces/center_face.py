@@ -80,7 +80,7 @@ class CenterFace:
         back = torch.tensor([image.shape[i] / pixels.shape[i + 1] for i in (2, 1)])  # of x and y
         down, across = (-n % _SIDES for n in pixels.shape[2:])
         given = functional.pad(pixels, (0, across, 0, down)).numpy()
-        name = self._session.get_inputs()[0].name
+        name = self._session.session.get_inputs()[0].name
         outputs: list[np.ndarray[Any, Any]] = self._session.run(None, {name: given})
         heat, sizes, offsets, points = (torch.from_numpy(each)[0] for each in outputs)
         y, x = (heat[0] >= threshold).nonzero().unbind(1)

@@ -25,8 +25,8 @@ from sfumato.serve.served import Demand, Served
 from sfumato.serve.service import Service, Serving, in_thread
 from sfumato.serve.store import Example, Key
 from sfumato.wire import labelled
+from sfumato.wire.labels import LABEL, normal
 from sfumato.wire.messages import (
-    LABEL,
     MOST_GUESSES,
     Answers,
     AuditLine,
@@ -43,8 +43,6 @@ from sfumato.wire.messages import (
     ModelInfo,
     NewClassifier,
     NewKey,
-    no_step,
-    normal,
 )
 from sfumato.wire.tables import MEDIA_TYPE, tag_of
 
@@ -76,7 +74,6 @@ Id = Annotated[
 _Named = Annotated[
     str,
     Path(pattern=LABEL, description="A name, as the list of such objects has it."),
-    AfterValidator(no_step),
     AfterValidator(normal),
 ]
 _DIGITS = BeforeValidator(_digits)

@@ -18,7 +18,7 @@ from sfumato.base.alike import look
 from sfumato.errors import ConfigError, DataError
 from sfumato.serve.store.database import ConflictError, Database, NotFoundError, QuotaError
 from sfumato.serve.store.schema import audit, keys, signing, tenants
-from sfumato.wire.messages import as_kept
+from sfumato.wire.labels import as_kept
 
 REMEMBERED = 1.0  # seconds that a key is cached
 ID = re.compile("[0-9a-f]{24}")

@@ -4,17 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.edge import graphs
-from sfumato.edge.graphs import SCORES
-from sfumato.edge.runtime import session
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
+from sfumato.export import graphs
+from sfumato.export.card import session
+from sfumato.export.graphs import SCORES
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureModel
 from sfumato.networks.one_by_one import each_by_itself
+from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.protect import code as codes
 from sfumato.protect import feature as features
 from sfumato.protect import mask as masks
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 SIDES = ("device", "cloud")
 
+MOST_EMBEDDINGS = 1e-3  # for an embedding, in units of the root mean square of its numbers
 MOST_NUMBERS = 1e-3  # for a feature, whose variance is 1 over training images, and for a logit
 MOST_SCORES = 1e-4  # for scores between 0 and 1
 MOST_CODES = 1e-4  # for the numbers of a code, from -1 to 1
@@ -33,7 +36,14 @@ MOST_CODES = 1e-4  # for the numbers of a code, from -1 to 1
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of a file from PyTorch: see export.Exported, whose `difference` is `largest`."""
+    """The difference of a file from PyTorch.
+
+    Attributes:
+        largest: of a mask's scores, a feature's or code's numbers, logits, or a service's embeddings.
+        pixels: for a mask, the share of all pixels that one shows and the other hides; None for others.
+        bits: for a code of bits, the share of all bits that differ; None for others.
+        decisions: for a cloud side, the share of equal class decisions; None for others.
+    """
 
     largest: float
     pixels: float | None = None
@@ -43,12 +53,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Written:
-    """A file to compare with PyTorch.
-
-    Attributes:
-        file: its bytes.
-        model: its graph, with the outputs for checks.
-    """
+    """A file to compare with PyTorch: its bytes, and its graph with the outputs for checks."""
 
     file: bytes
     model: "ModelProto"
@@ -60,18 +65,20 @@ class Side:
 
     Attributes:
         kind: of the artefact.
+        side: "device", "cloud", or "service" for the model of a server.
         part: its description in a table.
         shape: (C, H, W) of the images.
         network: for the count of parameters.
         bytes: sent for an image.
         card: the part of a file's card for this side.
-        graph: makes its graph, see sfumato.edge.graphs.
+        graph: makes its graph, see sfumato.export.graphs.
         compare: maps a file and (N, C, H, W) uint8 images to its difference from PyTorch. Raises
             ArtefactError if outputs contradict each other.
-        most: the largest allowed difference.
+        most, unit: the largest allowed difference, and its unit.
     """
 
     kind: str
+    side: str = "device"
     part: str
     shape: tuple[int, int, int]
     network: nn.Module
@@ -80,6 +87,7 @@ class Side:
     graph: Callable[[], "ModelProto"]
     compare: Callable[[Written, Tensor], Difference]
     most: float
+    unit: str
 
 
 def read(artefact: str, side: str = "device") -> Side:
@@ -122,6 +130,7 @@ def _mask(artefact: str) -> Side:
         graph=lambda: graphs.mask_graph(masker),
         compare=lambda written, check: _compare_masks(masker, count, written, check),
         most=MOST_SCORES,
+        unit="score",
     )
 
 
@@ -147,6 +156,7 @@ def _feature(artefact: str) -> Side:
         graph=lambda: graphs.device_graph(extractor),
         compare=compare,
         most=MOST_NUMBERS,
+        unit="number of a feature",
     )
 
 
@@ -155,6 +165,7 @@ def _cloud(artefact: str) -> Side:
     channels, height, width = model.card["shape"]
     return Side(
         kind=features.KIND,
+        side="cloud",
         part="cloud",
         shape=(channels, height, width),
         network=model.cloud,
@@ -167,6 +178,7 @@ def _cloud(artefact: str) -> Side:
         graph=lambda: graphs.cloud_graph(model),
         compare=lambda written, check: _compare_logits(model, written, _numbers(model.device, check)),
         most=MOST_NUMBERS,
+        unit="logit",
     )
 
 
@@ -198,6 +210,37 @@ def _code(artefact: str) -> Side:
         graph=lambda: graphs.code_graph(encoder),
         compare=compare,
         most=MOST_CODES,
+        unit="number of a code",
+    )
+
+
+def of_service(
+    kind: str,
+    shape: tuple[int, int, int],
+    network: nn.Module,
+    inputs: np.ndarray,
+    card: Mapping[str, Any],
+    compare: Callable[[Written, Tensor], Difference],
+) -> Side:
+    """Make a service's side of a network: `inputs`, (N, C + K, h, w) float32 -> `embeddings`, (N, D) float32.
+
+    Raises ArtefactError if the network is itself an ONNX graph.
+    """
+    if any(isinstance(part, OnnxNetwork) for part in network.modules()):
+        raise ArtefactError("its encoder is itself an ONNX graph, which cannot be joined with ours")
+    example = torch.from_numpy(inputs)
+    return Side(
+        kind=kind,
+        side="service",
+        part="cloud",
+        shape=shape,
+        network=network,
+        bytes=0,
+        card=card,
+        graph=lambda: graphs.to_onnx(network, example, "inputs", ["embeddings"], any_batch=True),
+        compare=compare,
+        most=MOST_EMBEDDINGS,
+        unit="number of an embedding, by their root mean square,",
     )
 
 
@@ -235,7 +278,7 @@ def _compare_logits(model: FeatureModel, written: Written, numbers: Tensor) -> D
 def _run(model: bytes, images: Tensor) -> dict[str, Tensor]:
     """Run a device's graph on (N, C, H, W) images one by one; return each output."""
     opened = session(model)
-    outputs = [output.name for output in opened.get_outputs()]
+    outputs = [output.name for output in opened.session.get_outputs()]
     rows = [opened.run(outputs, {"images": image.numpy()}) for image in images.split(1)]
     columns = zip(*rows, strict=True)
     return {

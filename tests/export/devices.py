@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.edge import graphs
+from sfumato.export import graphs
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.networks.code import make_code_network

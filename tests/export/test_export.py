@@ -17,12 +17,14 @@ from torch import Tensor
 
 import sfumato
 from sfumato import artefacts
+from sfumato.base.onnx_graphs import Graph
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.edge import graphs
-from sfumato.edge.export import Exported, export
-from sfumato.edge.runtime import session
-from sfumato.edge.sides import MOST_CODES, MOST_NUMBERS, MOST_SCORES
 from sfumato.errors import ArtefactError, ConfigError, DataError, ImageError, MissingExtraError
+from sfumato.export import graphs
+from sfumato.export.card import EXTRA, Card, session
+from sfumato.export.card import read as read_card
+from sfumato.export.export import Exported, export
+from sfumato.export.sides import MOST_CODES, MOST_NUMBERS, MOST_SCORES
 from sfumato.learn import private_feature
 from sfumato.networks.code import make_code_network
 from sfumato.networks.encoders.pretrained import on_card
@@ -42,7 +44,7 @@ class Made:
     def run(self, images: Tensor) -> dict[str, Tensor]:
         """What the file says of images, one by one."""
         opened = session(self.exported.path)
-        names = [each.name for each in opened.get_outputs()]
+        names = [each.name for each in opened.session.get_outputs()]
         rows = [opened.run(names, {"images": image.numpy()}) for image in images.split(1)]
         return {
             name: torch.from_numpy(np.concatenate(column))
@@ -53,7 +55,10 @@ class Made:
     def card(self) -> dict[str, Any]:
         metadata = {each.key: each.value for each in onnx.load(self.exported.path).metadata_props}
         assert list(metadata) == ["sfumato"]
-        return json.loads(metadata["sfumato"])
+        card = json.loads(metadata["sfumato"])
+        content = self.exported.path.read_bytes()
+        assert read_card(Graph(content, extra=EXTRA), content, Card) == card  # by its digest
+        return {key: value for key, value in card.items() if key not in ("format", "graph_bytes", "sha256")}
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +132,8 @@ def test_of_equal_scores_the_earlier_pixel_is_shown(mask: Made, tmp_path: Path, 
 
 def test_a_mask_is_checked_by_its_scores_and_its_pixels(mask: Made):
     exported = mask.exported
-    assert exported.difference <= MOST_SCORES
-    assert (exported.images, exported.pixels, exported.decisions) == (6, 0, None)
+    assert exported.difference.largest <= MOST_SCORES
+    assert (exported.images, exported.difference.pixels, exported.difference.decisions) == (6, 0, None)
     assert exported.bytes == exported.path.stat().st_size
 
 
@@ -142,7 +147,7 @@ def test_an_exported_feature_is_the_release_without_noise(feature: Made):
     assert list(found) == ["feature"]
     assert release.values.std(0).min() > 0.3  # what is compared differs from image to image
     torch.testing.assert_close(found["feature"], release.values, atol=MOST_NUMBERS, rtol=0)
-    assert feature.exported.difference <= MOST_NUMBERS
+    assert feature.exported.difference.largest <= MOST_NUMBERS
 
 
 def test_the_same_image_has_the_same_feature_always_since_the_graph_draws_nothing(feature: Made):
@@ -166,8 +171,8 @@ def test_a_cloud_side_decides_as_pytorch_does_for_any_number_of_features(feature
         for ours, theirs in zip(found, model.attributes(noisy).values(), strict=True):
             torch.testing.assert_close(torch.from_numpy(ours), theirs, atol=MOST_NUMBERS, rtol=0)
             assert (ours.argmax(1) == theirs.numpy().argmax(1)).all()
-    assert cloud.exported.difference <= MOST_NUMBERS
-    assert cloud.exported.decisions == 1
+    assert cloud.exported.difference.largest <= MOST_NUMBERS
+    assert cloud.exported.difference.decisions == 1
 
 
 # Codes
@@ -203,14 +208,18 @@ def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(tmp_path: Path)
     images = pictures(10, seed=3)
     expected = Code(str(path)).release(images, seeded_noise(0)).vectors()
     torch.testing.assert_close(exported.run(images)["numbers"], expected, atol=1e-4, rtol=0)
-    assert exported.exported.difference < 1e-4
+    assert exported.exported.difference.largest < 1e-4
 
 
 def test_a_code_is_checked_by_its_numbers_and_by_its_bits(bits: Made, numbers: Made):
-    assert 0 <= bits.exported.difference <= MOST_CODES
-    assert (bits.exported.images, bits.exported.bits, bits.exported.pixels) == (6, 0, None)
-    assert numbers.exported.difference <= MOST_CODES
-    assert numbers.exported.bits is None
+    assert 0 <= bits.exported.difference.largest <= MOST_CODES
+    assert (bits.exported.images, bits.exported.difference.bits, bits.exported.difference.pixels) == (
+        6,
+        0,
+        None,
+    )
+    assert numbers.exported.difference.largest <= MOST_CODES
+    assert numbers.exported.difference.bits is None
 
 
 def moved_code(folder: Path, monkeypatch: pytest.MonkeyPatch, *, number: float, by: float) -> Path:
@@ -234,8 +243,8 @@ def moved_code(folder: Path, monkeypatch: pytest.MonkeyPatch, *, number: float, 
 def test_a_bit_that_rounding_may_turn_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = moved_code(tmp_path, monkeypatch, number=0.3 * MOST_CODES, by=-0.6 * MOST_CODES)
     exported = export(path, tmp_path / "c.onnx", check=pictures())
-    assert exported.bits == 0.5  # one of two, of every image
-    assert exported.difference == pytest.approx(0.6 * MOST_CODES, rel=0.05)
+    assert exported.difference.bits == 0.5  # one of two, of every image
+    assert exported.difference.largest == pytest.approx(0.6 * MOST_CODES, rel=0.05)
 
 
 @pytest.mark.parametrize("number", [0.5 * MOST_CODES, 0.5], ids=["a bit turns", "none does"])

@@ -1,8 +1,8 @@
 """Exported files in a browser, on onnxruntime's WebAssembly: the release that PyTorch makes.
 
-onnxruntime-web is installed beside the virtual environment's libraries, as tests/edge/browser pins it:
+onnxruntime-web is installed beside the virtual environment's libraries, as tests/export/browser pins it:
 
-    mkdir -p .venv/browser && cp tests/edge/browser/package*.json .venv/browser/
+    mkdir -p .venv/browser && cp tests/export/browser/package*.json .venv/browser/
     npm ci --prefix .venv/browser --ignore-scripts --no-audit --no-fund
 """
 
@@ -21,8 +21,8 @@ import torch
 from devices import SHAPE, pictures, write_code, write_feature, write_mask
 
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.edge.export import export
-from sfumato.edge.sides import MOST_CODES, MOST_NUMBERS
+from sfumato.export.export import export
+from sfumato.export.sides import MOST_CODES, MOST_NUMBERS
 from sfumato.protect.code import Code, signs
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask

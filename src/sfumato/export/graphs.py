@@ -6,9 +6,10 @@ of an image would depend on the others (protect.mask.pixel_scores).
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -48,14 +49,23 @@ def mask_graph(masker: Masker) -> "ModelProto":
     count = pixels_shown(masker.keep, (height, width))
     if not count:
         raise ArtefactError(f"keep={masker.keep:g} of {height}x{width} pixels is less than one: no mask")
-    return to_onnx(
-        _Masking(masker.network, count), _image(masker.shape), "images", ["values", "shown", SCORES]
-    )
+
+    def mask(network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(1, C, H, W) uint8 -> values, shown and scores: protect.mask.reveal, in operations of ONNX."""
+        scores = network(to_float(images)).sigmoid()
+        flat = scores.flatten(1)
+        top = flat.topk(count, dim=1).indices  # PyTorch itself does not order equal scores
+        shown = torch.zeros_like(flat, dtype=torch.bool).scatter(1, top, True).view_as(scores)
+        # Not a product: onnxruntime multiplies no uint8.
+        return torch.where(shown, images, torch.zeros_like(images)), shown, scores
+
+    outputs = ["values", "shown", SCORES]
+    return to_onnx(_Applied(masker.network, mask), _image(masker.shape), "images", outputs)
 
 
 def device_graph(extractor: Extractor) -> "ModelProto":
     """Export `images` (1, C, H, W) uint8 -> `feature` (1, d) float32, without noise. Raises: see to_onnx."""
-    return to_onnx(_Extracting(extractor.network), _image(extractor.shape), "images", ["feature"])
+    return to_onnx(_Applied(extractor.network, _extract), _image(extractor.shape), "images", ["feature"])
 
 
 def code_graph(encoder: Encoder) -> "ModelProto":
@@ -70,9 +80,9 @@ def code_graph(encoder: Encoder) -> "ModelProto":
     network = encoder.network
     pretrained = network.encoder.encoder if isinstance(network.encoder, PretrainedEncoder) else None
     if pretrained is None or not isinstance(pretrained.network, OnnxNetwork):
-        return to_onnx(_Extracting(network), _image(encoder.shape), "images", ["numbers"])
+        return to_onnx(_Applied(network, _extract), _image(encoder.shape), "images", ["numbers"])
     image = _image(encoder.shape)
-    before, after = _Before(network), _After(network)
+    before, after = _Applied(network, _before), _Applied(network, _after)
     with torch.no_grad():
         raw = pretrained.network(before(image))
     return _join(
@@ -111,13 +121,14 @@ def cloud_graph(model: FeatureModel) -> "ModelProto":
     Raises: see to_onnx.
     """
     example = torch.zeros(2, model.device.encoder.out_features)
-    return to_onnx(_Reading(model), example, "feature", logit_names(model), any_batch=True)
+    return to_onnx(_Applied(model, _logits), example, "feature", logit_names(model), any_batch=True)
 
 
 def whole_graph(model: FeatureModel) -> "ModelProto":
     """Export both sides as one: `images` (1, C, H, W) uint8 -> cloud_graph's outputs. Raises: see to_onnx."""
     channels, height, width = model.card["shape"]
-    return to_onnx(_Whole(model), _image((channels, height, width)), "images", logit_names(model))
+    whole = _Applied(model, lambda model, images: _logits(model, model.device(to_float(images))))
+    return to_onnx(whole, _image((channels, height, width)), "images", logit_names(model))
 
 
 def logit_names(model: FeatureModel) -> list[str]:
@@ -128,17 +139,11 @@ def logit_names(model: FeatureModel) -> list[str]:
 def to_onnx(
     network: nn.Module, example: Tensor, name: str, outputs: Sequence[str], *, any_batch: bool = False
 ) -> "ModelProto":
-    """Export a network in evaluation mode as an onnx.ModelProto, checked to be well formed.
+    """Export a network in evaluation mode, a function of one tensor, as a graph that is well formed.
 
     It contains only the graph and its weights: torch.onnx also records the source lines of every node, with
-    the paths of this machine.
-
-    Args:
-        network: a function of one tensor.
-        example: an input; the graph takes its shape.
-        name: of the input.
-        outputs: their names.
-        any_batch: accept inputs of any length along the first axis.
+    the paths of this machine. It takes the shape of `example`, of any length along the first axis if
+    `any_batch`.
 
     Raises:
         MissingExtraError: onnx or onnxscript is not installed.
@@ -161,15 +166,8 @@ def to_onnx(
     assert program is not None  # set when no file is written
     model = program.model_proto
     graph = model.graph
-    for each in (
-        model,
-        graph,
-        *graph.node,
-        *graph.value_info,
-        *graph.input,
-        *graph.output,
-        *graph.initializer,
-    ):
+    parts = [graph.node, graph.value_info, graph.input, graph.output, graph.initializer]
+    for each in (model, graph, *chain.from_iterable(parts)):
         del each.metadata_props[:]
         each.doc_string = ""
     onnx.checker.check_model(model, full_check=True)
@@ -186,77 +184,39 @@ def without(model: "ModelProto", output: str) -> "ModelProto":
     return copied
 
 
-class _Masking(nn.Module):
-    """(1, C, H, W) uint8 -> values, shown and scores: protect.mask.reveal, in operations of ONNX."""
+class _Applied(nn.Module):
+    """A function of a network and one tensor, as a network."""
 
-    def __init__(self, network: nn.Module, count: int) -> None:
+    def __init__(self, network: nn.Module, function: Callable[[Any, Tensor], Any]) -> None:
         super().__init__()
         self.network = network
-        self.count = count
+        self.function = function
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        scores = self.network(to_float(images)).sigmoid()
-        flat = scores.flatten(1)
-        top = flat.topk(self.count, dim=1).indices  # PyTorch itself does not order equal scores
-        shown = torch.zeros_like(flat, dtype=torch.bool).scatter(1, top, True).view_as(scores)
-        # Not a product: onnxruntime multiplies no uint8.
-        return torch.where(shown, images, torch.zeros_like(images)), shown, scores
+    def forward(self, given: Tensor) -> Any:
+        return self.function(self.network, given)
 
 
-class _Extracting(nn.Module):
+def _extract(network: nn.Module, images: Tensor) -> Tensor:
     """(1, C, H, W) uint8 -> (1, d) float32."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        return torch.as_tensor(self.network(to_float(images)))
+    return torch.as_tensor(network(to_float(images)))
 
 
-class _Before(nn.Module):
+def _before(network: CodeNetwork, images: Tensor) -> Tensor:
     """(1, C, H, W) uint8 -> the input of an ONNX encoder."""
-
-    def __init__(self, network: CodeNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        encoder = self.network.encoder
-        assert isinstance(encoder, PretrainedEncoder)
-        return encoder.encoder.prepare(self.network.shrink(to_float(images)))
+    assert isinstance(network.encoder, PretrainedEncoder)
+    return network.encoder.encoder.prepare(network.shrink(to_float(images)))
 
 
-class _After(nn.Module):
+def _after(network: CodeNetwork, raw: Tensor) -> Tensor:
     """The output of an ONNX encoder -> (1, d) float32."""
-
-    def __init__(self, network: CodeNetwork) -> None:
-        super().__init__()
-        self.encoder = network.encoder
-        self.network = network
-
-    def forward(self, raw: Tensor) -> Tensor:
-        assert isinstance(self.encoder, PretrainedEncoder)
-        outputs = raw.mean((2, 3)) if raw.ndim == 4 else raw
-        return self.network.code(self.encoder.whitened(self.encoder.encoder.scale(outputs)))
+    assert isinstance(network.encoder, PretrainedEncoder)
+    outputs = raw.mean((2, 3)) if raw.ndim == 4 else raw
+    return network.code(network.encoder.whitened(network.encoder.encoder.scale(outputs)))
 
 
-class _Reading(nn.Module):
+def _logits(model: FeatureModel, feature: Tensor) -> tuple[Tensor, ...]:
     """(N, d) float32 -> the logits of each target."""
-
-    def __init__(self, model: FeatureModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, feature: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.model.by_target(self.model.cloud(feature)).values())
-
-
-class _Whole(_Reading):
-    """(1, C, H, W) uint8 -> the logits of each target."""
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        return super().forward(self.model.device(to_float(images)))
+    return tuple(model.by_target(model.cloud(feature)).values())
 
 
 def _image(shape: tuple[int, int, int]) -> Tensor:
