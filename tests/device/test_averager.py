@@ -199,25 +199,6 @@ def test_the_releases_of_one_person_add_up_over_their_images(ledger: Ledger):
     release(ledger, world.images[ALLOWED_OF_A_PERSON + 1])  # nobody says who that is
 
 
-def test_in_a_folder_of_people_each_sub_folder_has_one_budget(tmp_path: Path, portraits: Tensor):
-    for number, portrait in enumerate(portraits):
-        images.write(tmp_path / "photos" / ("anna" if number < 5 else "ben") / f"{number}.png", portrait)
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.set_budget(Budget.parse("releases=3"), person="")
-    outcome = protect_folder(
-        tmp_path / "photos",
-        tmp_path / "released",
-        parse("dp-pix:cell=8,epsilon=3"),
-        tmp_path / "ledger.db",
-        FolderConfig(people=True),
-        engine=EngineConfig(workers=1),
-    )
-    assert {cause: count for cause, (count, _) in outcome.failures.items()} == {
-        "over the budget of a person: at most 3 different releases": 2
-    }
-    assert outcome.shapes.total() == 6
-
-
 def test_near_copies_are_one_draw_of_what_many_releases_of_a_person_prove(ledger: Ledger, portraits: Tensor):
     for number, image in enumerate((portraits[0], portraits[0].flip(-1), portraits[1])):
         printed = fingerprints(image[None])[0]

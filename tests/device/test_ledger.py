@@ -328,21 +328,21 @@ def test_a_copy_for_a_trial_has_everything_but_the_releases(ledger: Ledger, tmp_
 
 # Several processes
 
-AT_ONCE = """
+BEGIN = """
 import sys
-from sfumato.dp.guarantee import Guarantee
 from sfumato.device.ledger import Charge, Ledger
 
 path, name = sys.argv[1:]
-proved = Guarantee(definition="pure", value=1.0, pixels=1, whole_image=1.0, source="")
+def charge(image, release):
+    return Charge(image=image, spec="noise", shape=(3, 8, 8), guarantee=lambda _: None, release=release)
+"""
+AT_ONCE = """
 print("ready", flush=True)
 sys.stdin.readline()
 ledger = Ledger(path)  # which none of them has begun
 new = 0
 for i in range(100):
-    one = Charge(image=b"%d" % i, spec="noise", shape=(3, 8, 8), guarantee=lambda _: proved,
-                 release=b"%d by %s" % (i, name.encode()))
-    charged = ledger.charge([one])
+    charged = ledger.charge([charge(b"%d" % i, b"%d by %s" % (i, name.encode()))])
     new += charged.new
     print(charged.releases[0].decode(), flush=True)
 print(new)
@@ -353,7 +353,7 @@ def test_two_processes_at_once_get_the_same_releases_and_charge_each_once(tmp_pa
     path = tmp_path / "new.db"
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", AT_ONCE, path, name],
+            [sys.executable, "-c", BEGIN + AT_ONCE, path, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -388,15 +388,9 @@ def test_a_ledger_waits_for_another_process_that_has_just_begun_it(ledger: Ledge
 
 
 CHARGE_ON = """
-import sys
-from sfumato.dp.guarantee import Guarantee
-from sfumato.device.ledger import Charge, Ledger
-
-proved = Guarantee(definition="pure", value=1.0, pixels=1, whole_image=1.0, source="")
-ledger = Ledger(sys.argv[1])
+ledger = Ledger(path)
 for i in range(10**6):
-    ledger.charge([Charge(image=b"%d %d" % (i, j), spec="noise", shape=(3, 8, 8), guarantee=lambda _: proved,
-                          release=bytes(3000)) for j in range(3)])
+    ledger.charge([charge(b"%d %d" % (i, j), bytes(3000)) for j in range(3)])
     print(i, flush=True)
 """
 
@@ -404,7 +398,7 @@ for i in range(10**6):
 def test_a_kill_loses_no_charge_and_leaves_no_half_of_a_batch(ledger: Ledger):
     ledger.close()
     with subprocess.Popen(
-        [sys.executable, "-c", CHARGE_ON, ledger.path], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", BEGIN + CHARGE_ON, ledger.path, ""], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         printed = list(itertools.islice(process.stdout, 40))

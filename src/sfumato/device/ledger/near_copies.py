@@ -68,12 +68,12 @@ def _alike(first: bytes, second: bytes) -> bool:
     if correlations.max() < _LEAST_COARSE:
         return False
     shown, turns = _details(first)[0], _details(second)
-    blurred, best = _BLURRED @ shown @ _BLURRED.T, -2.0
+    blurred, found = _BLURRED @ shown @ _BLURRED.T, []
     for start in np.argpartition(-correlations, _STARTS)[:_STARTS]:
-        shift, which = divmod(int(start), len(_TURNS))
-        rough = _refine(blurred, _BLURRED @ turns[which] @ _BLURRED.T, _POSES[shift], _ROUGH_STEPS)
-        if rough[0] > best:
-            best, turn, pose = rough[0], which, rough[1]
+        shift, turn = divmod(int(start), len(_TURNS))
+        rough = _refine(blurred, _BLURRED @ turns[turn] @ _BLURRED.T, _POSES[shift], _ROUGH_STEPS)
+        found.append((*rough[:2], turn))
+    _, pose, turn = max(found, key=lambda each: each[0])
     correlation, _, shared = _refine(shown, turns[turn], pose, _STEPS)
     rule = _OF_SMALL if max(first[-1], second[-1]) < _SMALL else _RULE
     return correlation >= _LEAST and _worst(*shared, rule) <= rule.most
