@@ -379,7 +379,7 @@ def _contrast(evidence: Evidence, name: str, ours: Sequence[Row], theirs: Sequen
         raise DataError(
             f"{evidence.data}: {name}: no {evidence.unit} has both: {sorted(own)}, {sorted(other)}"
         )
-    one, two = statistics.mean(own.values()), statistics.mean(other.values())
+    one, two = (statistics.mean(of[unit] for unit in own if unit in other) for of in (own, other))
     half = half_width(gaps)
     if len(gaps) == 1 and evidence.half:
         sides = (ours,) if compare.against is not None else (ours, theirs)

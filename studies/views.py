@@ -46,7 +46,6 @@ sys.path.append(str(Path(__file__).parent / "accelerator"))
 import hats
 import pool
 import releases
-import scenes
 
 PEOPLE, PICTURES, EPISODES = 40, 100, 40
 TEST = Shape(way=5, shot=5, queries=10)
@@ -77,10 +76,10 @@ class Watched(httpx.HTTPTransport):
 
 def drawn_people() -> tuple[Tensor, Tensor]:
     """(40, 100, C, H, W) pictures, and (40, 100) hats."""
-    shown = scenes.rows(scenes.Sizes.of(1.0), "test", releases.OTHER_WORLD)
-    rows = torch.arange(len(shown)).view(-1, scenes.Sizes.of(1.0).pictures)[:PEOPLE, :PICTURES]
+    shown = releases.rows(releases.Sizes.of(1.0), "test")
+    rows = torch.arange(len(shown)).view(-1, releases.Sizes.of(1.0).pictures)[:PEOPLE, :PICTURES]
     kept = shown.rows(rows.flatten())
-    return draw(kept, size=scenes.SIDE)[0].unflatten(0, rows.shape), kept.headwear.view(rows.shape)
+    return draw(kept, size=releases.SIDE)[0].unflatten(0, rows.shape), kept.headwear.view(rows.shape)
 
 
 def people_of_lfw(packed: Path) -> tuple[Tensor, Tensor]:
@@ -91,7 +90,7 @@ def people_of_lfw(packed: Path) -> tuple[Tensor, Tensor]:
     rows = np.concatenate(
         [np.flatnonzero(person == each)[: PICTURES // hats.WORN["test"]] for each in frequent]
     )
-    images, _, worn = hats.dress(rows, "test", 0, given)
+    images, worn = hats.dress(rows, "test", 0, given)
     of = (len(frequent), PICTURES)
     return torch.from_numpy(images).unflatten(0, of), torch.from_numpy(worn).view(of)
 

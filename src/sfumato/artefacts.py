@@ -3,9 +3,9 @@
 The JSON card in the header describes the weights. There is no pickle anywhere: a file can be damaged
 or foreign, and is then refused, but it cannot run code.
 
-The card has a digest of itself and of the weights. It reveals a file that was damaged, or edited without
-thought. It is not a signature: anybody who can write the file can write the digest. It is a key of the card,
-since safetensors writes several entries of a header in a random order: equal artefacts are equal files.
+The card has a digest of itself and of the weights, which reveals damage. It is not a signature: anybody who
+can write the file can write the digest. It is a key of the card, since safetensors writes several entries of
+a header in a random order: equal artefacts are equal files.
 """
 
 import hashlib
@@ -50,8 +50,8 @@ _Part = tuple[str, str, Sequence[int], Any]  # of a file: the name, type, shape 
 class Card(BaseModel):
     """The keys of every card. Each kind has its own schema, next to its loader.
 
-    Types are strict, and numbers finite. `check` skips unknown keys at the top, which loaders do not need; an
-    unknown setting of a training is refused, since it may change what the network computes.
+    Unknown keys at the top are skipped, since loaders do not need them; an unknown setting of a training is
+    refused, since it may change what the network computes.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
@@ -71,11 +71,10 @@ def check_map(filters: int, shape: tuple[int, int, int], cell: int = 1) -> None:
 
     This bounds the memory of a network's computation, as its weights bound its own.
     """
-    if filters * -(-shape[1] // cell) * -(-shape[2] // cell) > MOST_MAP:
-        sides = f"{shape[1]}x{shape[2]}"
-        raise ValueError(
-            f"a layer of {filters} filters has more than {MOST_MAP:,} numbers on images of {sides}"
-        )
+    _, height, width = shape
+    if filters * -(-height // cell) * -(-width // cell) > MOST_MAP:
+        most = f"more than {MOST_MAP:,} numbers on images of {height}x{width}"
+        raise ValueError(f"a layer of {filters} filters has {most}")
 
 
 Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
@@ -88,8 +87,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 def save(path: StrPath, tensors: "Mapping[str, Tensor]", card: Mapping[str, Any]) -> None:
     """Writes name -> tensor and a card, fit for JSON, whole or not at all; a missing folder is made.
 
-    "kind" names the kind of the card, and the library version is added. Raises ArtefactError: a number is NaN
-    or infinite, as after a training that diverged.
+    Raises ArtefactError: a number is NaN or infinite, as after a training that diverged.
     """
     import torch
     from safetensors.torch import save_file
@@ -97,10 +95,8 @@ def save(path: StrPath, tensors: "Mapping[str, Tensor]", card: Mapping[str, Any]
     try:
         text = json.dumps({"version": sfumato.__version__, **card}, sort_keys=True, allow_nan=False)
     except ValueError as error:
-        raise ArtefactError(
-            f"{path}: not written: a number of its card is NaN or infinite ({error}): the training failed; "
-            "lower its learning rate"
-        ) from error
+        failed = f"a number of its card is NaN or infinite ({error}): the training failed"
+        raise ArtefactError(f"{path}: not written: {failed}; lower its learning rate") from error
     # Copies, since safetensors refuses tensors that share memory, as tied weights do.
     copies = {
         k: v.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for k, v in tensors.items()
@@ -127,8 +123,7 @@ def load(
     """Reads the tensors and the card of an artefact of one kind.
 
     Promises: the card fits the schema of its kind, every number is finite, and card and tensors are the ones
-    that were saved. Raises ArtefactError with the file, and the wrong key of a card: no such file, damaged,
-    edited, not written by sfumato, or of another kind.
+    that were saved. Raises ArtefactError: no such file, damaged, edited, foreign, or of another kind.
     """
     import torch
 
@@ -153,8 +148,7 @@ def load_card(
 ) -> tuple[dict[str, Any], Mapping[str, tuple[int, ...]]]:
     """Reads the card of an artefact of one kind, and the shape of each tensor, without PyTorch.
 
-    Promises and raises as `load` does, except for numbers that are not finite, which it does not look at.
-    `take` gets the name, type, shape and bytes of each tensor.
+    Promises and raises as `load`, but for numbers that are not finite. `take` gets the parts of each tensor.
     """
     with _open(path) as (file, header, card):
         digest, first = card.pop(_DIGEST, None), file.tell()
@@ -175,10 +169,8 @@ def load_card(
                     take(name, _TYPES[dtype], entry["shape"], data)
 
         if digest != _digest(json.dumps(card, sort_keys=True), parts()):
-            raise ArtefactError(
-                f"{path}: damaged, or edited after it was saved: its card and weights do not match its "
-                "digest: take an unchanged copy, or make it again"
-            )
+            cure = "its card and weights do not match its digest: take an unchanged copy, or make it again"
+            raise ArtefactError(f"{path}: damaged, or edited after it was saved: {cure}")
     return card, {name: tuple(entry["shape"]) for name, entry in header.items()}
 
 
@@ -191,9 +183,8 @@ def check(path: StrPath, card: Mapping[str, Any], schema: type[Card]) -> None:
         problem = error.errors(include_url=False, include_context=False)[0]
         value = "" if problem["type"] == "missing" else f" is {shorten(repr(problem['input']), _SHOWN)}"
         key = ".".join(map(str, problem["loc"])) or "the card"
-        raise ArtefactError(
-            f"{path}: damaged, or of another version: {key}{value} in its card: {shorten(problem['msg'])}"
-        ) from error
+        wrong = f"{key}{value} in its card: {shorten(problem['msg'])}"
+        raise ArtefactError(f"{path}: damaged, or of another version: {wrong}") from error
 
 
 def read_card(path: StrPath) -> dict[str, Any]:
@@ -204,7 +195,6 @@ def read_card(path: StrPath) -> dict[str, Any]:
 
 
 def _digest(text: str, parts: Iterable[_Part]) -> str:
-    """The SHA-256 of the text of a card, and of the names, types, shapes and bytes of tensors."""
     sha = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
     for name, dtype, shape, data in parts:
         sha.update(json.dumps([name, dtype, list(shape)]).encode())
@@ -214,33 +204,22 @@ def _digest(text: str, parts: Iterable[_Part]) -> str:
 
 def _check_numbers(what: str, tensors: "Mapping[str, Tensor]", cure: str) -> None:
     """Raises ArtefactError for tensors of types that no network has, and for NaN and infinities."""
-    import torch
-
     for name, tensor in tensors.items():
         if str(tensor.dtype) not in _TYPES.values():
             raise ArtefactError(f"{what}: {name} is of {tensor.dtype}, which no network here uses")
-        # A sum is faster, and is finite only if all numbers are; that of large float64 may not be.
-        if (
-            tensor.is_floating_point()
-            and not tensor.sum(dtype=torch.float64).isfinite()
-            and not tensor.isfinite().all()
-        ):
+        if tensor.is_floating_point() and not tensor.isfinite().all():
             raise ArtefactError(f"{what}: {name} has numbers that are NaN or infinite: {cure}")
 
 
 @contextmanager
-def _open(
-    path: StrPath,
-) -> Iterator[tuple[BufferedReader, dict[str, dict[str, Any]], dict[str, Any]]]:
+def _open(path: StrPath) -> Iterator[tuple[BufferedReader, dict[str, Any], dict[str, Any]]]:
     """Yields a file at its first tensor, the type, shape and place of each tensor by name, and the card."""
     try:
         with open_regular(path) as file:
             size = int.from_bytes(file.read(8), "little")
             if MOST_HEADER < size < os.fstat(file.fileno()).st_size:
-                raise ArtefactError(
-                    f"{path}: damaged, or not by sfumato: a header of {size:,} bytes, and at most "
-                    f"{MOST_HEADER:,} are read"
-                )
+                most = f"a header of {size:,} bytes, and at most {MOST_HEADER:,} are read"
+                raise ArtefactError(f"{path}: damaged, or not by sfumato: {most}")
             with safe_open(path, framework="np"):  # it checks the parts of the file against the header
                 text = file.read(size)
             header = _json(path, "header", text)
@@ -249,8 +228,8 @@ def _open(
                 raise ArtefactError(f"{path}: has no sfumato card: it was written by another program")
             card = _json(path, "card", metadata[_CARD])
             if not isinstance(kind := card.get("kind"), str | None) or len(kind or "") > _SHOWN:
-                shown = shorten(repr(kind), _SHOWN)
-                raise ArtefactError(f"{path}: damaged: kind is {shown} in its card, which is not a name")
+                kind = shorten(repr(kind), _SHOWN)
+                raise ArtefactError(f"{path}: damaged: kind is {kind} in its card, which is not a name")
             yield file, header, card
     except FileNotFoundError as error:
         raise ArtefactError(f"{path}: no such file") from error

@@ -21,17 +21,11 @@ Settings = TypeVar("Settings", bound="DataclassInstance")
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The size of an episode.
+    """The size of an episode."""
 
-    Attributes:
-        way: N, how many classes; at least 2.
-        shot: K, support images of each; at least 1.
-        queries: Q, query images of each; at least 1.
-    """
-
-    way: int
-    shot: int
-    queries: int
+    way: int  # N, how many classes; at least 2
+    shot: int  # K, support images of each; at least 1
+    queries: int  # Q, query images of each; at least 1
 
     def __post_init__(self) -> None:
         for name, least in (("way", 2), ("shot", 1), ("queries", 1)):
@@ -49,10 +43,7 @@ def largest(codes: Tensor, *, way: int, shot: int, queries: int) -> tuple[int, i
 
     The way is lowered to the number of classes with two images or more, then shot and queries to the images
     of that many classes. With fewer than two such classes nothing changes: the sampler says what is missing.
-
-    Args:
-        codes: (n,) int64 class of each image.
-        way, shot, queries: the wanted ones.
+    `codes`: (n,) int64 class of each image.
     """
     _, counts = codes.unique(return_counts=True)
     counts = counts[counts >= 2].sort(descending=True).values
@@ -65,13 +56,7 @@ def largest(codes: Tensor, *, way: int, shot: int, queries: int) -> tuple[int, i
 
 
 def fit_episodes(settings: Settings, codes: Tensor, *, prefix: str = "") -> Settings:
-    """Settings with the `largest` way, shot and queries.
-
-    Args:
-        settings: a dataclass with the fields way, shot and queries.
-        codes: (n,) int64 class of each image to draw episodes from.
-        prefix: of the names of these fields, such as "validation_".
-    """
+    """Settings with the `largest` way, shot and queries; `prefix`: of these fields' names."""
     names = [f"{prefix}{name}" for name in ("way", "shot", "queries")]
     way, shot, queries = (getattr(settings, name) for name in names)
     values = largest(codes, way=way, shot=shot, queries=queries)
@@ -82,14 +67,11 @@ def describe_fit(subject: str, before: Shape, after: Shape) -> str:
     """Describes the change by `fit_episodes`, in words; "" if nothing changed."""
     if before == after:
         return ""
-    return (
-        f"{subject} episodes: {after} with {_queries(after)}, the largest that the classes allow, and not "
-        f"{before} with {_queries(before)}"
-    )
-
-
-def _queries(shape: Shape) -> str:
-    return f"{shape.queries} {'query' if shape.queries == 1 else 'queries'}"
+    sizes = [
+        f"{shape} with {shape.queries} {'query' if shape.queries == 1 else 'queries'}"
+        for shape in (after, before)
+    ]
+    return f"{subject} episodes: {sizes[0]}, the largest that the classes allow, and not {sizes[1]}"
 
 
 class Sampler:
@@ -105,16 +87,12 @@ class Sampler:
     def __init__(self, label: Label, shape: Shape, within: Label | None = None) -> None:
         """Prepares to draw from the rows of `label`.
 
-        Args:
-            label: the class of each image.
-            shape: of the episodes.
-            within: a label that all images of a class share, such as the alphabet of a character. The classes
-                of an episode then share it, too, which makes them harder to distinguish; each of its values
-                with N classes or more is equally likely. None: any classes.
+        `within` is a label that all images of a class share, such as the alphabet of a character. The classes
+        of an episode then share it, too, which makes them harder to distinguish; each of its values with N
+        classes or more is equally likely.
 
-        Raises:
-            DataError: fewer than N classes have K + Q images, within one value of `within` if it is given; or
-                images of one class differ in it.
+        Raises DataError: fewer than N classes have K + Q images, within one value of `within` if it is given;
+        or images of one class differ in it.
         """
         self.shape = shape
         each = shape.shot + shape.queries

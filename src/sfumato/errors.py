@@ -40,11 +40,7 @@ class DataError(SfumatoError, ValueError):
 
 
 class ImageError(DataError):
-    """A file is not an image, or is a refused one.
-
-    Attributes:
-        cause: the reason without names and numbers, by which failures are counted.
-    """
+    """A file is not an image, or is refused; `cause` has no names, so that failures are counted by it."""
 
     def __init__(self, message: str, *, cause: str = "not an image that can be used") -> None:
         super().__init__(message)
@@ -60,11 +56,7 @@ class LedgerError(SfumatoError):
 
 
 class BudgetExceededError(LedgerError):
-    """A release would pass a privacy budget: nothing was charged, and nothing may leave.
-
-    Attributes:
-        cause: the reason without names of images, by which failures are counted.
-    """
+    """A release would pass a privacy budget: nothing was charged, and nothing may leave."""
 
     def __init__(self, message: str, *, cause: str = "over budget") -> None:
         super().__init__(message)
@@ -72,11 +64,7 @@ class BudgetExceededError(LedgerError):
 
 
 class BusyError(SfumatoError):
-    """Others are using what this needs: nothing was done, and the caller may try again.
-
-    Attributes:
-        seconds: to wait before trying again; None if unknown.
-    """
+    """Others are using what this needs: nothing was done. Try again, after `seconds` if they are known."""
 
     def __init__(self, message: str, *, seconds: float | None = None) -> None:
         super().__init__(message)
@@ -101,13 +89,7 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
 
 
 def require(what: str, extra: str, *libraries: str) -> None:
-    """Raises MissingExtraError if an optional library cannot be imported: before the work, not after it.
-
-    Args:
-        what: the work that needs it, in words.
-        extra: its extra.
-        libraries: names of modules.
-    """
+    """Raises MissingExtraError before the work if modules that it needs cannot be imported."""
     with needs_extra(what, extra):
         for library in libraries:
             if find_spec(library) is None:

@@ -74,6 +74,7 @@ def _features(variant: str) -> list[Task]:
     return [
         Task(f"{world}, {variant}, seed {seed}", {"world": world, "variant": variant, "seed": seed}, world)
         for seed, world in product(features.LFW_SMALL.seeds, ("lfw-paper", "lfw-small"))
+        if f"{world}-{seed}-G-conv7-{variant}" not in features.RECORDS
     ]
 
 
@@ -86,6 +87,8 @@ def _sweeps(*parts: str) -> list[Task]:
             on_card=False,
         )
         for seed, noise, part in product(clipping.SEEDS, NOISES, parts)
+        for whole in [clipping.Comparison("maml", 1, None, seed, clipping.STEPS, noise).name]
+        if f"{whole}, {SWEPT[part][-1].rstrip('*')}" not in clipping.RECORDS
     ]
 
 
@@ -216,12 +219,9 @@ def keep(given: Options) -> None:
     rows: dict[str, dict[str, Any]] = {}
     for line in lines("papers", given):
         for name, row in line["result"].get("rows", {}).items():
-            before = rows.get(name, {})  # of choices by two variants
+            before = rows.get(name) or features.RECORDS.get(name, {})  # of choices by two variants
             rows[name] = row | {key: before[key] | row[key] for key in ("tried", "chosen") if key in before}
     own = [name for name in rows if name.startswith("lfw-")]
-    seeds = {name.rsplit("-G-", 1)[0] for name in own}
-    for name in [name for name in features.RECORDS if name.rsplit("-G-", 1)[0] in seeds and name not in own]:
-        del features.RECORDS[name]
     features.RECORDS.update({name: rows[name] for name in own})
     CLIPPING.update({name: row for name, row in rows.items() if name not in own})
     put_back(given)

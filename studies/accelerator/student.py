@@ -56,12 +56,8 @@ SEED = 0
 SECONDS, BATCH = 200.0, 128  # of training; photographs of a step
 SMALL = 16  # photographs of a step, and of those learned from, in a trial of three steps
 RATES = {"network, further": 5e-4, "network, from nothing": 1e-3}
-SIZE, SHIFT, SCALE, LIKE_CLEAN = (
-    (112, 96),
-    2,
-    16.0,
-    8.0,
-)  # of a face; pixels of a photograph; of cosines; weight
+SIZE = (112, 96)  # of a face
+SHIFT, SCALE, LIKE_CLEAN = 2, 16.0, 8.0  # pixels of a photograph; of cosines; weight
 DRAWN_AHEAD = 3  # batches, by as many threads
 RELEASES = (1, 3, 10)  # of one person, each of another photograph
 
@@ -115,11 +111,8 @@ class Face(nn.Module):
 def batches(lab: Lab, cell: Cell, count: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of the first of other people's photographs, and these protected anew: drawn ahead by threads."""
     seed = cell.seed
-    others, draw, protection = (
-        lab.adversaries.others.images,
-        torch.Generator().manual_seed(seed),
-        lab.protection(cell),
-    )
+    others, protection = lab.adversaries.others.images, lab.protection(cell)
+    draw = torch.Generator().manual_seed(seed)
 
     def release(rows: Tensor, number: int) -> tuple[Tensor, Tensor]:
         return rows, protection.release(others[rows], seeded_noise(seed, OTHERS, 1_000 + number)).images()
@@ -186,10 +179,8 @@ def train(lab: Lab, cell: Cell, *, small: bool) -> tuple[dict[str, Face], dict[s
 def bits_of(scores: Tensor, right: Tensor, truth: Tensor) -> dict[str, float]:
     """log2 N minus the cross-entropy in bits, with half of its 95% interval over people. (m, N), (m,), (m,)."""
     _, people = truth.unique(return_inverse=True)
-    grid, each = (
-        torch.logspace(-2, 1.5, 60, dtype=torch.float64),
-        torch.zeros(len(truth), dtype=torch.float64),
-    )
+    grid = torch.logspace(-2, 1.5, 60, dtype=torch.float64)
+    each = torch.zeros(len(truth), dtype=torch.float64)
     for half in (people % 2 == 0, people % 2 == 1):
         costs = torch.stack([functional.cross_entropy(t * scores[~half], right[~half]) for t in grid])
         each[half] = functional.cross_entropy(

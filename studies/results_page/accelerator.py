@@ -20,7 +20,7 @@ CUT = (
     "aligned crops of hats, three times as long",
     "aligned crops of hats, sets 100, pairs 5, three times as long",
 )
-VIEWS = ("as it is", "balanced", "tracked", "flip 0.1", "flip 0.2")
+VIEWS = ("as it is", "balanced", "tracked")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def sent(training: str, view: str = "as it is", world: int = 0) -> Sent:
 
 
 def many_releases() -> Row:
-    """All trainings: `again` and what is named are of the other world, `trainings` and `by_devices` of the first."""
+    """All trainings: `again` and what is named are of the other world, `trainings` of the first."""
     lines = records("accelerator-releases")
     names = names_of([line for line in lines if not line.settings.get("world", 0)])
     return Row(
@@ -84,9 +84,8 @@ def many_releases() -> Row:
         more_by_library=[sent(name, world=1) for name in MORE_BY_LIBRARY],
         cut=[sent(name, world=1) for name in CUT],
         by_name={name: sent(name) for name in names},
-        again=[sent(name, view, world=1) for name in (PLAIN, BEST) for view in VIEWS[:3]],
+        again=[sent(name, view, world=1) for name in (PLAIN, BEST) for view in VIEWS],
         trainings=sorted(map(sent, names), key=lambda each: -statistics.mean(each.named(100))),
-        by_devices=[sent(name, view) for name in (PLAIN, BEST) for view in VIEWS],
     )
 
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -101,6 +101,7 @@ def of_study(records: Iterable[Row]) -> Iterator[Row]:
         every = 1  # of studies from before there was `cell`
         yield {
             **row, "study": head, "seed": cell["seed"], "learner": cell.get("learner"),
+            "pair": f"{cell['protection']}, seed {cell['seed']}",
             **of_spec(cell["protection"], head["data"]["shape"][0], head["training"].get("cell", every)),
             "validation": tuple(result.get("curve") or ()),
             "svc": svc.get("top1"), "svc_half": (svc["high"] - svc["low"]) / 2 if svc else None,
@@ -278,26 +279,25 @@ def of_meta(records: Iterable[Row]) -> Iterator[Row]:
         yield {**row, **row["about"], "kind": kind, "start": start, "privacy": row["card"]["privacy"]}
 
 
-def of_inner(records: Iterable[Row]) -> Iterator[Row]:
+def of_inner(records: Iterable[Row], *, stated: bool = True) -> Iterator[Row]:
     """Whole meta-trainings with noise inside, and what they spent by the paper's accounting, of what they state.
 
+    Those at less noise than that of an epsilon state nothing: they are rows of their own.
     `role` is the policy, or "best fixed" for the fixed norm with the highest mean on validation, over seeds that all have.
     """
-    known = [
-        row for row in records if row["epsilon"] is not None
-    ]  # not those at less noise, of which nothing is stated
+    known = [row for row in records if (row["epsilon"] is not None) == stated]
     most = max(row["steps"] for row in known)
     whole = [row for row in known if row["steps"] == most]
-    for rows in grouped(whole, ["algorithm", "shot", "epsilon", "network"]).values():
+    for rows in grouped(whole, ["algorithm", "shot", "epsilon", "multiplier", "network"]).values():
         norms = grouped([row for row in rows if row["policy"].startswith("fixed at ")], ["policy"])
         seeds = set.intersection(*({row["seed"] for row in group} for group in norms.values()))
         best = highest(
             [row for group in norms.values() for row in group if row["seed"] in seeds], "policy", "validation"
         )
         for row in rows:
-            gdp = row["noise"]["conditional"]["gdp"]
+            spent = round(row["noise"]["conditional"]["gdp"] / row["epsilon"], 2) if stated else None
             yield {
-                **row, "validation": (*row["on_the_way"], row["validation"]), "spent": round(gdp / row["epsilon"], 2),
+                **row, "validation": (*row["on_the_way"], row["validation"]), "spent": spent,
                 "first": row["norms"][0], "last": row["norms"][-1],
                 "role": "best fixed" if row["policy"] == best else row["policy"],
             }  # fmt: skip
@@ -418,6 +418,7 @@ ROWS: dict[str, Callable[[Iterable[Row]], Iterator[Row]]] = {
     "cuts": of_cuts,
     "meta": of_meta,
     "inner": of_inner,
+    "less noise": partial(of_inner, stated=False),
     "agreement": of_agreement,
     "victims": of_victims,
     "inversion": of_inversion,

@@ -155,33 +155,7 @@ def test_nothing_is_left_behind_where_nothing_is_released(protect: Command, home
     assert not (home / "ledger.db").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--where", "faces:m"], "@faces: 'm' is not"),
-        (["--where", "box:nix.csv"], "nix.csv: cannot be read (No such file or directory)"),
-        (["--people"], "photos: no image lies in a sub-folder, and each person needs one"),
-        (["--where", "face"], "--where face: faces, background, or box:FILE"),
-        (["--where", "box"], "box:FILE, a CSV with left,top,right,bottom"),
-        (["--where", "faces:margin=9"], "margin=9: from 0 to"),
-    ],
-)
-def test_a_part_that_is_not_named_as_it_must_be_is_a_mistake(
-    protect: Command, tmp_path: Path, options: list[str], message: str
-):
-    folder = photos(tmp_path / "photos")
-    assert message in mistake(protect(folder, tmp_path / "released", *options, spec="blur:radius=4"))
-    assert not (tmp_path / "released").exists()
-
-
-def test_none_is_refused_since_images_would_leave_in_clear(protect: Command, tmp_path: Path):
-    folder = photos(tmp_path / "photos")
-    for source in (folder, folder / "0.png"):
-        assert "none: protects nothing" in mistake(protect(source, tmp_path / "released", spec="none"))
-    assert not (tmp_path / "released").exists()
-
-
-def test_a_failure_is_counted_by_cause_in_one_line_and_the_exit_code_is_1(protect: Command, tmp_path: Path):
+def test_failures_are_counted_by_cause_and_named_on_request(protect: Command, tmp_path: Path):
     photos(tmp_path / "photos")
     for name in ("x.png", "y.png"):
         (tmp_path / "photos" / name).write_bytes(b"dear diary")
@@ -189,31 +163,21 @@ def test_a_failure_is_counted_by_cause_in_one_line_and_the_exit_code_is_1(protec
     (tmp_path / "photos" / "notes.txt").write_text("")
     said = protect("photos", "out")
     assert said.code == 1
+    assert "by name: the same command with --failures FILE" in said.out
     assert said.out.startswith("protected 3 images")
     failed = [line for line in said.out.splitlines() if line.startswith("failed: ")]
     assert len(failed) == 2
     assert sum(line.startswith("failed: 2 (") and line.endswith("such as x.png") for line in failed) == 1
     assert "left out: 1 (no images by their first bytes)" in said.out
     assert set(files(tmp_path / "out")) == {"0.png", "1.png", "2.png", "manifest.json"}
-    assert protect("photos", "out").code == 1  # they fail again
-
-
-def test_each_file_that_failed_is_named_with_its_cause_where_that_is_asked_for(
-    protect: Command, tmp_path: Path
-):
-    photos(tmp_path / "photos")
-    for name in ("x.png", "y.png"):
-        (tmp_path / "photos" / name).write_bytes(b"dear diary")
-    (tmp_path / "photos" / "z.png").write_bytes(encoded(9, (2, 2)))
-    assert "by name: the same command with --failures FILE" in protect("photos", "out").out
-    said = protect("photos", "out", "--failures", "failed.csv")
-    assert said.code == 1
-    assert "failures: failed.csv, 3 files by name. Keep it here" in said.out
+    again = protect("photos", "out", "--failures", "failed.csv")
+    assert again.code == 1  # they fail again
+    assert "failures: failed.csv, 3 files by name. Keep it here" in again.out
     header, *rows = csv.reader((tmp_path / "failed.csv").read_text().splitlines())
     assert header == ["file", "cause", "images"]
-    assert [(file, images) for file, _, images in rows] == [("x.png", "1"), ("y.png", "1"), ("z.png", "1")]
-    assert rows[0][1] == rows[1][1] == "not an image that can be read"
-    assert "does not fit" in rows[2][1]
+    cause = "not an image that can be read"
+    assert rows[:2] == [["x.png", cause, "1"], ["y.png", cause, "1"]]
+    assert (rows[2][0], "does not fit" in rows[2][1]) == ("z.png", True)
 
 
 def test_the_names_of_what_failed_never_leave_with_the_releases_and_replace_nothing(
@@ -294,14 +258,6 @@ def test_a_release_is_written_in_no_format_that_cannot_hold_it(
         assert not (tmp_path / target).exists()
 
 
-def test_cells_and_new_names_are_passed_on(protect: Command, tmp_path: Path):
-    photos(tmp_path / "photos", 1)
-    protect("photos", "out", "--cells", "--rename")
-    (name,) = set(files(tmp_path / "out")) - {"manifest.json"}
-    assert re.fullmatch(r"[0-9a-f]{2}/[0-9a-f]{16}\.png", name)
-    assert images.read(tmp_path / "out" / name).shape == (3, 5, 5)
-
-
 # Dry runs
 
 
@@ -318,15 +274,25 @@ def test_a_dry_run_says_what_it_would_cost_and_writes_nothing(protect: Command, 
 # One image
 
 
-@pytest.mark.parametrize(("name", "kind"), [("new/a.png", "PNG"), ("a.jpg", "JPEG"), ("a.webp", "WEBP")])
-def test_one_image_goes_to_a_new_file_in_the_format_of_its_suffix(
-    protect: Command, tmp_path: Path, name: str, kind: str
+@pytest.mark.parametrize(
+    ("arguments", "released", "kind"),
+    [
+        (["photos/0.png", "new/a.png"], "new/a.png", "PNG"),
+        (["photos/0.png", "a.jpg"], "a.jpg", "JPEG"),
+        (["photos/0.png", "a.webp"], "a.webp", "WEBP"),
+        (["photos/0.png", "photos/sub"], "photos/sub/0.png", "PNG"),
+        (["photos/0.png", "photos/sub", "--rename"], "photos/sub/image.png", "PNG"),
+        (["photos", "out", "--format", "jpeg"], "out/0.jpg", "JPEG"),
+        (["photos", "out", "--format", "webp", "--cells"], "out/0.webp", "WEBP"),
+    ],
+)
+def test_suffix_format_and_folder_decide_the_file_and_its_kind(
+    protect: Command, tmp_path: Path, arguments: list[str], released: str, kind: str
 ):
-    (tmp_path / "in.png").write_bytes(encoded())
-    said = protect("in.png", name)
-    assert (said.code, said.out) == (0, "")
-    with Image.open(tmp_path / name) as opened:
-        assert (opened.format, opened.size) == (kind, (17, 20))
+    (photos(tmp_path / "photos", 1) / "sub").mkdir()
+    assert protect(*arguments).code == 0
+    with Image.open(tmp_path / released) as opened:
+        assert (opened.format, opened.size) == (kind, (5, 5) if "--cells" in arguments else (17, 20))
 
 
 def test_one_image_says_what_is_proved_and_whether_it_was_charged(
@@ -346,38 +312,13 @@ def test_one_image_says_what_is_proved_and_whether_it_was_charged(
 def test_where_noise_hides_whole_images_it_is_said_how_rarely_people_are_named(
     protect: Command, tmp_path: Path
 ):
-    (tmp_path / "photos").mkdir()
-    for number in range(3):
-        (tmp_path / "photos" / f"{number}.png").write_bytes(encoded(number))
-    line = next(
-        line
-        for line in protect("photos", "out", spec="dp-pix:cell=10,epsilon=0.01").out.splitlines()
-        if line.startswith("3 of 3x20x17: ")
-    )
+    photos(tmp_path / "photos")
+    line = protect("photos", "out", spec="dp-pix:cell=10,epsilon=0.01").out.splitlines()[1]
     # The whole image is at eps = 340 * 0.01 = 3.4, and e^3.4 is 29.97; after three, at most e^10.2 = 26,903.
     one, all_of_one_person = line.split("; if all are of one person, ")
-    assert one.endswith(
-        "; after 1 release nobody, whatever they know, names the right one of 1,000 equally likely people "
-        "more than 3% of the time, or of 1,000,000 more than 0.003% (nothing is assumed of the images; on "
-        "average over people and noise, so that a rare release may name its own person; pure DP from a "
-        "centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
-    )
+    assert "more than 3% of the time, or of 1,000,000 more than 0.003% (nothing is assumed of the" in one
     assert all_of_one_person.startswith("after 3 releases nobody, whatever they know, names the right one")
     assert float(all_of_one_person.split(" of 1,000,000 ")[1].split("more than ")[1].split("%")[0]) > 0.003
-
-
-def test_one_image_goes_into_a_folder_under_its_own_name(protect: Command, tmp_path: Path):
-    (tmp_path / "in.jpg").write_bytes(encoded(kind="JPEG"))
-    (tmp_path / "out").mkdir()
-    assert protect("in.jpg", "out").code == 0
-    assert set(files(tmp_path / "out")) == {"in.png"}
-
-
-def test_one_image_with_a_new_name_does_not_keep_the_old_one(protect: Command, tmp_path: Path):
-    (tmp_path / "anna.png").write_bytes(encoded())
-    (tmp_path / "out").mkdir()
-    protect("anna.png", "out", "--rename")  # is refused, or says nothing of the original
-    assert not [name for name in files(tmp_path / "out") if "anna" in name]
 
 
 @pytest.mark.parametrize("target", ["in.png", "thesis.png", "out", "link.png"])
@@ -428,6 +369,18 @@ def test_what_is_no_image_in_a_pipe_is_answered_in_one_line_and_not_charged(
             ["photos", "out", "--with", "dp-pixx:cell=4"],
             "no protection is called 'dp-pixx': did you mean 'dp-pix'",
         ),
+        (["photos", "out", "--with", "blur:radius=4", "--where", "faces:m"], "@faces: 'm' is not"),
+        (["photos", "out", "--with", "block", "--where", "box:nix.csv"], "nix.csv: cannot be read (No such"),
+        (["photos", "out", "--with", "block", "--where", "face"], "--where face: faces, background, or box:"),
+        (
+            ["photos", "out", "--with", "block", "--where", "box"],
+            "box:FILE, a CSV with left,top,right,bottom",
+        ),
+        (["photos", "out", "--with", "block", "--where", "faces:margin=9"], "margin=9: from 0 to"),
+        (["photos", "out", "--with", SPEC, "--people"], "photos: no image lies in a sub-folder, and each"),
+        (["photos", "out", "--with", "none"], "none: protects nothing"),
+        (["photos/0.png", "out", "--with", "none"], "none: protects nothing"),
+        (["photos", "out.png", "--with", SPEC], "out.png: photos is many images, and this names one file"),
         (["photos", "out", "--with", "dp-pix:cell=4"], "dp-pix: epsilon is missing"),
         (["photos", "out", "--with", "dp-pix:cell=4,epsilon=1,2"], "names 2 protections"),
         (["photos", "out", "--with", "dp-pix:cell=4,epsilon=0"], "epsilon=0 is not above 0"),
@@ -467,16 +420,8 @@ def test_a_mistake_is_answered_in_one_line(
     before = files(tmp_path / "photos")
     assert message in mistake(command("protect", *arguments, "--workers", "1"))
     assert files(tmp_path / "photos") == before
+    assert not files(tmp_path / "out")
     assert (tmp_path / "notes.txt").read_text() == "dear diary " * 99
-
-
-@pytest.mark.parametrize(
-    "arguments", [["photos"], ["photos", "out"], ["photos", "out", "--with", SPEC, "--workers=0"]]
-)
-def test_a_call_that_does_not_parse_is_answered_with_usage(command: Command, arguments: list[str]):
-    said = command("protect", *arguments)
-    assert said.code == 2
-    assert re.match(r"Usage: .*sfumato protect", said.err)
 
 
 # The ledger
@@ -517,22 +462,6 @@ def test_the_ledger_is_shown_with_its_specs_and_budgets(command: Command, protec
 def test_a_ledger_that_is_not_there_is_not_begun_by_looking(command: Command, home: Path):
     line = mistake(command("ledger", "show"))
     assert line == f"{home / 'ledger.db'}: no ledger yet: the first `sfumato protect` begins one"
-    assert not home.exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("epsilon=ten", "'epsilon=ten' is not KEY=NUMBER above 0: write epsilon=10"),
-        ("ten", "'ten' is not KEY=NUMBER above 0"),
-        ("epsilon=1,delta=2", "give a delta above 0 and below 1"),
-        ("None", "write epsilon=10"),
-    ],
-)
-def test_a_malformed_budget_is_answered_in_one_line_and_changes_nothing(
-    command: Command, home: Path, words: str, message: str
-):
-    assert message in mistake(command("ledger", "budget", words))
     assert not home.exists()
 
 
@@ -600,13 +529,6 @@ def test_people_who_remain_recognisable_are_told_before_the_first_file(protect: 
     assert words in protect("large", "out", spec="pixelize:cell=4").err
     assert words in protect("large/1.png", "1.png", spec="pixelize:cell=4").err
     assert "recognisable" not in protect("large", "eighths", spec="pixelize:cell=1/8").err
-
-
-def test_many_images_do_not_go_to_a_name_of_one_file(protect: Command, tmp_path: Path):
-    photos(tmp_path / "photos")
-    said = protect("photos", "out.png")
-    assert said.code == 1
-    assert "out.png: photos is many images, and this names one file: name a new folder" in said.err
 
 
 def test_what_became_of_a_folder_is_said_in_json(protect: Command, tmp_path: Path):

@@ -19,25 +19,15 @@ from sfumato.learn import adversarial_mask, classifier, meta, private_feature
 
 TABLE = ("--data", "table:photos/table.csv")
 STAGES = [f"{stage}_epochs=1" for stage in ("attribute", "simple", "private")]
+COLOUR = (*TABLE, "--target", "colour", "--size", "16")
 # Small trainings of each method on the photographs of `table`: words, and settings.
 SMALL: dict[str, tuple[tuple[str, ...], list[str]]] = {
-    "classifier": ((*TABLE, "--target", "colour", "--size", "16"), ["epochs=2", "batch=8"]),
+    "classifier": (COLOUR, ["epochs=2", "batch=8"]),
     "code": (
-        (*TABLE, "--target", "colour", "--size", "16", "--known", "--episodes", "4"),
-        [
-            "bits=4",
-            "epochs=1",
-            "episodes_per_epoch=2",
-            "validation_episodes=4",
-            "way=2",
-            "shot=1",
-            "queries=1",
-        ],
+        (*COLOUR, "--known", "--episodes", "4"),
+        ["bits=4", "epochs=1", "episodes_per_epoch=2", "validation_episodes=4"],
     ),
-    "mask": (
-        (*TABLE, "--target", "colour", "--size", "16"),
-        ["epochs=2", "masker_width=4", "levels=1", "batch=8"],
-    ),
+    "mask": (COLOUR, ["epochs=2", "masker_width=4", "levels=1", "batch=8"]),
     "feature": (
         (*TABLE, "--target", "shape", "--target", "colour", "--sensitive", "person"),
         ["widths=[2,2,4,4,4,4,4]", "dimension=3", "batch=8", "pairs=2", *STAGES],
@@ -109,8 +99,7 @@ def test_a_mask_is_trained_and_said_to_be(command: Command, table: Path, tmp_pat
     assert said.code == 0
     model = adversarial_mask.load(tmp_path / "m.safetensors")
     validation, test, proved, _ = said.out.splitlines()
-    accuracy = 100 * model.card["validation_accuracy"]
-    assert validation == f"validation: {accuracy:.1f}% (colour, 30% of the pixels shown)"
+    assert validation == f"validation: {model.card['validation_accuracy']:.1%} (colour)"
     assert test.startswith("test: ")
     assert test.endswith("% (colour, 30% of the pixels shown, 6 images)")
     assert proved == "mask:artefact=m.safetensors: nothing is proved"
@@ -124,13 +113,6 @@ def test_a_mask_against_telling_a_label_says_so_on_its_card(command: Command, ta
     assert "Trained to hide: person." in command("show", "m.safetensors").out
 
 
-def test_a_mask_trained_for_its_shape_is_named_with_it(command: Command, table: Path):
-    said = train(command, "mask", "--set", "values=shape", "--set", "adversarial=false")
-    assert said.out.splitlines()[2] == "mask:artefact=m.safetensors,values=shape: nothing is proved"
-    spec = "mask:artefact=m.safetensors,values=shape"
-    assert command("protect", "photos", "out", "--with", spec, "--workers", "1").code == 0
-
-
 def test_a_feature_is_trained_and_exported_with_its_own_test_images(
     command: Command, table: Path, tmp_path: Path
 ):
@@ -140,9 +122,7 @@ def test_a_feature_is_trained_and_exported_with_its_own_test_images(
     assert model.classes == {"colour": ("green", "red"), "shape": ("a", "b")}
     labels = ("colour", "shape")
     lines, accuracies = said.out.splitlines(), model.card["accuracies"]
-    assert lines[:2] == [
-        f"validation: {100 * accuracies[each]:.1f}% ({each}, without noise)" for each in labels
-    ]
+    assert lines[:2] == [f"validation: {accuracies[each]:.1%} ({each}, without noise)" for each in labels]
     assert [line.partition("%")[2] for line in lines[2:4]] == [f" ({each}, without noise)" for each in labels]
     assert lines[4:] == [
         "feature:artefact=m.safetensors,noise=0: 3 numbers an image; nothing is proved",
@@ -168,7 +148,7 @@ def test_a_private_artefact_is_not_trained_again_which_would_spend_anew(command:
     said = train(command, "meta", *PRIVATE)
     assert said.code == 0, said.err
     assert "at delta = 0.001 for one task of the pool" in said.out
-    assert re.search(r"clipping norm: 1 [▁-█]{3} [\d.]+, step by step", said.out)
+    assert re.search(r"clipping norm: 1 in the first step, [\d.]+ in the last", said.out)
     before = (tmp_path / "m.safetensors").read_bytes()
     again = train(command, "meta", *PRIVATE, "--force")
     check_mistake(again, "m.safetensors already exists, and to train it again would spend its budget")
@@ -239,32 +219,18 @@ def test_a_place_that_cannot_be_written_is_noticed(command: Command, tmp_path: P
 @pytest.mark.parametrize(
     "words",
     [
-        ("audit", "protection", "blur:radius=3", "--html", "file/report.html"),
-        ("audit", "vectors", "gone.npz", "--pdf", "file/report.pdf"),
-        ("demo", "--data", "table:photos/table.csv", "--target", "colour", "--out", "file/run", "--yes"),
-        ("assess", "images", "photos", "photos", "--out", "/proc/leaks"),
-        ("convert", "squeezenet", "gone.npz", "file/weights.safetensors"),
+        "audit protection blur:radius=3 --html file/report.html",
+        "audit vectors gone.npz --pdf file/report.pdf",
+        "demo --data table:photos/table.csv --target colour --out file/run --yes",
+        "assess images photos photos --out /proc/leaks",
+        "convert squeezenet gone.npz file/weights.safetensors",
     ],
 )
-def test_other_commands_notice_it_as_early(
-    command: Command, table: Path, tmp_path: Path, words: tuple[str, ...]
-):
+def test_other_commands_notice_it_as_early(command: Command, table: Path, tmp_path: Path, words: str):
     (tmp_path / "file").touch()
-    said = command(*words)
+    said = command(*words.split())
     assert said.code == 1
     assert "cannot be written (" in said.err
-
-
-def test_a_file_that_is_there_is_replaced_only_where_that_is_asked_for(
-    command: Command, table: Path, tmp_path: Path
-):
-    (tmp_path / "m.safetensors").write_bytes(b"the model of last year")
-    check_mistake(
-        train(command, "classifier"), "m.safetensors: already exists: name another file, or replace"
-    )
-    assert (tmp_path / "m.safetensors").read_bytes() == b"the model of last year"
-    assert train(command, "classifier", "--force").code == 0
-    classifier.load(tmp_path / "m.safetensors")
 
 
 @pytest.mark.parametrize("method", ["few-shot", "mask", "feature"])
@@ -278,34 +244,17 @@ def test_a_gpu_that_is_not_there_is_one_line(command: Command, monkeypatch: pyte
     ("method", "more", "message"),
     [
         ("classifier", ["--target", "color"], "no label 'color': did you mean 'colour'"),
-        (
-            "classifier",
-            ["--target", "place"],
-            "such as 'away', are in no training image: a classifier is tested",
-        ),
+        ("classifier", ["--target", "place"], "such as 'away', are in no training image: a classifier"),
         ("classifier", ["--size", "8"], "images of 8x8: "),
         ("classifier", ["--licence", "do what you like!"], "write an SPDX expression, such as CC-BY-4.0"),
         ("classifier", ["--known"], "--known: train classifier does not take it: leave it out"),
-        ("classifier", ["--way", "5"], "--way: train classifier does not take it: leave it out"),
-        (
-            "mask",
-            ["--sensitive", "colour"],
-            "'colour' is target and sensitive: a mask cannot both show and hide",
-        ),
-        (
-            "mask",
-            ["--set", "against=2"],
-            "against=2 and sensitive=None: give both, a weight and the label that",
-        ),
+        ("mask", ["--sensitive", "colour"], "'colour' is target and sensitive: a mask cannot both"),
+        ("mask", ["--set", "against=2"], "against=2 and sensitive=None: give both, a weight and"),
         ("mask", ["--set", "keep=0.001"], "keep=0.001 of 16x16 pixels is less than one: choose at least"),
         ("mask", ["--out", "a,b.safetensors"], "a path has no commas"),
         ("feature", ["--target", "color"], "no label 'color': did you mean 'colour'"),
         ("feature", ["--target", "person"], "'person' is a target and sensitive"),
-        (
-            "feature",
-            ["--sensitive", "place"],
-            "--sensitive: train feature takes one label: leave out the others",
-        ),
+        ("feature", ["--sensitive", "place"], "--sensitive: train feature takes one label: leave out"),
         ("feature", ["--set", "cut=conv9"], "no layer 'conv9'"),
     ],
 )
@@ -328,10 +277,7 @@ def test_a_folder_is_protected_by_what_was_trained(command: Command, table: Path
     train(command, "mask")
     said = command("protect", "photos", "out", "--with", "mask:artefact=m.safetensors", "--workers", "1")
     assert said.code == 0
-    assert (
-        "24 of 3x16x16: nothing is proved about its pixels; nothing is proved about who it shows\n"
-        in said.out
-    )
+    assert "24 of 3x16x16: nothing is proved about its pixels; nothing is proved about who" in said.out
     with Image.open(tmp_path / "out" / "0.png") as opened:
         assert opened.mode == "RGBA"
         assert (np.asarray(opened)[..., 3] == 255).sum() == 64
@@ -357,21 +303,13 @@ def test_jpeg_is_refused_with_the_cure(command: Command, table: Path, tmp_path: 
     spec = ["--with", "mask:artefact=m.safetensors", "--format", "jpeg"]
     for places in (("photos", "out"), ("photos/0.png", "0.jpg")):
         said = command("protect", *places, *spec)
-        assert said.code == 1
-        assert said.err.endswith(
-            "sfumato: JPEG cannot say which pixels are hidden: write a mask as PNG or WEBP\n"
-        )
+        check_mistake(said, "JPEG cannot say which pixels are hidden: write a mask as PNG or WEBP")
         assert not (tmp_path / places[1]).exists()
 
 
 def test_images_are_drawn_from_its_numbers_by_a_decoder(command: Command, table: Path, tmp_path: Path):
     assert train(command, "feature", "--size", "16").code == 0
-    released = (
-        "--protection",
-        "feature:artefact=m.safetensors,noise=0.1",
-        "--data",
-        "table:photos/table.csv",
-    )
+    released = ("--protection", "feature:artefact=m.safetensors,noise=0.1", *TABLE)
     quick = ("--size", "16", "--set", "steps=3", "--set", "width=2", "--set", "batch=4")
     said = command("audit", "feature", *released, "--out", "back", "--count", "4", *quick)
     assert said.code == 0, said.err
@@ -386,15 +324,5 @@ def test_images_are_drawn_from_its_numbers_by_a_decoder(command: Command, table:
     save_file({"x": numbers}, "other.safetensors")
     said = command("audit", "feature", *released, "--out", "other", "--released", "other.safetensors", *quick)
     check_mistake(said, "other.safetensors: has no `features`: give the numbers this name")
-
-
-def test_numbers_are_drawn_from_and_pixels_are_not(command: Command, table: Path):
-    asked = ("--protection", "blur:radius=2", "--data", "table:photos/table.csv", "--out", "back")
-    check_mistake(
-        command("audit", "feature", *asked),
-        "blur:radius=2: its releases are pixels, and only numbers can be used here",
-    )
-    numbers = ("--protection", "feature:artefact=m.safetensors,noise=0", *asked[2:], "--count", "23")
-    check_mistake(
-        command("audit", "feature", *numbers), "24 images, and 23 of them are to be drawn: give at least"
-    )
+    said = command("audit", "feature", *released, "--out", "few", "--count", "23")
+    check_mistake(said, "24 images, and 23 of them are to be drawn: give at least")

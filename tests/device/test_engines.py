@@ -275,14 +275,11 @@ def test_urls_give_the_files_and_the_manifest_of_folders(tmp_path, memory, confi
     assert memory.outputs() == files_of(tmp_path / "out")
     assert (urls.failures, urls.left_out, urls.shapes) == (folders.failures, folders.left_out, folders.shapes)
     assert urls.manifest == f"{memory.target}/manifest.json"
-
-
-def test_a_source_and_a_target_may_be_of_two_kinds(tmp_path, memory):
-    memory.write(something())
-    protect_folder(memory.source, tmp_path / "out", parse(NOISY), tmp_path / "l.db", engine=HERE)
-    photos = write(tmp_path / "photos", something())
-    protect_folder(photos, memory.target, parse(NOISY), tmp_path / "l.db", engine=HERE)
-    assert memory.outputs() == files_of(tmp_path / "out")
+    from_url = tmp_path / "from a URL"  # a source and a target may be of two kinds
+    protect_folder(
+        memory.source, from_url, parse(EXACT), tmp_path / "f.db", FolderConfig(**config), engine=HERE
+    )
+    assert files_of(from_url) == memory.outputs()
 
 
 def test_at_a_url_a_second_run_does_what_is_new_changed_or_gone(memory):
@@ -300,19 +297,6 @@ def test_at_a_url_a_second_run_does_what_is_new_changed_or_gone(memory):
     same = set(before) & set(after) - {"0/2.png", "manifest.json"}
     assert {name: before[name] for name in same} == {name: after[name] for name in same}
     assert after["0/2.png"] != before["0/2.png"]
-
-
-def test_at_a_url_nothing_of_somebody_else_is_replaced(memory):
-    memory.write({"a.png": picture(1)})
-    memory.files.pipe_file(f"{memory.root}/target/thesis.txt", b"chapter 1")
-    with pytest.raises(DataError, match="is not empty and not from an earlier run: name a new folder"):
-        memory.run()
-    memory.files.rm_file(f"{memory.root}/target/thesis.txt")
-    memory.run()
-    memory.files.pipe_file(f"{memory.root}/target/b.png", b"thesis")
-    memory.write({"b.png": picture(2)})
-    assert len(memory.run().failures) == 1
-    assert memory.outputs()["b.png"] == b"thesis"
 
 
 def test_a_second_run_to_a_url_is_refused_on_this_device(memory, monkeypatch):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sfumato.base import registry
 from sfumato.base.threads import limit_threads, threads_of_children
@@ -34,13 +34,10 @@ _STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """The engine, and the resources of a task.
-
-    `workers` is the number of processes, or None for one a core. On "local", 1 is this process itself, and
-    its threads stay as they are. On a running Ray cluster: the most tasks at once.
-    """
+    """The engine, and the resources of a task."""
 
     name: str = "local"  # or "ray"
+    # Processes, None for one a core; 1 is this process, whose threads stay. On Ray: the most tasks at once.
     workers: int | None = None
     cpus: int = 1  # cores of each task, and threads that it uses
     gpus: float = 0.0  # of each task, on Ray, which shows it that many; may be a fraction
@@ -61,10 +58,7 @@ class EngineConfig:
 class Engine:
     """Runs tasks: one in this process, as soon as it is submitted."""
 
-    @property
-    def workers(self) -> int:
-        """The number of tasks that can run at once, now."""
-        return 1
+    workers = 1  # tasks that can run at once, now
 
     def submit(self, task: Callable[..., _Made], *args: Any, worker: int | None = None) -> "Future[_Made]":
         """Begins a task: in any process, or in that of a number below `workers`. A cluster takes any node."""
@@ -76,11 +70,7 @@ class Engine:
         return future
 
     def put(self, make: Callable[[], _Made]) -> Callable[[], _Made]:
-        """Makes one object available to tasks that share no memory.
-
-        In processes of this machine each makes its own, which suits data in a file. On a cluster one is
-        made on this node; tasks get an object that passes method calls to it.
-        """
+        """Makes an object available to tasks: each process its own, or one on this node for a cluster."""
         return make
 
 
@@ -90,10 +80,8 @@ def engine(
 ) -> Iterator[Engine]:
     """Yields an engine for the block; tasks that have not begun at its end never do.
 
-    Args:
-        config: which. ConfigError, if no Ray cluster answers at its address or can run such a task.
-        preload: modules that every process of this machine needs.
-        begin: called in each process that starts on this machine, and on no cluster.
+    Each process that starts on this machine, and none of a cluster, has the modules of `preload` and calls
+    `begin`. Raises ConfigError if no Ray cluster answers at the address or can run such a task.
     """
     if config.name == "ray":
         with _ray(config) as found:
@@ -117,30 +105,21 @@ def engine(
 def gather(
     tasks: Iterable["Future[_Made]"], timeout: float | None = None
 ) -> Iterator[tuple["Future[_Made]", _Made]]:
-    """Waits until the first of some tasks ends, and yields those that ended with their results.
-
-    Raises:
-        SfumatoError: worker processes were lost for good; the error says what to do.
-    """
+    """Waits until the first of some tasks ends, and yields those that ended with their results."""
     for future in wait(tasks, timeout, FIRST_COMPLETED).done:
-        yield future, result(future)
+        yield future, explain_lost_workers(future.result)
 
 
-def result(task: "Future[_Made]") -> _Made:
-    """Waits for the result of one task; see gather for errors."""
-    return _explain_lost_workers(task.result)
-
-
-def _explain_lost_workers(call: Callable[..., _Made], *args: Any) -> _Made:
+def explain_lost_workers(call: Callable[..., _Made], *args: Any) -> _Made:
+    """Calls a function of a task; the error of worker processes lost for good says what to do."""
     try:
         return call(*args)
     except Exception as error:
         ray = sys.modules.get("ray")
         if ray is not None and isinstance(error, ray.exceptions.RayTaskError):
             raise error.cause from None  # as it was raised
-        if not isinstance(
-            error, BrokenProcessPool if ray is None else BrokenProcessPool | ray.exceptions.RayError
-        ):
+        lost = BrokenProcessPool if ray is None else (BrokenProcessPool, ray.exceptions.RayError)
+        if not isinstance(error, lost):
             raise
         raise SfumatoError(
             "a worker process was killed, by the system for lack of memory or by hand. What was finished is "
@@ -150,8 +129,6 @@ def _explain_lost_workers(call: Callable[..., _Made], *args: Any) -> _Made:
 
 class _Processes(Engine):
     """Processes of this machine. State: a pool for tasks of any, and pools of one; each starts when used."""
-
-    workers = 0
 
     def __init__(
         self, config: EngineConfig, preload: Sequence[str], begin: Callable[[], object] | None
@@ -171,15 +148,15 @@ class _Processes(Engine):
         if worker not in self.pools:
             size = self.workers if worker is None else 1
             self.pools[worker] = ProcessPoolExecutor(size, self._context, _begin, self._given)
-        return _explain_lost_workers(self.pools[worker].submit, task, *args)
+        return explain_lost_workers(self.pools[worker].submit, task, *args)
 
 
 def _surroundings(config: EngineConfig) -> tuple[Path, int, Sequence[registry.Added]]:
+    """Collects what a worker gets from the program: its folder, threads and registered things."""
     return Path.cwd(), config.cpus, registry.list_added()
 
 
 def _settle(folder: Path, threads: int, added: Sequence[registry.Added]) -> None:
-    """Gives a worker the folder, the threads and the registered things of the program."""
     os.chdir(folder)
     limit_threads(threads)
     registry.adopt(added)
@@ -195,14 +172,13 @@ def _begin(begin: Callable[[], object] | None, *surroundings: Any) -> None:
 
 def _end_with_parent() -> None:
     # A worker whose parent was killed would wait for its next task for ever.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+    if parent := multiprocessing.parent_process():
+        parent.join()
     os._exit(1)
 
 
 class _Ray(Engine):
-    """A Ray cluster that this process is connected to."""
+    """A Ray cluster that this process has joined."""
 
     def __init__(self, ray: Any, config: EngineConfig) -> None:
         self._ray, self._config = ray, config
@@ -210,23 +186,20 @@ class _Ray(Engine):
         self._task = ray.remote(_on_a_node).options(**resources, max_retries=_LOST_WORKERS)
 
     @property
-    def workers(self) -> int:
+    def workers(self) -> int:  # type: ignore[override]
         there = self._ray.cluster_resources()  # more when a node has joined
-        places = int(there.get("CPU", 0) // self._config.cpus)
-        if self._config.gpus:
-            places = min(places, int(there.get("GPU", 0) / self._config.gpus))
-        return min(places, self._config.workers or places)
+        config, places = self._config, int(there.get("CPU", 0) // self._config.cpus)
+        places = min(places, int(there.get("GPU", 0) / config.gpus)) if config.gpus else places
+        return min(places, config.workers or places)
 
     def submit(self, task: Callable[..., Any], /, *args: Any, worker: int | None = None) -> "Future[Any]":
-        future: Future[Any] = self._task.remote(_surroundings(self._config), task, *args).future()
-        return future
+        return cast("Future[Any]", self._task.remote(_surroundings(self._config), task, *args).future())
 
     def put(self, make: Callable[[], _Made]) -> Callable[[], Any]:
         node = self._ray.get_runtime_context().get_node_id()
         here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        holder = self._ray.remote(_Holder).options(
-            num_cpus=0, scheduling_strategy=here, max_restarts=-1, max_task_retries=-1
-        )
+        settings = {"scheduling_strategy": here, "max_restarts": -1, "max_task_retries": -1}
+        holder = self._ray.remote(_Holder).options(num_cpus=0, **settings)
         return partial(_Asked, holder.remote(_surroundings(self._config), make))
 
 
@@ -253,7 +226,10 @@ class _Asked:
         self._holder = holder
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda *args, **kwargs: result(self._holder.call.remote(name, args, kwargs).future())
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return explain_lost_workers(self._holder.call.remote(name, args, kwargs).future().result)
+
+        return call
 
 
 @contextmanager
@@ -265,17 +241,14 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
         import ray
         import ray.util.scheduling_strategies
     address = config.address or os.environ.get("RAY_ADDRESS")
-    new: dict[str, Any] = {}
-    if not address:
-        workers = config.workers or max(1, (os.cpu_count() or 1) // config.cpus)
-        new = {"num_cpus": workers * config.cpus, "object_store_memory": _STORE_BYTES}
-        new["include_dashboard"] = False
+    cpus = config.cpus * (config.workers or max(1, (os.cpu_count() or 1) // config.cpus))
+    new = {"num_cpus": cpus, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
     try:
         host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
         if colon and port.isdecimal():  # Ray itself would wait for minutes if nobody listens there
             socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS).close()
         # Not None, by which Ray would join the cluster that was last begun on this machine.
-        ray.init(address or "local", log_to_driver=False, logging_level="error", **new)
+        ray.init(address or "local", log_to_driver=False, logging_level="error", **({} if address else new))
     except (OSError, OverflowError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"address={address!r}: no Ray cluster answers ({error}): begin one with `ray start --head`, "

@@ -1,4 +1,4 @@
-"""Memory that this process frees, and needs again at once.
+"""Memory that this process frees, and needs again at once; and a bound of what it may take.
 
 glibc returns every large tensor to the system when it is freed, and allocates the next one anew, zeroed page
 by page: nearly half of the time of a training step on small images (benchmarks/episode.py).
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
@@ -17,6 +18,7 @@ _KEEP = {_MMAP_THRESHOLD: 1 << 30, _TRIM_THRESHOLD: 1 << 30, _TOP_PAD: 1 << 26}
 _USUAL = {_MMAP_THRESHOLD: 1 << 25, _TRIM_THRESHOLD: 1 << 26, _TOP_PAD: 1 << 17}
 
 _lock = threading.Lock()
+_limiting = threading.Lock()
 _blocks = 0  # open, in all threads
 
 
@@ -47,6 +49,27 @@ def give_back() -> None:
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)
+
+
+@contextmanager
+def limited(bytes_more: int) -> Iterator[None]:
+    """Limits the process to so many bytes beyond its present memory, if Linux can bound it."""
+    status = Path("/proc/self/statm")
+    if not status.exists():
+        yield
+        return
+    import resource
+
+    with _limiting:
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        most = int(status.read_text().split()[0]) * resource.getpagesize() + bytes_more
+        if before[0] != resource.RLIM_INFINITY:
+            most = min(most, before[0])
+        resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _set(settings: dict[int, int]) -> None:

@@ -1,20 +1,20 @@
 """ONNX graphs from strangers: their allowed content, and running them.
 
-ONNX Runtime trusts a file: it reads weights from any other file, and runs loops without an end, functions,
-operators of other parties, and shapes that follow from the values of an image. So the file is read here
-first. Only operators are allowed, in their order, each of which computes numbers from numbers, of shapes that
-follow from those of the inputs. The memory and time of such a graph depend only on the shape of its inputs.
-So the first run of each shape has a bound of memory; and a run that takes too long is ended.
+ONNX Runtime trusts a file: it reads weights from any other file, and runs endless loops, functions, operators
+of other parties, and shapes that follow from the values of an image. So the file is read here first. It may
+have only operators, in their order, that compute numbers from numbers, of shapes that follow from those of
+the inputs. Then memory and time depend on these alone: the first run of each shape has a bound of memory, and
+a run that takes too long is ended.
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from sfumato.base.memory import limited
 from sfumato.base.threads import thread_count
 from sfumato.errors import ArtefactError, needs_extra, shorten
 
@@ -36,10 +36,8 @@ Upsample Where Xor
 """
 _OPERATORS = frozenset(_NAMES.split())  # of inference, without chance: numbers from numbers
 # The first input that gives a shape; all later ones do too.
-_SHAPE_FROM = {
-    **{"ConstantOfShape": 0, "Range": 0, "Expand": 1, "Reshape": 1, "Resize": 1, "Tile": 1, "Pad": 1},
-    **{"Slice": 1, "Split": 1, "TopK": 1, "Upsample": 1, "Unsqueeze": 1, "Squeeze": 1},
-}
+_SHAPED = "Expand Reshape Resize Tile Pad Slice Split TopK Upsample Unsqueeze Squeeze"
+_SHAPE_FROM = {"ConstantOfShape": 0, "Range": 0, **dict.fromkeys(_SHAPED.split(), 1)}
 _SHAPES = frozenset({"Shape", "Size"})  # their output follows from a shape, and not from values
 # The fields that the messages of a file may have, by their names in onnx.proto.
 _FIELDS = """
@@ -57,7 +55,7 @@ _WHY_NOT = {
 
 
 def check(content: bytes) -> None:
-    """Raises ArtefactError for a file that is not a plain graph: see the module."""
+    """Raises ArtefactError for a file that is not a plain graph."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -72,10 +70,8 @@ def check(content: bytes) -> None:
     except (DecodeError, UnicodeDecodeError) as error:
         raise ArtefactError("is damaged, or not a graph of ONNX") from error
     except ValueError as error:
-        raise ArtefactError(
-            f"is not a graph that is run here: {error}. Export the network for inference, as one file, with "
-            "standard operators"
-        ) from error
+        cure = "Export the network for inference, as one file, with standard operators"
+        raise ArtefactError(f"is not a graph that is run here: {error}. {cure}") from error
 
 
 def _check_fields(message: Any) -> None:
@@ -118,9 +114,7 @@ class Graph:
     def __init__(self, content: bytes, *, extra: tuple[str, str], threads: int | None = None) -> None:
         """Checks the bytes of a file, and opens it, by PyTorch's number of threads if `threads` is None.
 
-        Raises:
-            ArtefactError: not a graph, or one with forbidden content.
-            MissingExtraError: a package is not installed; `extra` is its use and name.
+        Raises ArtefactError for forbidden content, MissingExtraError by the use and the name in `extra`.
         """
         with needs_extra(*extra):
             import onnx  # noqa: F401, for `check`
@@ -134,21 +128,16 @@ class Graph:
         options.enable_cpu_mem_arena = False  # which keeps the memory of the largest batch
         options.add_session_config_entry("session.load_model_format", "ONNX")
         try:
-            with _within_memory():
-                self.session = onnxruntime.InferenceSession(
-                    content, options, providers=["CPUExecutionProvider"]
-                )
+            with limited(MOST_MEMORY):
+                providers = ["CPUExecutionProvider"]
+                self.session = onnxruntime.InferenceSession(content, options, providers=providers)
         except Exception as error:  # its classes differ by the fault of the file
             raise ArtefactError("is damaged, or not a graph of ONNX that can be run") from error
         self._run_options = onnxruntime.RunOptions
         self._run_before: set[tuple[tuple[int, ...], ...]] = set()
 
     def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Computes outputs; None: all.
-
-        Raises:
-            ArtefactError: it takes more than MOST_SECONDS or, for a new shape of inputs, MOST_MEMORY.
-        """
+        """Computes outputs; None: all. Raises ArtefactError beyond MOST_SECONDS or, at first, MOST_MEMORY."""
         shapes = tuple(array.shape for array in inputs.values())
         options = self._run_options()
         watchdog = threading.Timer(MOST_SECONDS, setattr, (options, "terminate", True))
@@ -156,7 +145,7 @@ class Graph:
         watchdog.start()
         known = shapes in self._run_before
         try:
-            with nullcontext() if known else _within_memory():
+            with nullcontext() if known else limited(MOST_MEMORY):
                 found = list(self.session.run(outputs, dict(inputs), options))
         except Exception as error:
             if options.terminate:
@@ -169,27 +158,3 @@ class Graph:
             watchdog.cancel()
         self._run_before.add(shapes)
         return found
-
-
-_LIMITING = threading.Lock()
-
-
-@contextmanager
-def _within_memory() -> Iterator[None]:
-    """Limits the process to MOST_MEMORY beyond its present memory, if Linux can bound it."""
-    status = Path("/proc/self/statm")
-    if not status.exists():
-        yield
-        return
-    import resource
-
-    with _LIMITING:
-        before = resource.getrlimit(resource.RLIMIT_AS)
-        most = int(status.read_text().split()[0]) * resource.getpagesize() + MOST_MEMORY
-        if before[0] != resource.RLIM_INFINITY:
-            most = min(most, before[0])
-        resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, before)

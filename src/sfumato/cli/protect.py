@@ -4,19 +4,21 @@ Places are text, since a Path would turn the two slashes of a URL into one.
 """
 
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.base.files import check_writable, printable, whole, write_rows
 from sfumato.cli.options import Address, LedgerFile
 from sfumato.cli.show import AsJson, keeping_work, print_json, stderr
+from sfumato.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from sfumato.device.jobs.folder import FolderConfig, Outcome
-    from sfumato.device.jobs.journal import Shape
-    from sfumato.protect import Protection
+    from sfumato.device.jobs.journal import Outcome, Shape
 
 _STREAM = "-"
 _FILES = ("png", "jpg", "jpeg", "webp", "bmp", "release", "txt", "tar")
@@ -115,10 +117,9 @@ def protect(
     from sfumato import protect as protections
     from sfumato.base.engines import EngineConfig
     from sfumato.device.jobs import video
-    from sfumato.device.jobs.worker import PAGES, FolderConfig, channels_of, is_shard, usual_format
+    from sfumato.device.jobs.worker import PAGES, FolderConfig, is_shard, usual_format
     from sfumato.device.ledger import default_path
     from sfumato.device.storage import is_url
-    from sfumato.errors import ConfigError, DataError
     from sfumato.protect.release import KINDS, kind_of
 
     if spec == "none":
@@ -137,26 +138,30 @@ def protect(
         raise DataError(f"{target}: {source} is many images, and this names one file: name a new folder")
     ending = "" if many or Path(target).is_dir() else suffix
     name = (format_name or ending or usual_format(kind_of(protection))).upper()
-    config = FolderConfig(
-        format_name={"JPG": "JPEG", "TXT": "TEXT"}.get(name, name),
-        cells=cells,
-        rename=rename,
-        people=people,
-        size=size,
-        channels=channels_of(protection),
-    )
+    name = {"JPG": "JPEG", "TXT": "TEXT"}.get(name, name)
+    config = FolderConfig(format_name=name, cells=cells, rename=rename, people=people, size=size)
     engines = EngineConfig(name=engine, workers=workers, address=address)
     if not many:
         if dry_run:
             raise DataError("--dry-run is for folders and tar files")
         outcome = _one(source, target, protection, ledger, config, as_json=as_json)
     else:
-        if failures is not None:
-            _check_kept(failures, target)
+        if failures is not None and failures.exists():
+            raise DataError(f"{failures}: already exists: name another file, or remove it")
+        if failures is not None and failures.resolve().is_relative_to(Path(target).resolve()):
+            raise DataError(
+                f"{failures}: names originals, and lies in {target}, which leaves: name another file"
+            )
         place = None if dry_run else target
         outcome = _many(source, place, protection, ledger, config, engines, as_json=as_json)
         if failures is not None:
-            _write_failures(failures, outcome)
+            rows = [("file", "cause", "images"), *sorted(outcome.failed)]
+            with (
+                whole(failures) as temporary,
+                temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as out,
+            ):
+                write_rows(out, rows)
+            print(f"failures: {failures}, {len(rows) - 1:,} files by name. Keep it here: it names originals")
         elif len(outcome.failed) > len(outcome.failures) and not as_json:
             print("each file that failed, by name: the same command with --failures FILE")
     if outcome.failures or outcome.left_out[PAGES]:
@@ -167,7 +172,6 @@ def protect(
 
 def _on_part(spec: str, where: str) -> str:
     """Write the spec of a protection on a part of the image, see sfumato.protect.region."""
-    from sfumato.errors import ConfigError
     from sfumato.protect.parameters import PLACES
 
     place, _, rest = where.partition(":")
@@ -183,19 +187,15 @@ def _warn(words: str) -> None:
 
 
 def _many(
-    source: str,
-    target: str | None,
-    protection: "Protection",
-    ledger: Path,
-    config: "FolderConfig",
-    engine: Any,
-    *,
-    as_json: bool,
+    source: str, target: str | None, protection: Any, ledger: Path, config: Any, engine: Any, *, as_json: bool
 ) -> "Outcome":
     """Release a folder under a progress bar, or none in a dry run, and print the outcome."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from sfumato.device.jobs.folder import protect_folder
+    from sfumato.device.jobs.journal import counts_by_word
+    from sfumato.device.jobs.worker import SAME_NAME
+    from sfumato.protect.region import NO_FACE
 
     begun = not ledger.exists()
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
@@ -213,12 +213,33 @@ def _many(
             outcome = protect_folder(
                 source, target, protection, ledger, config, engine=engine, report=report, warn=_warn
             )
+    shapes: list[dict[str, Any]] = [
+        {"shape": shape, "images": count, "proved": _state_guarantee(protection, shape, count)}
+        for shape, count in outcome.shapes.most_common()
+    ]
+    faceless = [name for name, cause, _ in outcome.failed if cause == NO_FACE]
     if as_json:
-        print_json({"dry_run": target is None, **_in_numbers(outcome, protection, ledger)})
+        value = {"dry_run": target is None, "spec": protection.spec, "images": outcome.shapes.total()}
+        value |= {"shapes": shapes, "charged": outcome.charged, "ledger": str(ledger)}
+        value |= {"earlier": outcome.earlier, "left_out": outcome.left_out}
+        value |= counts_by_word(protection, outcome.counts)
+        named = {"protected_whole": outcome.without, "without_face": faceless}
+        value |= {key: names for key, names in named.items() if names}
+        value["failed"] = {
+            cause: {"images": count, "first": first} for cause, (count, first) in outcome.failures.items()
+        }
+        print_json({**value, "manifest": outcome.manifest and str(outcome.manifest)})
         return outcome
     did, charged = ("would protect", "would charge") if target is None else ("protected", "charged")
     print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds():.1f} s)")
-    _tell(outcome, protection, config)
+    for each in shapes[:_SHOWN]:
+        print(f"{each['images']:,} of {'x'.join(map(str, each['shape']))}: {each['proved']}")
+    if len(shapes) > _SHOWN:
+        print(f"{len(shapes) - _SHOWN} more sizes: see the manifest")
+    for line in _describe(outcome, protection, faceless):
+        print(line)
+    if not config.rename and any(cause.startswith(SAME_NAME) for cause in outcome.failures):
+        print("the same command with --rename, into a new folder, gives each release a name of its own")
     if not outcome.shapes and target is not None:
         print("nothing was released, so there is no folder of releases and no manifest")
     if outcome.shapes or ledger.exists():
@@ -230,108 +251,39 @@ def _many(
     return outcome
 
 
-def _tell(outcome: "Outcome", protection: "Protection", config: "FolderConfig") -> None:
-    """Print what became of the images of a folder."""
-    from sfumato.base.files import printable
+def _describe(outcome: "Outcome", protection: Any, faceless: Sequence[str] = ()) -> Iterator[str]:
+    """Describe what became of an image, or of the images of a folder."""
     from sfumato.device.jobs.journal import NAMED, counts_by_word
-    from sfumato.device.jobs.worker import SAME_NAME
 
-    def some(names: list[str]) -> str:
-        return ", ".join(map(printable, names[:NAMED])) + ", ..." * (len(names) > NAMED)
-
-    for shape, count in outcome.shapes.most_common(_SHOWN):
-        print(f"{count:,} of {'x'.join(map(str, shape))}: {_state_guarantee(protection, shape, count)}")
-    if len(outcome.shapes) > _SHOWN:
-        print(f"{len(outcome.shapes) - _SHOWN} more sizes: see the manifest")
     for what, count in counts_by_word(protection, outcome.counts).items():
-        print(f"{what.replace('_', ' ')}: {count:,}")
+        yield f"{what.replace('_', ' ')}: {count:,}"
     if outcome.stills:
         named = ", ".join(f"{printable(name)} {boxes}" for name, boxes in outcome.stills)
-        print(f"in each: {named}{', ...: see the manifest' if outcome.shapes.total() > NAMED else ''}")
-    if names := outcome.without:
-        print(f"no face was found in {len(names):,} images, all of which is protected: {some(names)}")
-    if names := _without_face(outcome):
-        print(f"no face was found in {len(names):,} images, which are not released: {some(names)}")
+        yield f"in each: {named}{', ...: see the manifest' if outcome.shapes.total() > NAMED else ''}"
+    for names, fate in ((outcome.without, "all of which is protected"), (faceless, "which are not released")):
+        if names:
+            some = ", ".join(map(printable, names[:NAMED])) + ", ..." * (len(names) > NAMED)
+            yield f"no face was found in {len(names):,} images, {fate}: {some}"
     if outcome.earlier:
-        print(f"there already from an earlier run: {outcome.earlier:,} files")
+        yield f"there already from an earlier run: {outcome.earlier:,} files"
     for reason, count in sorted(outcome.left_out.items()):
-        print(f"left out: {count:,} ({reason})")
+        yield f"left out: {count:,} ({reason})"
     for cause, (count, first) in sorted(outcome.failures.items()):
-        print(f"failed: {count:,} ({cause}), such as {printable(first)}")
+        yield f"failed: {count:,} ({cause}), such as {printable(first)}"
         if cause in outcome.words:
-            print(printable(outcome.words[cause]))
+            yield printable(outcome.words[cause])
     if any(cause.endswith(" does not fit") for cause in outcome.failures):
-        print(_cure_of_size(protection))
+        yield _cure_of_size(protection)
     if outcome.shapes and (searched := getattr(protection, "searched", None)):
-        print(f"searched: {searched}")
-    if not config.rename and any(cause.startswith(SAME_NAME) for cause in outcome.failures):
-        print("the same command with --rename, into a new folder, gives each release a name of its own")
+        yield f"searched: {searched}"
 
 
-def _without_face(outcome: "Outcome") -> list[str]:
-    """List the images that are not released since no face was found."""
-    from sfumato.protect.region import NO_FACE
-
-    return [name for name, cause, _ in outcome.failed if cause == NO_FACE]
-
-
-def _check_kept(file: Path, target: str) -> None:
-    """Raise DataError if a file exists already, or would leave with the releases in a folder."""
-    from sfumato.errors import DataError
-
-    if file.exists():
-        raise DataError(f"{file}: already exists: name another file, or remove it")
-    if file.resolve().is_relative_to(Path(target).resolve()):
-        raise DataError(f"{file}: names originals, and lies in {target}, which leaves: name another file")
-
-
-def _write_failures(file: Path, outcome: "Outcome") -> None:
-    from sfumato.base.files import whole, write_rows
-
-    rows = [("file", "cause", "images"), *sorted(outcome.failed)]
-    with (
-        whole(file) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as out,
-    ):
-        write_rows(out, rows)
-    print(f"failures: {file}, {len(outcome.failed):,} files by name. Keep it here: it names originals")
-
-
-def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> dict[str, Any]:
-    """Turn the outcome of a folder into JSON."""
-    from sfumato.device.jobs.journal import counts_by_word
-
-    return {
-        "spec": protection.spec,
-        "images": outcome.shapes.total(),
-        "shapes": [
-            {"shape": list(shape), "images": count, "proved": _state_guarantee(protection, shape, count)}
-            for shape, count in outcome.shapes.most_common()
-        ],
-        "charged": outcome.charged,
-        "ledger": str(ledger),
-        "earlier": outcome.earlier,
-        "left_out": dict(outcome.left_out),
-        **counts_by_word(protection, outcome.counts),
-        **({"protected_whole": outcome.without} if outcome.without else {}),
-        **({"without_face": names} if (names := _without_face(outcome)) else {}),
-        "failed": {
-            cause: {"images": count, "first": first} for cause, (count, first) in outcome.failures.items()
-        },
-        "manifest": None if outcome.manifest is None else str(outcome.manifest),
-    }
-
-
-def _one(
-    source: str, target: str, protection: "Protection", ledger: Path, config: "FolderConfig", *, as_json: bool
-) -> "Outcome":
+def _one(source: str, target: str, protection: Any, ledger: Path, config: Any, *, as_json: bool) -> "Outcome":
     """Release one image; words go to standard error, since the release may go to standard output."""
-    from sfumato.base.files import check_writable, whole
     from sfumato.device.jobs.folder import protect_image
     from sfumato.device.jobs.journal import counts_by_word
     from sfumato.device.ledger import Ledger
     from sfumato.device.storage import is_url, without_password
-    from sfumato.errors import DataError
     from sfumato.images.reading import MAX_BYTES
 
     if as_json and target == _STREAM:
@@ -356,34 +308,24 @@ def _one(
             temporary.write_bytes(content)
     (shape,) = outcome.shapes
     proved = _state_guarantee(protection, shape, 1)
-    counts = counts_by_word(protection, outcome.counts)
     if as_json:
-        left_out = {"left_out": dict(outcome.left_out)} if outcome.left_out else {}
-        result = {"spec": protection.spec, "shape": list(shape), "proved": proved}
-        print_json({**result, "charged": outcome.charged, **counts, **left_out})
+        left_out = {"left_out": outcome.left_out} if outcome.left_out else {}
+        result = {"spec": protection.spec, "shape": shape, "proved": proved, "charged": outcome.charged}
+        print_json({**result, **counts_by_word(protection, outcome.counts), **left_out})
         return outcome
-    lines = [f"{protection.spec}: {proved}"]
-    lines += [f"{what.replace('_', ' ')}: {count:,}" for what, count in counts.items()]
-    if searched := getattr(protection, "searched", None):
-        lines.append(f"searched: {searched}")
-    lines += [f"left out: {count:,} ({reason})" for reason, count in outcome.left_out.items()]
     charged = "charged" if outcome.charged else "released before, and given again at no cost"
-    lines += [f"{charged}; ledger: {ledger}", *([_describe_new_ledger()] if begun else [])]
-    print("\n".join(lines), file=sys.stderr)
+    lines = [f"{protection.spec}: {proved}", *_describe(outcome, protection), f"{charged}; ledger: {ledger}"]
+    print(*lines, *([_describe_new_ledger()] if begun else []), sep="\n", file=sys.stderr)
     return outcome
 
 
 def _check_new(target: Path) -> None:
-    from sfumato.errors import DataError
-
     if target.exists():
         raise DataError(f"{target}: already exists, and might be an original: name a new file")
 
 
 def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: bool) -> None:
     """Release a video, and print the outcome."""
-    from dataclasses import asdict
-
     from sfumato.device.jobs.video import protect_video
     from sfumato.device.ledger import Ledger
 
@@ -409,7 +351,7 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
         print(_describe_new_ledger())
 
 
-def _cure_of_size(protection: "Protection") -> str:
+def _cure_of_size(protection: Any) -> str:
     """Say how to make images fit a protection."""
     from sfumato.artefacts import read_card
 
@@ -421,7 +363,7 @@ def _cure_of_size(protection: "Protection") -> str:
     return f"{wanted}: --size {height} makes such squares" if height == width else f"{wanted}: resize"
 
 
-def _state_guarantee(protection: "Protection", shape: "Shape", count: int) -> str:
+def _state_guarantee(protection: Any, shape: "Shape", count: int) -> str:
     """State the guarantees for pixels, and for the person shown: of one release, or of all of one person."""
     from sfumato.protect.naming import PEOPLE, bound_naming, guarantee_words, naming_words
 

@@ -1,10 +1,10 @@
 """`sfumato train METHOD`: train a model, save it as an artefact, and test it."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from sfumato.data import LabelledImages
     from sfumato.episodes import Settings, Shape
 
-_Config = TypeVar("_Config")
-
 _LICENCE = r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*"  # without its parentheses: nobody needs them
 _CANDIDATES = (1_000, 1_000_000)  # people among whom a code is proved to name one rarely
+_NOTHING = (
+    ", which the interval of the test is not above: nothing was learned that more images like these would "
+    "show for sure. Add images, or train for longer"
+)
+_SEVERAL = (("feature", "--target"), ("code", "--sensitive"))  # the methods that take more than one label
 _AGAINST = {"code": 1, "mask": 3}  # the weight of adversaries, with --sensitive and without --set against=
 
 
@@ -33,13 +36,9 @@ class Train:
     --set takes the settings of the method: `sfumato train code --settings` lists them. If you stop a
     training, run the same command again to resume.
 
-    A code is for other classes of the same kind, or for the same ones (--known). With same_scenes=1, many
-    releases of one drawn person name them less often. A mask with --sensitive is trained against an
-    adversary who learns who is shown. Nothing is proved about masks and features.
-
-    With private.epsilon=8, meta promises privacy to each task of a pool, and private.clipping says how much a
-    task may move the result. A private artefact that exists is never trained again: that would spend the
-    budget twice.
+    A mask with --sensitive is trained against an adversary who learns who is shown. Nothing is proved about
+    masks and features. With private.epsilon=8, meta promises privacy to each task of a pool; its artefact is
+    never trained again, which would spend the budget twice.
 
     Example: sfumato train code --data faces --target headwear --set bits=16 --out code.safetensors
     """
@@ -51,7 +50,7 @@ class Train:
         typer.Argument(
             metavar="METHOD",
             is_eager=True,
-            callback=lambda context, name: _known(context, name),
+            callback=lambda context, name: _check_method(context, name),
             help="classifier, of protected images. code, a few bits that keep a task and rarely name the "
             "person. few-shot, FS-PIC: a denoiser and an encoder. mask, which shows only the pixels that a "
             "task needs. feature, a few numbers that keep labels and lose another. meta, a start for new "
@@ -60,51 +59,33 @@ class Train:
         ),
     ]
     out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")]
-    data: Annotated[
-        str | None, typer.Option(help="The images: faces, celeba:DIR, folder:DIR, table:FILE and others.")
-    ] = None
+    data: Annotated[str | None, typer.Option(help="The images: faces, folder:DIR or table:FILE.")] = None
     targets: Annotated[
-        list[str] | None,
-        typer.Option("--target", help="The label to classify. A feature keeps several: repeat the option."),
+        list[str] | None, typer.Option("--target", help="The label to classify. A feature takes several.")
     ] = None
     sensitive: Annotated[
         list[str] | None, typer.Option(help="The label to hide, such as identity. A code takes several.")
     ] = None
     spec: Annotated[
         str | None,
-        typer.Option(
-            "--with",
-            metavar="SPEC",
-            help="The protection, such as blur:radius=3, or for few-shot a range, such as "
-            "gaussian:sigma=40,80,160.",
-        ),
+        typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3 (few-shot: 1,3)."),
     ] = None
     encoder: Encoder = None
     known: Annotated[
-        bool,
-        typer.Option(
-            "--known",
-            help="The code is for the classes of these images: train and test on all of them (default: hold "
-            "out whole classes, since a code is for new ones, if there are six or more).",
-        ),
+        bool, typer.Option("--known", help="A code for the classes of these images, not for new classes.")
     ] = False
     judgements: Annotated[
-        list[Path] | None,
-        typer.Option(help="For semsim: a CSV that `sfumato annotate export` wrote. Repeat it for more."),
+        list[Path] | None, typer.Option(help="For semsim: a CSV of `sfumato annotate export`, or several.")
     ] = None
     leave_out: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="A data set of the judgements not to train on, but to test on."),
+        str | None, typer.Option(metavar="NAME", help="A data set of the judgements not to train on.")
     ] = None
     squeezenet: Annotated[
         Path | None, typer.Option(help="Weights of SqueezeNet 1.0, which a semsim-perceptual holds.")
     ] = None
     overrides: Annotated[list[str] | None, setting("A setting, such as bits=16 or epochs=40.")] = None
     listing: Annotated[
-        bool,
-        typer.Option(
-            "--settings", is_eager=True, help="List the keys of --set with their defaults, and stop."
-        ),
+        bool, typer.Option("--settings", is_eager=True, help="List the keys of --set, and stop.")
     ] = False
     printing: show.PrintConfig = False
     way: Annotated[int, typer.Option(help="Classes in a test episode.")] = 5
@@ -116,9 +97,7 @@ class Train:
     strict: Strict = False
     device: Annotated[str, typer.Option(help="Where to train: cpu, cuda, or auto.")] = "cpu"
     seed: Annotated[int, typer.Option(help="Seed of weights, order, episodes and noise.")] = 0
-    licence: Annotated[
-        str | None, typer.Option(help="The licence of the artefact, in SPDX, such as CC-BY-4.0.")
-    ] = None
+    licence: Annotated[str | None, typer.Option(help="The artefact's, in SPDX, such as CC-BY-4.0.")] = None
     force: Force = False
     as_json: show.AsJson = False
     shared: list[str] = field(default_factory=list, init=False)
@@ -137,17 +116,12 @@ class Train:
                 raise ConfigError(f"train {self.method} needs {option}: see sfumato train --help")
             if given and option in _OF_SOME and option not in takes:
                 raise ConfigError(f"{option}: train {self.method} does not take it: leave it out")
-        for option, labels, taker in (
-            ("--target", self.targets, "feature"),
-            ("--sensitive", self.sensitive, "code"),
-        ):
-            if len(labels or []) > 1 and self.method != taker:
+        for option, labels in (("--target", self.targets), ("--sensitive", self.sensitive)):
+            if len(labels or []) > 1 and (self.method, option) not in _SEVERAL:
                 raise ConfigError(f"{option}: train {self.method} takes one label: leave out the others")
         if self.licence is not None and not re.fullmatch(_LICENCE, self.licence):
-            raise ConfigError(
-                f"--licence {self.licence!r}: write an SPDX expression, such as CC-BY-4.0, 'MIT OR "
-                "Apache-2.0' or LicenseRef-ours"
-            )
+            cure = "write an SPDX expression, such as CC-BY-4.0, 'MIT OR Apache-2.0' or LicenseRef-ours"
+            raise ConfigError(f"--licence {self.licence!r}: {cure}")
         from sfumato.networks.encoders import embedding_cache
 
         with embedding_cache.store():
@@ -168,16 +142,13 @@ class Train:
         """The arguments of a test in episodes."""
         return {"target": self.target, "episodes": self.episodes, "seed": self.seed}
 
-    def config(self, kind: type[_Config], *chosen: str) -> _Config:
-        """Return the settings of a training: the chosen ones, then those of --set.
-
-        With --print-config it prints them, and ends the command.
-        """
+    def config(self, kind: Any, *chosen: str) -> Any:
+        """Return the settings of a training; with --print-config it prints them, and ends the command."""
         from sfumato.base.placement import device_named
         from sfumato.base.settings import configure
 
         against = [f"against={_AGAINST[self.method]}"] if self.sensitive and self.method in _AGAINST else []
-        config: _Config = configure(kind, [*against, *chosen, *(self.overrides or [])])
+        config: Any = configure(kind, [*against, *chosen, *(self.overrides or [])])
         if self.printing:
             show.print_config(config)
             raise typer.Exit
@@ -193,10 +164,7 @@ class Train:
     def images(
         self, *, episodic: bool = False
     ) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
-        """Read training, validation (if there are any) and test images; `episodic`: see data.splitting.
-
-        It says how it made missing splits, and which pictures and people several splits have.
-        """
+        """Read training, validation (if any) and test images, and say what splits have in common."""
         from sfumato.cli.sources import read
         from sfumato.data.copies import find_shared
         from sfumato.data.splitting import split_for_task
@@ -218,29 +186,17 @@ class Train:
         return source.split("train"), validation, source.split("test")
 
     def fit_episodes(
-        self,
-        config: "Settings",
-        splits: "tuple[LabelledImages, LabelledImages | None, LabelledImages]",
-        shape: "Shape | None" = None,
-    ) -> "tuple[Settings, Shape]":
-        """Shrink the episodes of a training, and the shape of those of the test, to the classes; says so."""
-        training, validation, test = splits
-        config = self.fit_part("training", training, config)
-        if validation is not None:
-            config = self.fit_part("validation", validation, config, "validation_")
-        return config, self.fit_part("test", test, shape or _shape(self))
-
-    def fit_part(
-        self, subject: str, part: "LabelledImages", config: "Settings", prefix: str = "", *, fixed: str = ""
+        self, subject: str, part: "LabelledImages", settings: "Settings", prefix: str = "", fixed: str = ""
     ) -> "Settings":
         """Shrink episodes to the classes of a split, unless they are fixed; raise DataError if none fit."""
         from sfumato import episodes
 
         label = part.label(self.target)
-        fitted = config if fixed else episodes.fit_episodes(config, label.codes, prefix=prefix)
-        note(episodes.describe_fit(subject, _shape(config, prefix), _shape(fitted, prefix)))
+        fitted = settings if fixed else episodes.fit_episodes(settings, label.codes, prefix=prefix)
+        shape = _shape(fitted, prefix)
+        note(episodes.describe_fit(subject, _shape(settings, prefix), shape))
         try:
-            episodes.Sampler(label, _shape(fitted, prefix))
+            episodes.Sampler(label, shape)
         except DataError as error:
             raise DataError(f"{part.name}, {subject} images: {error}{fixed}") from error
         return fitted
@@ -252,40 +208,36 @@ class Train:
         checkpoint = self.out.with_suffix(".checkpoint")
         with show.bars(show.stderr()) as progress, show.keeping_work():
             task = progress.add_task(unit)
-            more |= {
-                "seed": self.seed,
-                "progress": lambda n, of: progress.update(task, completed=n, total=of),
-            }
+            more["progress"] = lambda done, of: progress.update(task, completed=done, total=of)
             if resumes:  # the others take seconds, on any device
                 more |= {"checkpoint": checkpoint, "device": device_named(self.device)}
-            model = train(*data, **more)
+            model = train(*data, seed=self.seed, **more)
             model.save(self.out)
         checkpoint.unlink(missing_ok=True)
         return model
 
-    def tell(self, card: Mapping[str, Any], lines: Sequence[str], *, tested: Any = None, **more: Any) -> None:
+    def tell(self, model: Any, *lines: str, tested: Any = None, **more: Any) -> None:
         """Add licence, test, shared and left-out images to the card, and print the results.
 
-        Args:
-            card: of the model.
-            lines: in words; with --json it prints the card and the figures instead.
-            tested: the Accuracy of the test, if it has one.
-            more: figures by name, fit for JSON.
+        `tested` is an Accuracy of images or of episodes; `more` are figures by name, for --json.
         """
         from sfumato import artefacts
 
         said: dict[str, Any] = {"licence": self.licence, "shared": self.shared, "left_out": self.left_out}
         if tested is not None:
-            more = {"test": asdict(tested), **more}
-            low, high, chance = _ends_and_chance(tested)
             over = "images" if hasattr(tested, "images") else "episodes"
-            ends = {"mean": tested.mean, "low": low, "high": high, "chance": chance}
-            said["test"] = {**ends, "over": over, "number": getattr(tested, over)}
+            said["test"] = {name: getattr(tested, name) for name in ("mean", "low", "high", "chance")}
+            said["test"] |= {"over": over, "number": getattr(tested, over)}
+            nothing = "" if tested.low > tested.chance else _NOTHING
+            lines = (f"test: {tested}", f"guessing: {tested.chance:.1%}{nothing}", *lines)
+            more = {"test": asdict(tested), **more}
         if said := {key: value for key, value in said.items() if value}:
             artefacts.amend(self.out, **said)
         if self.as_json:
-            show.print_json({"artefact": str(self.out), **more, "card": dict(card)})
+            show.print_json({"artefact": str(self.out), **more, "card": dict(model.card)})
             return
+        if self.method in ("classifier", "mask") and (share := model.card["validation_accuracy"]) is not None:
+            lines = (f"validation: {share:.1%} ({self.target})", *lines)
         for line in [*lines, f"artefact: {self.out}"]:
             print(line)
 
@@ -293,19 +245,16 @@ class Train:
 def _classifier(given: Train) -> None:
     from sfumato import protect
     from sfumato.learn import classifier as learner
-    from sfumato.learn import method
 
     encoder = [] if given.encoder is None else [f"network={given.encoder}"]
     config, protection = given.config(learner.ClassifierConfig, *encoder), protect.parse(given.spec or "none")
     training, validation, test = given.images()
-    names = learner.trainable(training, given.target, config.network)
-    method.codes_of(test, given.target, names, "classifier")  # fails now, not after training
+    learner.trainable(training, given.target, config.network, test)  # fails now, not after training
     sides: dict[str, Any] = {"target": given.target, "validation": validation}
     model = given.fit("steps", learner.train, training, protection, config, **sides)
     tested = learner.evaluate(model, test, target=given.target, protection=protection, seed=given.seed)
-    proved = _proved(protection, test)
-    lines = [f"test: {tested}", _beside_guessing(tested), f"{protection.spec}: {proved}"]
-    given.tell(model.card, [*_validated(model.card, given.target), *lines], tested=tested, proved=proved)
+    proved = _guarantee(protection, test)
+    given.tell(model, f"{protection.spec}: {proved}", tested=tested, proved=proved)
 
 
 def _code(given: Train) -> None:
@@ -317,21 +266,20 @@ def _code(given: Train) -> None:
     encoder = [] if given.encoder is None else [f"encoder={given.encoder}"]
     config = given.config(learner.CodeConfig, *encoder)
     protection = Code(str(given.out), norm=config.norm, noise=config.noise, flip=config.flip)
-    training, validation, test = splits = given.images(episodic=not given.known)
+    training, validation, test = given.images(episodic=not given.known)
     config = learner.fill_queries(config, len(training.label(given.target).codes.unique()))
-    config, shape = given.fit_episodes(config, splits)
-    scenes = same_scenes.draw_sets(training) if config.same_scenes else None
-    sides: dict[str, Any] = {
-        "target": given.target,
-        "sensitive": given.sensitive or (),
-        "validation": validation,
-    }
-    model = given.fit("episodes", learner.train, training, config, **sides, same_scenes=scenes)
-    tested = learner.evaluate(model, test, shape, **given.test)
+    config = given.fit_episodes("training", training, config)
+    if validation is not None:
+        config = given.fit_episodes("validation", validation, config, "validation_")
+    shape = given.fit_episodes("test", test, _shape(given))
+    sides: dict[str, Any] = {"target": given.target, "validation": validation}
+    sides["same_scenes"] = same_scenes.draw_sets(training) if config.same_scenes else None
+    sides["sensitive"] = given.sensitive or ()
+    model = given.fit("episodes", learner.train, training, config, **sides)
+    tested, spec = learner.evaluate(model, test, shape, **given.test), protection.spec
     channels, height, width = test.images.shape[1:]
     proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
-    lines = [f"test: {tested}", _beside_guessing(tested), f"proved: {proved}", f"spec: {protection.spec}"]
-    given.tell(model.card, lines, tested=tested, proved=proved, spec=protection.spec)
+    given.tell(model, f"proved: {proved}", f"spec: {spec}", tested=tested, proved=proved, spec=spec)
 
 
 def _few_shot(given: Train) -> None:
@@ -340,85 +288,80 @@ def _few_shot(given: Train) -> None:
 
     encoder = [] if given.encoder is None else [f"encoder={given.encoder}", "denoiser_depth=null"]
     config, protections = given.config(learner.FewShotConfig, *encoder), protect.expand(given.spec or "")
-    training, validation, test = splits = given.images(episodic=True)
-    config, shape = given.fit_episodes(config, splits)
+    training, validation, test = given.images(episodic=True)
+    config = given.fit_episodes("training", training, config)
+    if validation is not None:
+        config = given.fit_episodes("validation", validation, config, "validation_")
+    shape = given.fit_episodes("test", test, _shape(given))
     sides: dict[str, Any] = {"target": given.target, "validation": validation}
     model = given.fit("episodes", learner.train, training, protections, config, **sides)
     tested = learner.evaluate(model, test, **asdict(shape), **given.test)
-    proved = {each.spec: _proved(each, test) for each in protections}
-    lines = [str(tested), _beside_guessing(tested), *(f"{spec}: {words}" for spec, words in proved.items())]
-    given.tell(model.card, lines, tested=tested, proved=proved)
+    proved = {each.spec: _guarantee(each, test) for each in protections}
+    given.tell(model, *(f"{spec}: {said}" for spec, said in proved.items()), tested=tested, proved=proved)
 
 
 def _mask(given: Train) -> None:
     from sfumato.learn import adversarial_mask as learner
-    from sfumato.learn import method
     from sfumato.protect.mask import Mask
 
     config = given.config(learner.MaskConfig)
     spec = Mask(str(given.out), values=config.values).spec
     training, validation, test = given.images()
-    names = learner.trainable(training, config, given.target)
-    method.codes_of(test, given.target, names, "mask")  # fails now, not after training
+    learner.trainable(training, config, given.target, test)  # fails now, not after training
     sides: dict[str, Any] = {"target": given.target, "sensitive": given.secret, "validation": validation}
     model = given.fit("steps", learner.train, training, config, **sides)
-    words = f"{given.target}, {100 * config.keep:g}% of the pixels shown"
     tested = learner.evaluate(model, test)
-    lines = [f"test: {100 * tested:.1f}% ({words}, {len(test):,} images)", f"{spec}: nothing is proved"]
-    given.tell(model.card, [*_validated(model.card, words), *lines], test=tested, spec=spec)
+    words = f"{tested:.1%} ({given.target}, {100 * config.keep:g}% of the pixels shown, {len(test):,} images)"
+    given.tell(model, f"test: {words}", f"{spec}: nothing is proved", test=tested, spec=spec)
 
 
 def _feature(given: Train) -> None:
-    from sfumato.learn import method
     from sfumato.learn import private_feature as learner
     from sfumato.protect.feature import Feature
 
     config, spec = given.config(learner.FeatureConfig), Feature(str(given.out), noise=0.0).spec
     targets, sensitive = given.targets or [], given.secret or ""
     training, validation, test = given.images()
-    for target, names in learner.trainable(training, config, targets, sensitive).items():
-        method.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
+    learner.trainable(training, config, targets, sensitive, test)  # fails now, not after training
     sides: dict[str, Any] = {"targets": targets, "sensitive": sensitive, "validation": validation}
     model = given.fit("epochs", learner.train, training, config, **sides)
     figures = {"validation": model.card["accuracies"] or {}, "test": dict(learner.evaluate(model, test))}
     lines = [
-        f"{name}: {100 * accuracy:.1f}% ({target}, without noise)"
+        f"{name}: {accuracy:.1%} ({target}, without noise)"
         for name, accuracies in figures.items()
         for target, accuracy in accuracies.items()
     ]
     if not model.is_network:
         lines.append(f"{spec}: {config.dimension} numbers an image; nothing is proved")
-    given.tell(model.card, lines, **figures)
+    given.tell(model, *lines, **figures)
 
 
 def _meta(given: Train) -> None:
     from sfumato import protect
     from sfumato.learn import meta as learner
 
-    private = any(each.startswith("private.") for each in given.overrides or [])
+    private = any(each.startswith("private") for each in given.overrides or [])
     config = given.config(learner.MetaConfig, *(["private.delta=1e-5"] if private else []))
     protection = protect.parse(given.spec or "none")
     training, _, test = given.images(episodic=True)
+    # The settings of a private training are public, and so are not chosen by the data.
+    fixed = " ({}; a private training is not fitted to its data)" if private else ""
+    keys = ("--set way=, shot= and queries=", "--queries, and --set way= and shot=")
+    config = given.fit_episodes("training", training, config, fixed=fixed.format(keys[0]))
     shape = replace(config.shape, queries=given.queries)
-    if config.private is None:
-        config, shape = given.fit_episodes(config, (training, None, test), shape)
-        # A meta-learned model is tested as it was trained.
-        config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
-    else:  # its settings are public, and so are not chosen by the data
-        keys, why = "--set way=, shot= and queries=", "a private training is not fitted to its data"
-        given.fit_part("training", training, config, fixed=f" ({keys}; {why})")
-        given.fit_part("test", test, shape, fixed=f" (--queries, and --set way= and shot=; {why})")
+    shape = given.fit_episodes("test", test, shape, fixed=fixed.format(keys[1]))
+    # A meta-learned model is tested as it was trained.
+    config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
     norms: list[float] = []
     sides: dict[str, Any] = {"target": given.target, "note": note}
     sides["observe"] = lambda _, norm: None if norm is None else norms.append(norm)
     model = given.fit("meta-steps", learner.train, training, protection, config, **sides)
     tested = learner.evaluate(model, test, queries=shape.queries, **given.test)
     promise, shown = learner.promise(model.card), norms[:: -(-len(norms) // 50)] if norms else []
-    computed = f"computed: {model.card['computed']}, {model.card['precision']}"
-    lines = [str(tested), _beside_guessing(tested), promise, computed]
+    lines = [promise, f"computed: {model.card['computed']}, {model.card['precision']}"]
     if norms:
-        lines.append(f"clipping norm: {norms[0]:.3g} {_curve(shown)} {norms[-1]:.3g}, step by step")
-    given.tell(model.card, lines, tested=tested, promise=promise, norms=shown)
+        lines.append(f"clipping norm: {norms[0]:.3g} in the first step, {norms[-1]:.3g} in the last")
+    given.tell(model, *lines, tested=tested, promise=promise, norms=shown)
 
 
 def _semsim(given: Train) -> None:
@@ -426,27 +369,28 @@ def _semsim(given: Train) -> None:
     from sfumato.learn.semsim import perceptual
 
     by_stages = given.method == "semsim-perceptual"
-    config: Any = given.config(perceptual.PerceptualConfig if by_stages else learner.SemSimConfig)
+    config = given.config(perceptual.PerceptualConfig if by_stages else learner.SemSimConfig)
     sets = [each for path in given.judgements or [] for each in learner.read(path, size=config.size).values()]
-    kept = [each for each in sets if given.leave_out not in (each.source, each.source.partition(" (")[0])]
-    if given.leave_out is not None and len(kept) == len(sets):
-        known = [each.source.partition(" (")[0] for each in sets]
-        raise DataError(f"no data set is called {given.leave_out!r}: {did_you_mean(given.leave_out, known)}")
+    names = [each.source.partition(" (")[0] for each in sets]
+    if given.leave_out is not None and given.leave_out not in [*names, *(each.source for each in sets)]:
+        raise DataError(f"no data set is called {given.leave_out!r}: {did_you_mean(given.leave_out, names)}")
+    kept = [
+        each for name, each in zip(names, sets, strict=True) if given.leave_out not in (each.source, name)
+    ]
     judgements = learner.combine(kept, size=config.size)
     if by_stages:
-        sides: dict[str, Any] = {"backbone": given.squeezenet}
-        model = given.fit("epochs", perceptual.train, judgements, config, **sides, resumes=False)
-    else:
-        model = given.fit("steps", learner.train, judgements, config)
-    data, lines = model.card["data"], []
-    if by_stages:
+        sides: dict[str, Any] = {"backbone": given.squeezenet, "resumes": False}
+        model = given.fit("epochs", perceptual.train, judgements, config, **sides)
         held = model.card["held_out"]
-        lines.append(
+        lines = [
             f"on {held['originals']:,} originals held out from training: Brier score {held['brier']:.3f} "
             f"(0 is best; {held['brier_of_share']:.3f} says the same of every image)"
-        )
+        ]
+    else:
+        model, lines = given.fit("steps", learner.train, judgements, config), []
+    data = model.card["data"]
     words = f"{data['reconstructions']:,} reconstructions of {data['originals']:,} originals"
-    given.tell(model.card, [f"{data['name']}: {words}, {data['recognised']:,} recognised", *lines])
+    given.tell(model, f"{data['name']}: {words}, {data['recognised']:,} recognised", *lines)
 
 
 def _shape(settings: Any, prefix: str = "") -> "Shape":
@@ -456,51 +400,17 @@ def _shape(settings: Any, prefix: str = "") -> "Shape":
     return Shape(**{name: getattr(settings, f"{prefix}{name}") for name in ("way", "shot", "queries")})
 
 
-def _proved(protection: Any, test: "LabelledImages") -> str:
+def _guarantee(protection: Any, test: "LabelledImages") -> str:
     return str(protection.guarantee(tuple(test.images.shape[1:])) or "nothing is proved")
 
 
-def _validated(card: Mapping[str, Any], words: str) -> list[str]:
-    share = card["validation_accuracy"]
-    return [] if share is None else [f"validation: {100 * share:.1f}% ({words})"]
-
-
-def _beside_guessing(tested: Any) -> str:
-    """State the accuracy of guessing in the same test, and whether the test beats it."""
-    low, _, chance = _ends_and_chance(tested)
-    nothing = (
-        ", which the interval of the test is not above: nothing was learned that more images like these "
-        "would show for sure. Add images, or train for longer"
-    )
-    return f"guessing: {100 * chance:.1f}%{'' if low > chance else nothing}"
-
-
-def _ends_and_chance(tested: Any) -> tuple[float, float, float]:
-    """Return the 95% interval of an Accuracy, of images or of episodes, and the accuracy of guessing."""
-    if hasattr(tested, "images"):
-        return tested.low, tested.high, tested.chance
-    return tested.mean - tested.half_width, tested.mean + tested.half_width, 1 / tested.shape.way
-
-
-def _curve(norms: list[float]) -> str:
-    """Draw a character for each norm, as high as its logarithm."""
-    from math import log
-
-    low, high = log(min(norms)), log(max(norms))
-    return "".join("▁▂▃▄▅▆▇█"[round(7 * (log(norm) - low) / max(high - low, 1e-9))] for norm in norms)
-
-
 class _Method(NamedTuple):
-    """A method: the options that it needs, or takes as well.
+    """A method of training."""
 
-    Attributes:
-        config: whose keys --set takes, as "module:Class" of sfumato.learn.
-    """
-
-    config: str
+    config: str  # whose keys --set takes, as "module:Class" of sfumato.learn
     train: Callable[[Train], None]
-    needs: str
-    takes: str = ""
+    needs: str  # options
+    takes: str = ""  # more options
 
 
 _IMAGES, _SHAPE = "--size --split-by --strict --device", "--way --shot --queries --episodes"
@@ -519,7 +429,7 @@ METHODS = {
 _OF_SOME = {option for each in METHODS.values() for option in f"{each.needs} {each.takes} {_IMAGES}".split()}
 
 
-def _known(context: typer.Context, name: str) -> str:
+def _check_method(context: typer.Context, name: str) -> str:
     """Return the name of a method, or raise ConfigError; with --settings it lists its settings, and stops."""
     if name not in METHODS:
         raise ConfigError(f"no method is called {name!r}: {did_you_mean(name, METHODS)}")

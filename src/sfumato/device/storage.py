@@ -13,10 +13,11 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from fnmatch import filter as match_names
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -80,7 +81,7 @@ class Storage:
 
     @property
     def identity(self) -> bytes:
-        """Bytes that identify it, whichever name it was opened by: its path without links, or its URL."""
+        """Its path without links, or its URL without a password: the same by whichever name it was opened."""
         return os.fsencode(Path(self.url).resolve() if self.local else str(self).rstrip("/"))
 
     @property
@@ -91,9 +92,7 @@ class Storage:
     @property
     def parent(self) -> "Storage":
         """The folder in which it lies."""
-        if self.local:
-            return Storage(str(Path(self.url).parent), self.local)
-        above = self.url.rstrip("/").rpartition("/")[0]
+        above = str(Path(self.url).parent) if self.local else self.url.rstrip("/").rpartition("/")[0]
         return Storage(f"{above}/" if above.endswith(":/") else above, self.local)
 
     def within(self, other: "Storage") -> bool:
@@ -169,12 +168,18 @@ class Storage:
         return self._bytes(name, _HEAD)
 
     @contextmanager
-    def stream(self, name: str) -> Iterator["_Stream"]:
-        """Open a file for reading."""
+    def stream(self, name: str) -> Iterator[Any]:
+        """Open a file for reading; its errors contain no password either."""
         with self._errors(name):
             opened = self._files.open(self._path(name), "rb")
+
+        def read(size: int) -> bytes:
+            with self._errors(name):
+                content: bytes = opened.read(size)
+                return content
+
         with opened:
-            yield _Stream(opened, partial(self._errors, name))
+            yield SimpleNamespace(read=read)
 
     def make(self) -> None:
         """Create the folder if it is missing. An object store has no folders."""
@@ -184,8 +189,8 @@ class Storage:
 
     def remove_empty(self) -> None:
         """Remove a folder of this machine if it is empty; a bucket is not ours to remove."""
-        if self.local:
-            with suppress(OSError):
+        with suppress(OSError):
+            if self.local:
                 Path(self.url).rmdir()
 
     def tidy(self) -> None:
@@ -194,9 +199,8 @@ class Storage:
             return
         with self._errors(""):
             for folder, _, names in self._files.walk(self._path("")):
-                for name in names:
-                    if fnmatch(name, PART):
-                        self._files.rm_file(f"{folder.rstrip('/')}/{name}")
+                for name in match_names(names, PART):
+                    self._files.rm_file(f"{folder.rstrip('/')}/{name}")
 
     def level_times(self) -> None:
         """Give all files and folders one time, so that none tells when, or after which, it was written.
@@ -256,10 +260,8 @@ class Storage:
 
     @cached_property
     def _root(self) -> str:
-        if self.local:
-            return str(Path(self.url).absolute())
         with self._errors(""):
-            return _file_system(self.url)[1]
+            return str(Path(self.url).absolute()) if self.local else _file_system(self.url)[1]
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -283,11 +285,10 @@ class Storage:
 
     def _bytes(self, name: str, most: int) -> bytes:
         with self._errors(name):
-            if self.local:
-                with open_regular(self._path(name)) as opened:  # a pipe would block
-                    return opened.read(most)
-            content: bytes = self._files.cat_file(self._path(name), start=0, end=most)
-            return content
+            if not self.local:
+                return bytes(self._files.cat_file(self._path(name), start=0, end=most))
+            with open_regular(self._path(name)) as opened:  # a pipe would block
+                return opened.read(most)
 
     def _differs(self, name: str, content: Any, size: int, *, replace: bool) -> bool:
         """Whether a file is missing or has another content. Raises OSError if it must not be replaced."""
@@ -357,20 +358,6 @@ class Storage:
             for secret in sorted({password, unquote(password), user, unquote(user)} - {""}, key=len)[::-1]:
                 text = re.sub(re.escape(secret), "***", text)
         return text
-
-
-@dataclass(frozen=True)
-class _Stream:
-    """A file that is read from a storage; its errors contain no password."""
-
-    opened: Any
-    errors: Callable[[], Any]
-
-    def read(self, size: int) -> bytes:
-        """Read the next bytes."""
-        with self.errors():
-            content: bytes = self.opened.read(size)
-            return content
 
 
 def _partial() -> str:

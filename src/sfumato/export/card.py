@@ -7,16 +7,20 @@ damage; it is not a signature.
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sfumato import artefacts
 from sfumato.base.files import parse_json
 from sfumato.base.onnx_graphs import Graph
 from sfumato.base.schemas import validate_json
 from sfumato.errors import ArtefactError
+from sfumato.learn.refusal import Refusal
+from sfumato.protect.spec import check_portable
 
 EXTRA = ("running an exported graph", "edge")
 SUFFIX = ".onnx"
@@ -37,6 +41,32 @@ class Card(BaseModel):
     shape: artefacts.ImageShape
     graph_bytes: Annotated[int, Field(ge=1)]
     sha256: artefacts.Sha256
+
+
+class _DemandCard(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    spec: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(check_portable)]
+    made_of: artefacts.Sha256 | None
+    weight: Annotated[float, Field(gt=0)]
+    position: Annotated[list[float], Field(max_length=16)]
+
+
+class ServiceCard(Card):
+    """The card of a service's side: everything that a server needs to know."""
+
+    kind: Literal["few-shot", "meta"]
+    side: Literal["service"]
+    dimension: Annotated[int, Field(ge=1)]
+    cell: artefacts.Side
+    demands: Annotated[list[_DemandCard], Field(min_length=1, max_length=1024)]
+    refusal: Refusal | None
+
+    @model_validator(mode="after")
+    def _demands_are_told_as_much(self) -> "ServiceCard":
+        if len({len(demand.position) for demand in self.demands}) > 1:
+            raise ValueError("demands: positions of several lengths")
+        return self
 
 
 def join(graph: bytes, said: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
@@ -74,6 +104,22 @@ def read(graph: Graph, content: bytes, schema: type[Card]) -> dict[str, Any]:
             "unchanged copy, or export it again"
         )
     return dict(card)
+
+
+def embedder(graph: Graph, dimension: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that makes (N, D) embeddings; it raises ArtefactError for other outputs."""
+
+    def run(inputs: np.ndarray) -> np.ndarray:
+        found = graph.run(("embeddings",), {"inputs": inputs})[0]
+        wanted = (np.dtype(np.float32), (len(inputs), dimension))
+        given = (getattr(found, "dtype", None), getattr(found, "shape", None))
+        if given != wanted:
+            raise ArtefactError(
+                f"gives {given[0]} of shape {given[1]} instead of embeddings, {wanted[0]} of {wanted[1]}"
+            )
+        return found
+
+    return run
 
 
 def _digest(graph: bytes, card: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from sfumato.export.graphs import SCORES
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureModel
 from sfumato.networks.one_by_one import each_by_itself
+from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.protect import code as codes
 from sfumato.protect import feature as features
 from sfumato.protect import mask as masks
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 SIDES = ("device", "cloud")
 
+MOST_EMBEDDINGS = 1e-3  # for an embedding, in units of the root mean square of its numbers
 MOST_NUMBERS = 1e-3  # for a feature, whose variance is 1 over training images, and for a logit
 MOST_SCORES = 1e-4  # for scores between 0 and 1
 MOST_CODES = 1e-4  # for the numbers of a code, from -1 to 1
@@ -208,6 +211,36 @@ def _code(artefact: str) -> Side:
         compare=compare,
         most=MOST_CODES,
         unit="number of a code",
+    )
+
+
+def of_service(
+    kind: str,
+    shape: tuple[int, int, int],
+    network: nn.Module,
+    inputs: np.ndarray,
+    card: Mapping[str, Any],
+    compare: Callable[[Written, Tensor], Difference],
+) -> Side:
+    """Make a service's side of a network: `inputs`, (N, C + K, h, w) float32 -> `embeddings`, (N, D) float32.
+
+    Raises ArtefactError if the network is itself an ONNX graph.
+    """
+    if any(isinstance(part, OnnxNetwork) for part in network.modules()):
+        raise ArtefactError("its encoder is itself an ONNX graph, which cannot be joined with ours")
+    example = torch.from_numpy(inputs)
+    return Side(
+        kind=kind,
+        side="service",
+        part="cloud",
+        shape=shape,
+        network=network,
+        bytes=0,
+        card=card,
+        graph=lambda: graphs.to_onnx(network, example, "inputs", ["embeddings"], any_batch=True),
+        compare=compare,
+        most=MOST_EMBEDDINGS,
+        unit="number of an embedding, by their root mean square,",
     )
 
 

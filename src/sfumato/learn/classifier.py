@@ -118,23 +118,15 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of test images that are classified correctly.
-
-    Attributes:
-        mean: the share.
-        low, high: its 95% interval over images (Wilson 1927); another training may lie outside.
-        images: tested ones.
-        chance: the share of the commonest class of the test images.
-        spec: the protection of the test images.
-        halves: share, low and high of every second test image, and of the others; none for a single image.
-    """
+    """The share of test images that are classified correctly."""
 
     mean: float
-    low: float
+    low: float  # with `high`, the 95% interval over images (Wilson 1927); another training may lie outside
     high: float
-    images: int
-    chance: float
-    spec: str
+    images: int  # tested ones
+    chance: float  # the share of the commonest class of the test images
+    spec: str  # the protection of the test images
+    # Share, low and high of every second test image, and of the others; none for a single image.
     halves: tuple[tuple[float, float, float], ...] = ()
 
     @classmethod
@@ -374,8 +366,10 @@ def evaluate(
     return Accuracy.of(model.classify(released), codes, protection.spec)
 
 
-def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig.network) -> tuple[str, ...]:
-    """The classes of the training images, if a network can be trained on them. Else DataError."""
+def trainable(
+    data: LabelledImages, target: str, network: str, *others: LabelledImages | None
+) -> tuple[str, ...]:
+    """The classes of the training images, if a network can be trained on them and tested on others."""
     channels, height, width = data.images.shape[1:]
     try:
         # On the device "meta" this would be free, but for seconds in which PyTorch imports its compiler.
@@ -383,7 +377,7 @@ def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig
             make_classifier(network, (channels, height, width), 2)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
-    return classes_of(data, target, "classifier")
+    return classes_of(data, target, "classifier", *others)
 
 
 def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:

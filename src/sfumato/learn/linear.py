@@ -26,11 +26,9 @@ def logistic_regression(
 
     Args:
         features: (N, D) of the N training images, once for each variant of them.
-        codes: (N,) class of each.
-        classes: their number.
+        codes, classes: (N,) class of each, and their number.
         validation: (M, D) features of other images, and their codes; None for a fifth of the training
             images, drawn by `seed`; they choose the strength, and are then trained on as well.
-        seed: of their choice.
 
     Returns:
         weights (classes, D) and biases (classes,), and the share of the other images that is named correctly.

@@ -162,8 +162,13 @@ def check_apart(data: LabelledImages, targets: Sequence[str], sensitive: Sequenc
             )
 
 
-def classes_of(data: LabelledImages, target: str, learner: str) -> tuple[str, ...]:
-    """The names of the classes to learn, ascending by code. Raises DataError for fewer than two."""
+def classes_of(
+    data: LabelledImages, target: str, learner: str, *others: LabelledImages | None
+) -> tuple[str, ...]:
+    """The names of the classes to learn, ascending by code.
+
+    Raises DataError for fewer than two, and for classes that only other images have.
+    """
     label = data.label(target)
     classes = tuple(label.names[code] for code in data.classes(target).tolist())
     if len(classes) < 2:
@@ -171,6 +176,8 @@ def classes_of(data: LabelledImages, target: str, learner: str) -> tuple[str, ..
             f"{data.name}: label {target!r} has {count_in_words(len(classes))} in {len(data)} training "
             f"images, and a {learner} needs at least 2: choose another label, or add images"
         )
+    for other in filter(None, others):
+        codes_of(other, target, classes, learner)
     return classes
 
 

@@ -7,7 +7,7 @@ one scene (the same hat, light, pose and background) differ only in the person: 
 
 from torch import Tensor
 
-PAIRS, SETS = 5.0, 100.0  # of both costs; studies/accelerator/releases.py compares others
+PAIRS, SETS = 5.0, 100.0  # of both costs; others were compared by studies/accelerator/releases.py at 258aef2f
 _FROM, _UNTIL = 0.2, 0.5  # shares of a training, between which the weight rises
 
 
@@ -19,9 +19,7 @@ def height(done: float) -> float:
 def cost(numbers: Tensor, codes: Tensor) -> Tensor:
     """The cost of one set: the variance between people in a scene, and that of people's mean codes.
 
-    Args:
-        numbers: (P, S, d) of P people in the same S scenes, before their sign.
-        codes: (P, S, d) the same, as released.
+    (P, S, d) of P people in the same S scenes: numbers before their sign, and codes as released.
     """
     return PAIRS * numbers.var(0).mean() + SETS * shift(codes)
 

@@ -37,14 +37,7 @@ def begin(network: nn.Module, name: str) -> str | None:
     """Gives every Conv-4 within a network the weights of a start; the rest does not change.
 
     If a Conv-4 reads more planes than colours, such as those for the protection of an image, their filters do
-    not change.
-
-    Args:
-        network: with its initial weights.
-        name: "drawn", a file that `drawn_start` wrote, or "random", which changes nothing.
-
-    Returns:
-        The entry of a card, see by_content; None if nothing was changed.
+    not change. Returns the entry of a card, see by_content; None if nothing was changed.
     """
     check_start(name)
     fitting = [part for part in network.modules() if isinstance(part, Conv4) and part.width == drawn.WIDTH]

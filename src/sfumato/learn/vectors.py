@@ -23,16 +23,10 @@ _MOST = 4000  # vectors for training a support vector machine: its time grows wi
 
 @dataclass(frozen=True)
 class VectorModel:
-    """A trained classifier.
+    """A trained classifier."""
 
-    Attributes:
-        name: the kind that was best on validation: "logistic regression", "support vector machine" or
-            "forest"; and of how many vectors, if it learned from some of them.
-        validation: its share of right guesses there.
-    """
-
-    name: str
-    validation: float
+    name: str  # the kind that was best on validation; and of how many vectors, if it learned from some
+    validation: float  # its share of right guesses there
     _fitted: Any
 
     def classify(self, vectors: Tensor) -> Tensor:
@@ -45,16 +39,11 @@ def train(
 ) -> VectorModel:
     """Trains each kind of classifier, and returns the one that is best on validation.
 
+    Forests grow only for few numbers: for many they take long, and are seldom best.
+
     Args:
         vectors, codes: (N, D) finite numbers, and the (N,) int64 class of each, at least two.
         validation: others, with their codes; None for a fifth of these, which is then not trained on.
-        seed: of random draws.
-
-    Forests grow only for few numbers: for many they take long, and are seldom best.
-
-    Raises:
-        DataError: numbers that are not finite, or fewer than two classes.
-        MissingExtraError: scikit-learn is not installed.
     """
     if not vectors.isfinite().all():
         raise DataError("vectors that are not finite: leave these images out")

@@ -17,23 +17,16 @@ _PREFIX = struct.Struct("<4sBI")
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """The beginning of one format, and its name in errors.
-
-    Attributes:
-        magic, version, most: the letters, the version that is read, and the bytes of the longest header.
-        name, header, whole: such as "a release", "a header" and "a release", which contains that header.
-        cure: for bytes that are too short.
-        otherwise: for bytes that begin with other letters.
-    """
+    """The beginning of one format, and its name in errors."""
 
     magic: bytes
     version: int = 1
-    most: int
+    most: int  # bytes of a header
     name: str
-    header: str = "a header"
+    header: str = "a header"  # the name of the header, and of what contains it
     whole: str
-    cure: str
-    otherwise: str
+    cure: str  # for bytes that are too short
+    otherwise: str  # for bytes that begin with other letters
 
     def join(self, header: bytes, *rest: bytes) -> bytes:
         """The bytes of a header and its data."""

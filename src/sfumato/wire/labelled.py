@@ -42,17 +42,13 @@ class Labelled(pydantic.BaseModel):
 def join(examples: Sequence[tuple[str, str]], release: bytes) -> bytes:
     """The bytes of an encoded release with the label and the id of each image."""
     said = [{"label": label, "id": number} for label, number in examples]
-    text = json.dumps(said, ensure_ascii=False).encode()
-    return _FRAME.join(text, release)
+    return _FRAME.join(json.dumps(said, ensure_ascii=False).encode(), release)
 
 
 def split(data: bytes) -> tuple[list[Labelled], bytes]:
     """The label and the id of each image, labels normalised, and the encoded release.
 
-    The caller compares their number with the images after decoding the release.
-
-    Raises:
-        DataError: damaged, of another program or version, or an invalid label.
+    The caller compares their number with the images after decoding the release. Raises DataError.
     """
     text, end = _FRAME.split(data)
     return parse(list[Labelled], text, "the labels of a release"), data[end:]

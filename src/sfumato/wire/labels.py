@@ -18,8 +18,7 @@ _RULE = "1 to 200 characters without '/' and control characters, and more than o
 def normal(label: str) -> str:
     """A label as Unicode composes it (NFC): the same letters are the same bytes, however they were typed.
 
-    Raises:
-        ValueError: it fits no address, which loses names that are one or two dots.
+    Raises ValueError if it fits no address, which loses names that are one or two dots.
     """
     if label in (".", "..") or not re.fullmatch(LABEL, label):
         raise ValueError(_RULE)

@@ -36,62 +36,39 @@ _FRAME = Frame(
 )
 _MOST = 1 << 31  # of any number in a header: products of a few of them still fit
 
-
 _Positive = Annotated[int, Field(ge=1, lt=_MOST)]
 
 
 class _Header(pydantic.BaseModel):
-    """The keys of all headers.
-
-    Attributes:
-        spec: the protection; an artefact is named only by its file.
-        made_of: the SHA-256 of that artefact; None without one.
-        count: N, the number of images.
-    """
-
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
-    spec: Annotated[str, Field(min_length=1, max_length=1000)]
-    made_of: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None
-    count: _Positive
+    spec: Annotated[str, Field(min_length=1, max_length=1000)]  # it names an artefact only by its file
+    made_of: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None  # the artefact's SHA-256
+    count: _Positive  # N, the number of images
 
 
 class ImageHeader(_Header):
-    """The header of images.
-
-    Attributes:
-        channels: C.
-        size: H and W of the originals.
-        cell: see Release.
-    """
+    """The header of images."""
 
     kind: Literal["pixels", "masked"]
     channels: Literal[1, 3]
-    size: tuple[_Positive, _Positive]
-    cell: _Positive
+    size: tuple[_Positive, _Positive]  # H and W of the originals
+    cell: _Positive  # see Release
 
 
 class FeatureHeader(_Header):
-    """The header of numbers: of private features, or of a code.
-
-    Attributes:
-        dimension: d, the numbers of each.
-    """
+    """The header of numbers: of private features, or of a code."""
 
     kind: Literal["feature"]
-    dimension: _Positive
+    dimension: _Positive  # d, the numbers of each
     dtype: Literal["float32"]
 
 
 class BitsHeader(_Header):
-    """The header of codes of bits.
-
-    Attributes:
-        bits: b, the bits of each.
-    """
+    """The header of codes of bits."""
 
     kind: Literal["bits"]
-    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]  # b, the bits of each
 
 
 Header = ImageHeader | FeatureHeader | BitsHeader
@@ -100,15 +77,7 @@ _HEADER = Annotated[Header, Field(discriminator="kind")]
 
 
 def encode(sent: AnyRelease, *, made_of: str | None = None) -> bytes:
-    """The bytes of a release.
-
-    Args:
-        sent: of at least one image.
-        made_of: `release.artefact_of` of the protection.
-
-    Raises:
-        DataError: no image.
-    """
+    """The bytes of a release of at least one image; for `made_of` see `release.artefact_of`."""
     if not len(sent.array):
         raise DataError("a release of no image: release at least one")
     text = _header(sent, made_of).model_dump_json().encode()
@@ -131,8 +100,7 @@ def decode(data: bytes, *, most_images: int, most_pixels: int) -> AnyRelease:
         most_images: N at most.
         most_pixels: pixels of all originals together at most; numbers or bits of features and codes.
 
-    Raises:
-        DataError: damaged, of another program or version, too large, or with numbers that are not finite.
+    Raises DataError: damaged, of another program or version, too large, or with numbers that are not finite.
     """
     head, packets = _split(data)
     if head.count > most_images:
@@ -199,7 +167,6 @@ def _values_of_one(head: Header) -> int:
 
 
 def _split(data: bytes) -> tuple[Header, memoryview]:
-    """The header, and the rest."""
     text, end = _FRAME.split(data)
     return _parse(text), memoryview(data)[end:]
 

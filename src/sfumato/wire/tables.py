@@ -13,7 +13,6 @@ A device that has a table looks its answers up, and sends nothing.
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -40,30 +39,19 @@ _SIGNATURE = 64  # bytes
 
 
 class Header(pydantic.BaseModel):
-    """The header of an answer table.
-
-    Attributes:
-        classifier, name: its id and its name.
-        version: of the classifier; it grows when an example is enrolled or forgotten.
-        model: the model of the codes.
-        made_of: the SHA-256 of the encoder's artefact.
-        labels: of the classes.
-        signer: the public key of the service, 32 bytes in hexadecimal digits.
-        bits: b, of a code without noise.
-        refuses: whether an answer may be "none of these"; False if that was never measured for such codes.
-    """
+    """The header of an answer table."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
-    classifier: Annotated[str, Field(min_length=1, max_length=64)]
+    classifier: Annotated[str, Field(min_length=1, max_length=64)]  # its id
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    version: Annotated[int, Field(ge=0, lt=2**63)]
+    version: Annotated[int, Field(ge=0, lt=2**63)]  # grows with every enrolment and forgetting
     model: Annotated[str, Field(min_length=1, max_length=64)]
-    made_of: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    made_of: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # the SHA-256 of the encoder's artefact
     labels: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(min_length=1, strict=False)]
-    signer: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]
-    refuses: bool
+    signer: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # the public key of the service
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]  # b, of a code without noise
+    refuses: bool  # an answer may be "none of these"; False if that was never measured for such codes
 
     @property
     def version_tag(self) -> str:
@@ -79,16 +67,10 @@ class AnswerTable:
     answers: np.ndarray
     content: bytes
 
-    @cached_property
-    def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """(2^b,) each: for each code the row of its class in the labels, and whether it belongs to none."""
-        return (self.answers & ~_NONE).astype(np.int64), self.answers & _NONE != 0
-
     def look_up(self, bits: np.ndarray) -> list[tuple[str, bool]]:
         """(N, b) bool codes -> for each the nearest class, and whether it belongs to none of these."""
-        labels, (rows, none) = self.header.labels, self.rows
-        words = bits @ (1 << np.arange(bits.shape[1] - 1, -1, -1))
-        return [(labels[rows[word]], bool(none[word])) for word in words]
+        answers = self.answers[bits @ (1 << np.arange(bits.shape[1] - 1, -1, -1))]
+        return [(self.header.labels[answer & ~_NONE], bool(answer & _NONE)) for answer in answers]
 
 
 def tag_of(version: int, made_of: str) -> str:
@@ -109,7 +91,6 @@ def sign_table(
     """Makes a table with its bytes.
 
     Args:
-        header: see Header.
         rows: (2^b,) int, of the nearest class for each code.
         none: (2^b,) bool, whether the code belongs to none of the classes.
         sign: bytes -> their signature by the key of `header.signer`.
@@ -122,10 +103,7 @@ def sign_table(
 def decode(content: bytes) -> AnswerTable:
     """Reads the table in these bytes, and checks the signature by the key that its header names.
 
-    The caller has to check whether that is the key of the service.
-
-    Raises:
-        DataError: damaged, of another program or version, or with another signature.
+    The caller has to check whether that is the key of the service. Raises DataError.
     """
     signed, signature = content[:-_SIGNATURE], content[-_SIGNATURE:]
     text, end = _FRAME.split(content)

@@ -1,7 +1,7 @@
 """The client of a service: protects images here, charges the ledger of this device, and sends releases.
 
-A request contains no unreleased pixel: it contains a release, as sfumato.wire writes it, and the address with
-the label. A label is not protected: choose one that says nothing.
+A request contains no unreleased pixel: it contains a release, as sfumato.wire writes it, and the label, which
+is not protected: choose one that says nothing.
 
 The device decides how images are protected; a service can only ask (sfumato.device.client.demands).
 """
@@ -45,17 +45,11 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Guess:
-    """A guess at the class of an image.
+    """A guess at the class of an image; a number is None if the service withholds it."""
 
-    Attributes:
-        label: its name; None if no class fits the image.
-        probability: among all classes; None without a label, or if the service withholds it.
-        distance: squared Euclidean distance to the prototype; None likewise.
-    """
-
-    label: str | None
-    probability: float | None
-    distance: float | None
+    label: str | None  # None if no class fits the image, and then without numbers
+    probability: float | None  # among all classes
+    distance: float | None  # squared Euclidean distance to the prototype
 
 
 NONE = Guess(None, None, None)  # no class fits
@@ -63,21 +57,13 @@ NONE = Guess(None, None, None)  # no class fits
 
 @dataclass(frozen=True)
 class Enrolled:
-    """The result for the images of a class; the first three counts add up to all images.
+    """The result for the images of a class; the first three counts add up to all images."""
 
-    Attributes:
-        new: images that were enrolled now.
-        known: images that were enrolled before, or given twice.
-        failed: images that cannot be read or may not leave.
-        total: number of examples of the class now; None if nothing was sent.
-        examples: the ids of examples: in each request the new ones, then the others.
-    """
-
-    new: int = 0
-    known: int = 0
-    failed: int = 0
-    total: int | None = None
-    examples: tuple[str, ...] = ()
+    new: int = 0  # enrolled now
+    known: int = 0  # enrolled before, or given twice
+    failed: int = 0  # not readable, or may not leave
+    total: int | None = None  # examples of the class now; None if nothing was sent
+    examples: tuple[str, ...] = ()  # ids: in each request the new ones, then the others
 
     def plus(self, new: int = 0, known: int = 0, failed: int = 0) -> "Enrolled":
         """Add some images."""
@@ -85,9 +71,7 @@ class Enrolled:
 
 
 class _Subject(NamedTuple):
-    """A classifier, the shape that its model takes, and the protection."""
-
-    id: str
+    id: str  # of a classifier
     shape: tuple[int, int, int]
     protection: Protecting
 
@@ -121,7 +105,7 @@ class Client:
         """Check the arguments; nothing is sent yet.
 
         Args:
-            url: of the service, such as "https://cloud.example".
+            url: such as "https://cloud.example".
             key: the secret that `sfumato keys create` printed.
             protection: a spec, or a protection; None for the one that was chosen or accepted before for this
                 service and classifier, by the ledger. Clear images need an explicit "none"; a private feature
@@ -132,16 +116,14 @@ class Client:
             notice: called with the guarantee of `protection` when it is first used for this service and
                 classifier, before anything is sent.
             ledger: the path of this device's ledger, which is created if it is absent.
-            classifier: the name of the classifier for calls that name none.
+            classifier: for calls that name none.
             timeout: seconds for a connection, and for each wait for bytes; four times as long for an answer.
             retries: the most times that a request is sent again, after at most a minute each.
             insecure: allow http to another machine: key and labels travel in clear.
             transport: replaces the network, for tests.
 
-        Raises:
-            ConfigError: an invalid address, key or number.
-            SpecError: a malformed spec.
-            ArtefactError: the artefact of a code cannot be read.
+        Raises ConfigError for an invalid address, key or number, SpecError for a malformed spec, and
+        ArtefactError for the artefact of a code that cannot be read.
         """
         self.url = check_url(url, insecure=insecure)
         self._connection = Connection(self.url, key, timeout=timeout, retries=retries, transport=transport)
@@ -159,9 +141,6 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"Client({self.url!r})"
 
     def models(self) -> list[ModelInfo]:
         """List the models that the service runs, and the protections that each takes.
@@ -186,10 +165,8 @@ class Client:
 
     def create(self, name: str, model: str) -> ClassifierInfo:
         """Create a classifier for a model. Raises ServiceError (409) if the name exists."""
-        content = json.dumps({"name": name, "model": model}).encode()
-        return self._ask(
-            ClassifierInfo, "POST", "/v1/classifiers", content, kind="application/json", again=False
-        )
+        content, kind = json.dumps({"name": name, "model": model}).encode(), "application/json"
+        return self._ask(ClassifierInfo, "POST", "/v1/classifiers", content, kind=kind, again=False)
 
     def enrol(
         self,
@@ -203,26 +180,23 @@ class Client:
         """Make images examples of a class. A new classifier is created if one model fits.
 
         Images are protected and sent 32 at a time. If the service would refuse them, for example with a
-        read-only key, nothing is charged. After a later error, earlier images are enrolled, and the same call
-        resumes: the same image is the same release, charged once and enrolled once in this class. The service
-        recognises it by an id that this ledger makes; another class, classifier or service gets another id.
-        Different images count each, even if their releases are equal.
+        read-only key, nothing is charged. After a later error, the same call resumes: the same image is the
+        same release, charged once and enrolled once in this class. The service recognises it by an id that
+        this ledger makes; another class, classifier or service gets another id. Different images count each,
+        even if their releases are equal.
 
         Args:
-            label: of the class.
             sources: files, Pillow images, (C, H, W) uint8 tensors, or one of these. A centre square of each
                 is resized to the size of the model.
-            classifier: a name; None for the client's own.
             failed: called with each image that cannot be read, is nearly its own release, or would pass a
                 budget, and with the error; None raises the error.
             people: whether the label is a person's name: images then count for the budget of that person. By
                 default a class is not a person.
 
         Raises:
-            ConfigError: the model takes another protection, or one that nobody chose or accepted, or demands
-                another than before; no model fits, or several do; or not a label.
-            BudgetExceededError: without `failed`, an image would pass a budget; none of its 32 was sent.
-            ImageError: an image cannot be read, or is nearly its own release. Not with `failed`.
+            ConfigError: the model takes another protection, or one that nobody agreed to; no model fits, or
+                several do; or not a label.
+            BudgetExceededError, ImageError: see `failed`; none of the 32 images was sent.
             LedgerError: the ledger cannot be used.
         """
         enrolled = self.enrol_many({label: sources}, classifier=classifier, failed=failed, people=people)
@@ -236,12 +210,9 @@ class Client:
         failed: Failed | None = None,
         people: bool = False,
     ) -> dict[str, Enrolled]:
-        """Like enrol, for many classes: 32 images of any of them in a request.
+        """Like enrol, for many classes: 32 images of any of them in a request, which enrols all or none.
 
-        A request enrols all of its images, or none: many times as fast for classes of an image or two.
-
-        Returns:
-            the result for each label, in Unicode's NFC.
+        Many times as fast for classes of an image or two. Returns the result for each label, in NFC.
         """
         given = [(labels.normalise(label), sources) for label, sources in images.items()]
         enrolled = {label: Enrolled() for label, _ in given}
@@ -263,11 +234,12 @@ class Client:
                 )
                 if sent is None:
                     continue
+                release, left = sent
                 examples = [
                     (image.label, outgoing.example_id(number, self.url, subject.id, image.label))
-                    for image, number in zip(sent.images, sent.numbers, strict=True)
+                    for image, number in left
                 ]
-                content = labelled.join(examples, sent.content)
+                content = labelled.join(examples, release)
                 path = f"{_path(subject.id)}/examples"
                 answer = self._ask(messages.EnrolledClasses, "POST", path, content, kind=labelled.MEDIA_TYPE)
                 counts = Counter(label for label, _ in examples)
@@ -301,12 +273,10 @@ class Client:
         """Like classify, for each of many images, 32 in a request.
 
         Args:
-            sources, top, classifier: see classify.
             batch: "shuffled" sends the releases in random order, so that the service sees how often each
                 occurs and nothing else: the bounds of dp.naming for "shuffled" hold if this is the only batch
                 of its period. None sends the images in their order.
-            failed: called with each image that cannot be read or may not leave, and why; its guesses are an
-                empty list. None raises that.
+            failed: see enrol; the guesses of a failed image are an empty list.
         """
         if not 1 <= top <= messages.MOST_GUESSES:
             raise ConfigError(f"top={top}: from 1 to {messages.MOST_GUESSES} classes")
@@ -328,15 +298,13 @@ class Client:
                 sent = outgoing.release(ledger, subject.protection, part, subject.shape, miss)
                 answered = {}
                 if sent is not None:
-                    answer = self._ask(
-                        messages.Answers, "POST", f"{_path(subject.id)}/classify?top={top}", sent.content
-                    )
-                    if len(answer.images) != len(sent.images):
-                        raise ServiceError(
-                            f"{self.url}: {len(answer.images)} answers for {len(sent.images)} images"
-                        )
-                    named = map(_guesses, answer.images)
-                    answered = dict(zip((id(image.source) for image in sent.images), named, strict=True))
+                    content, left = sent
+                    path = f"{_path(subject.id)}/classify?top={top}"
+                    answers = self._ask(messages.Answers, "POST", path, content).images
+                    if len(answers) != len(left):
+                        raise ServiceError(f"{self.url}: {len(answers)} answers for {len(left)} images")
+                    named = map(_guesses, answers)
+                    answered = dict(zip((id(image.source) for image, _ in left), named, strict=True))
                 guesses += [answered.get(id(image.source), []) for image in part]
         if order is None:
             return guesses
@@ -347,10 +315,7 @@ class Client:
         """Fetch the signed table for sfumato.device.client.look_up: the answers to all codes.
 
         The first signing key is pinned in the ledger. `known` is returned if the classifier has not changed.
-
-        Raises:
-            ServiceError: also if the classifier has no table, as those of all models but short codes.
-            ConfigError: another key signs than before.
+        Raises ServiceError also without a table: only short codes have one; ConfigError for another key.
         """
         info = self._find_listed(classifier)
         if known is not None and known.header.classifier != info.id:
@@ -388,8 +353,6 @@ class Client:
         # Not repeated: if the first reply was lost, the second would be 404.
         return self._ask(messages.Forgotten, "DELETE", path, again=False).forgotten
 
-    # Classifiers.
-
     def _find_listed(self, name: str | None) -> ClassifierInfo:
         """Find a classifier, whether or not its model is served."""
         name = self._default if name is None else name
@@ -400,14 +363,10 @@ class Client:
 
     @contextmanager
     def _subject(self, name: str | None, *, begin: bool) -> Iterator[tuple[_Subject, Ledger]]:
-        """Look up a classifier by its name, before images are sent to it, and open the ledger.
+        """Look up a classifier, None for the client's own, before images are sent to it; open the ledger.
 
         Everything that could refuse the images is checked before any is charged: the key, the classifier, its
-        model, the protection, and for a query whether there is a class.
-
-        Args:
-            name: None for the client's own.
-            begin: create it if it is new; otherwise it must have a class.
+        model, the protection, and for a query whether there is a class. `begin` creates it if it is new.
         """
         name = self._default if name is None else name
         subject = self._subjects.get((name, begin))
@@ -423,7 +382,6 @@ class Client:
             yield subject, ledger
 
     def _check(self, name: str, model: ModelInfo, info: ClassifierDetails | None, *, begin: bool) -> None:
-        """Check that the service would take images, and that this client would send them."""
         channels, height, width = model.shape
         if channels not in (1, 3) or not (1 <= height <= _MOST_SIDE and 1 <= width <= _MOST_SIDE):
             raise ServiceError(
@@ -468,8 +426,6 @@ class Client:
             if other is None or other.model != model:
                 raise
             return other.id
-
-    # Requests.
 
     def _ask(
         self,

@@ -33,19 +33,15 @@ _AGAIN = frozenset({None, 502, 503, 504})  # may pass; another 4xx never does: t
 
 
 class ServiceError(SfumatoError):
-    """The service refused, failed, or could not be reached; the message is its advice, if it gave any.
-
-    Attributes:
-        status: of HTTP; None without an answer.
-        wait: seconds to wait before asking again; None if it did not say.
-        lasting: whether sending the request again would give the same.
-    """
+    """The service refused, failed, or could not be reached; the message is its advice, if it gave any."""
 
     def __init__(
         self, message: str, *, status: int | None = None, wait: float | None = None, lasting: bool = False
     ) -> None:
         super().__init__(message)
-        self.status, self.wait, self.lasting = status, wait, lasting
+        self.status = status  # of HTTP; None without an answer
+        self.wait = wait  # seconds to wait before asking again; None if the service did not say
+        self.lasting = lasting  # sending the request again would give the same
 
 
 class Connection:
@@ -81,10 +77,7 @@ class Connection:
     def ask(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], *, again: bool = True
     ) -> bytes:
-        """Send a request, with retries if they may help. Returns the body of its reply, b"" for a 304.
-
-        Waits grow from 0.25 s and are random, so that clients return apart ("full jitter", Brooker 2015).
-        """
+        """Send a request, with retries if they may help. Returns the body of its reply, b"" for a 304."""
         for attempt in count():
             try:
                 return self._reply(method, path, content, headers)
@@ -93,6 +86,7 @@ class Connection:
                 wait = error.wait or 0.0
                 if not may or attempt >= self._retries or wait > _LONGEST_WAIT:
                     raise
+            # Random, so that clients return apart ("full jitter", Brooker 2015).
             time.sleep(wait + SYSTEM.uniform(0, min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)))
         raise AssertionError  # the loop has no end
 
@@ -119,8 +113,7 @@ class Connection:
     ) -> bytes:
         """Receive the body of a reply, and count its bytes as they arrive.
 
-        Nothing is unpacked: some hundred bytes of nested gzip become gigabytes. The client asks for no
-        packing, and refuses a packed reply.
+        A packed reply is refused: some hundred bytes of nested gzip become gigabytes.
         """
         try:
             with self._http.stream(method, path, content=content, headers=headers) as reply:
@@ -177,7 +170,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _refusal(url: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
-    """Make the error for a refusal, with the service's advice."""
     detail = ""
     try:
         detail = str(parse_json(body[:_MOST_PROBLEM])["detail"])

@@ -35,21 +35,14 @@ _NOISY = ("feature", "code")  # protections whose noise the device chooses
 
 @dataclass(frozen=True)
 class Demanded:
-    """The protection that a service demands for a classifier, for a person to accept or refuse.
-
-    Attributes:
-        url, classifier: of the service, and the name.
-        spec, shape: the protection, and (C, H, W), to which images are resized first: equal cells reveal more
-            of a larger image.
-        guarantee, naming: of a release, and about naming the person on an image, in words.
-    """
+    """The protection that a service demands for a classifier, for a person to accept or refuse."""
 
     url: str
     classifier: str
     spec: str
-    shape: tuple[int, int, int]
-    guarantee: str
-    naming: str
+    shape: tuple[int, int, int]  # images are resized to it: equal cells reveal more of a larger image
+    guarantee: str  # of a release, in words
+    naming: str  # the bound on naming the person on an image, in words
 
     def __str__(self) -> str:
         return (
@@ -64,18 +57,12 @@ Notice = Callable[[Demanded], None]
 
 @dataclass(frozen=True)
 class Policy:
-    """The protections this device allows a service.
-
-    Attributes:
-        chosen: the protection that a user of this device chose; None for the pinned or accepted one.
-        accept: asks a person; None never accepts.
-        notice: shows the chosen protection when it is pinned; None shows nothing.
-    """
+    """The protections this device allows a service; for `accept` and `notice` see Client."""
 
     url: str
-    chosen: Protecting | None
-    accept: Accept | None = None
-    notice: Notice | None = None
+    chosen: Protecting | None  # by a user of this device; None for the pinned or accepted one
+    accept: Accept | None
+    notice: Notice | None
 
     def check(self, model: ModelInfo) -> None:
         """Raise ConfigError or SpecError for a model that gets nothing, whatever was agreed."""
@@ -87,8 +74,7 @@ class Policy:
     def agree(self, ledger: Ledger, classifier: str, model: ModelInfo) -> Protecting:
         """Return the protection agreed for a classifier of a model, and pin it if it is new.
 
-        Raises:
-            ConfigError: nobody agreed to a protection that the model takes, or another one was agreed before.
+        Raises ConfigError if nobody agreed to a protection that the model takes, or to another one before.
         """
         pin = ledger.pin(self.url, classifier)
         if pin is None:
@@ -120,7 +106,6 @@ class Policy:
         )
 
     def _ask(self, classifier: str, model: ModelInfo) -> Protecting:
-        """Ask a person to accept the one protection that a model takes. Raises ConfigError if not."""
         if len(model.specs) != 1:
             raise ConfigError(f"the model {takes(model)}: choose one of them as the protection")
         protection = demand(model, model.specs[0])
@@ -141,12 +126,9 @@ class Policy:
 
 
 def check_signer(ledger: Ledger, url: str, signer: str, *, first: bool) -> None:
-    """Check the public key that signs the answer tables of a service.
+    """Check the public key that signs the answer tables of a service. Raises ConfigError for another key.
 
     `first` pins it if none is: the service itself sent it, or a person vouches for it.
-
-    Raises:
-        ConfigError: another key was pinned before, or none.
     """
     pin = ledger.pin(url, SIGNER)
     if pin is None and first:
@@ -165,21 +147,15 @@ def check_signer(ledger: Ledger, url: str, signer: str, *, first: bool) -> None:
 
 
 def parse_protection(spec: str) -> Protecting:
-    """Parse the protection that a user wrote, private features and codes included.
-
-    Raises SpecError for a malformed spec, ArtefactError if the artefact of a code cannot be read.
-    """
+    """Parse the protection that a user wrote, private features and codes included. Raises as Client."""
     protection: Protecting = parse(spec, takes=("pixels", "shape", "numbers", "bits"))
     return protection
 
 
 def demand(model: ModelInfo, spec: str) -> Protection:
-    """Parse the protection that a service demands, if it may be accepted at all.
+    """Parse the protection that a service demands.
 
-    Raises:
-        ConfigError: clear images, which need an explicit choice by the user; or a file chosen by the
-            service: the device names its own.
-        SpecError: it protects nothing, or is not a spec.
+    Raises ConfigError if it may not be accepted, SpecError if it protects nothing or is not a spec.
     """
     name = _family(spec).strip()
     if name == "none":
@@ -244,5 +220,4 @@ def words(text: str) -> str:
 
 
 def _pin_words(spec: str, model: ModelInfo) -> str:
-    """Return the text of a pin: the protection, and the size of images."""
     return f"{portable(spec)}{_OF}{size_words(model.shape)}"

@@ -28,14 +28,10 @@ def look_up(
 ) -> list[list[Guess]]:
     """Return the class of each image as the service would answer; Guess(None) comes first if it is of none.
 
-    The ledger is not charged: nothing leaves.
-
-    Args:
-        table, code: of the classifier; the code has the artefact of the table, and no noise.
-        sources, failed: as for Client.classify_many.
+    The ledger is not charged: nothing leaves. `sources` and `failed` are as for Client.classify_many.
 
     Raises:
-        ConfigError: the code has another artefact, or noise.
+        ConfigError: the code has another artefact than the table, or noise.
         ArtefactError: the artefact cannot be read.
         ImageError: an image cannot be read. Not with `failed`.
     """

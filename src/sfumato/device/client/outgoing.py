@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Union, cast
 
 import numpy as np
 from PIL import Image as Pictures
@@ -32,8 +32,6 @@ Source = Union[str, os.PathLike[str], Pictures.Image, "Tensor", Pixels]
 Stopped = ImageError | BudgetExceededError  # the errors that stop an image
 Failed = Callable[[Source, Stopped], None]
 
-_Item = TypeVar("_Item")
-
 _ID = 16  # bytes of an id
 _MOST_IMAGES = 32  # of a request
 _MOST_VALUES = 8_000_000  # pixels in all channels of a request
@@ -49,26 +47,15 @@ class Image:
     printed: Fingerprint | None = None
 
 
-@dataclass(frozen=True)
-class Sent:
-    """An encoded release: its bytes, its images, and the ledger's number of each release in it."""
-
-    content: bytes
-    images: tuple[Image, ...]
-    numbers: tuple[bytes, ...]
+Sent = tuple[bytes, list[tuple[Image, bytes]]]  # an encoded release; its images and the ledger's numbers
 
 
 def example_id(number: bytes, url: str, classifier: str, label: str) -> str:
     """Return the id by which one class of one service recognises an example.
 
     Without the ledger, nobody can tell whether the ids of two classes, classifiers or services are of one
-    image, nor of which: HMAC-SHA256 of their names under the number, which is random and stays on the device.
-
-    Args:
-        number: the ledger's number of the release.
-        url: of the service, as the device knows it: the service chooses only the classifier's id.
-        classifier: its id.
-        label: of the class.
+    image, nor of which: HMAC-SHA256 of their names under the ledger's number of the release, which is random
+    and stays on the device. The service chooses only the classifier's id, and the device knows its address.
     """
     names = "\n".join((url, classifier, label)).encode()  # none of them contains a line break
     return hmac.digest(number, names, "sha256")[:_ID].hex()
@@ -82,7 +69,7 @@ def as_list(sources: Source | Iterable[Source]) -> Iterable[Source]:
     return sources  # type: ignore[return-value]
 
 
-def batches(given: Iterable[_Item], shape: tuple[int, int, int]) -> Iterator[list[_Item]]:
+def batches(given: Iterable[Image], shape: tuple[int, int, int]) -> Iterator[list[Image]]:
     """Yield the images of each request, of shape (C, H, W)."""
     count = max(1, min(_MOST_IMAGES, _MOST_VALUES // (shape[0] * shape[1] * shape[2])))
     left = iter(given)
@@ -97,13 +84,7 @@ def release(
     shape: tuple[int, int, int],
     failed: Callable[[Image, Stopped], None] | None = None,
 ) -> Sent | None:
-    """Release some images; None if none may leave.
-
-    Args:
-        ledger, protecting, given: of the device.
-        shape: C, H and W, as the model takes them.
-        failed: see Client.enrol, also for the errors.
-    """
+    """Release images, as a model takes them; None if none may leave. For `failed` and errors see Client."""
     # A private feature or a code is charged and stored like the release of an image.
     protection = cast(Protection, protecting)
     read: list[tuple[Image, Pixels]] = []
@@ -120,45 +101,38 @@ def release(
     except (ImageError, BudgetExceededError):
         if failed is None:
             raise
-        passing = []
-        for each in read:  # by itself: one image over its budget stops no other
+        for each in list(read):  # by itself: one image over its budget stops no other
             try:
                 _charge(ledger, protection, [each])
             except (ImageError, BudgetExceededError) as error:
                 failed(each[0], error)
-            else:
-                passing.append(each)
-        read = passing
+                read = [other for other in read if other is not each]
         released = _charge(ledger, protection, read)
     if released is None:
         return None
     content = wire.encode(released.release, made_of=artefact_of(protection))
-    return Sent(content, tuple(image for image, _ in read), tuple(released.numbers))
+    return content, [(image, number) for (image, _), number in zip(read, released.numbers, strict=True)]
 
 
 def _charge(ledger: Ledger, protection: Protection, read: list[tuple[Image, Pixels]]) -> Released | None:
     if not read:
         return None
+    sources = [image.source for image, _ in read]
     return charge_and_release(
         protection,
         np.stack([values for _, values in read]),
         ledger,
         people=[image.person for image, _ in read],
-        names=[_name_of(image.source) for image, _ in read],
+        names=[Path(source).name if isinstance(source, str | os.PathLike) else "" for source in sources],
         printed=[image.printed for image, _ in read],
         most_clear=MOST_SHOWN,
     )
 
 
-def _name_of(source: Source) -> str:
-    return Path(source).name if isinstance(source, str | os.PathLike) else ""
-
-
 def fit(source: Source, shape: tuple[int, int, int]) -> tuple[Pixels, Pixels]:
     """Read a picture. Returns it as read, and as a model takes it: (C, H, W) uint8.
 
-    Raises:
-        ImageError: it cannot be read; or the model's images are not square and have another size.
+    Raises ImageError if it cannot be read, or has another size than the model's images, which are no squares.
     """
     channels, height, width = shape
     content: str | os.PathLike[str] | bytes

@@ -6,7 +6,7 @@ more than once and writes the same each time: the ledger fixes every release.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -77,21 +77,16 @@ def protect_folder(
         source: the folder, or one tar file; a path, or a URL (a str) that fsspec opens.
         target: a folder that is new, empty, or from an earlier run with the same settings; a path or a URL.
             None for a dry run, which reads everything, writes nothing and charges a copy of the ledger.
-        protection: the protection.
-        ledger: path of this device's ledger.
-        config: the output format.
+        protection, ledger, config: what to charge, where, and the format of the output.
         engine: where tasks run; None for one process per core of this machine.
         report: called during the job, with images and bytes done and bytes in all.
         warn: called before anything leaves, if people remain recognisable on the first image.
 
     Raises:
-        ConfigError, ArtefactError: for a mask, the format has no transparency, or the file is not an
-            artefact; or no such engine; a URL that others cannot see, or an unquoted password.
-        MissingExtraError: Ray, or a package that fsspec needs for the URL, is not installed.
-        DataError: no such source, an unusable target, or a damaged journal of an earlier run; or a node of
-            the cluster does not have the target of this machine.
-        LedgerError, OSError: the ledger or the target cannot be written; finished work is kept.
-        SfumatoError: worker processes were killed; finished work is kept.
+        ConfigError, ArtefactError, MissingExtraError: the format, engine, URL or artefact cannot be used.
+        DataError: no such source, an unusable target, or a damaged journal of an earlier run.
+        LedgerError, OSError, SfumatoError: the ledger or the target cannot be written, or worker processes
+            were killed; finished work is kept.
     """
     config, engine = _fit_channels(config, protection), engine or EngineConfig()
     origin, goal = storage_of(source), None if target is None else storage_of(target)
@@ -100,8 +95,12 @@ def protect_folder(
     check_format(protection, config)
     with ExitStack() as stack:
         plan = stack.enter_context(closing(listing.Plan(origin, outcome)))
-        if config.people:
-            _check_people(plan, origin)
+        names = list(plan.names()) if config.people else []
+        if names and not any("/" in name or is_shard(name) for name in names):
+            raise DataError(
+                f"{origin}: no image lies in a sub-folder, and each person needs one: make a folder for each "
+                "of them, or leave --people out"
+            )
         new = goal is None or goal.is_empty()
         image = _first_image(plan, config) if new or warn is not None else None
         if image is not None:
@@ -123,7 +122,7 @@ def protect_folder(
         else:
             opened.close()
         journal_path = path_of(ledger, goal)
-        stack.enter_context(_lock(goal, journal_path))
+        stack.callback(os.close, _lock(goal, journal_path))
         if config.rename:
             stack.callback(goal.level_times)  # also after an error
         first = not journal_path.exists()
@@ -158,10 +157,7 @@ def protect_image(
 ) -> tuple[Outcome, bytes]:
     """Release one image file, or its bytes. Returns the outcome, and the bytes of the file of its release.
 
-    Raises:
-        ImageError: the image cannot be read.
-        BudgetExceededError, LedgerError, SpecError: see sfumato.device.jobs.releasing.release.
-        ConfigError, ArtefactError: see protect_folder.
+    Raises ImageError if it cannot be read, and as protect_folder and releasing.charge_and_release do.
     """
     config = _fit_channels(config, protection)
     check_format(protection, config)
@@ -187,16 +183,6 @@ def _fit_channels(config: FolderConfig | None, protection: Protection) -> Folder
     return config if config.channels else replace(config, channels=channels_of(protection))
 
 
-def _check_people(plan: listing.Plan, source: Storage) -> None:
-    """Raise DataError if each sub-folder is a person, and there is none."""
-    names = list(plan.names())
-    if names and not any("/" in name or is_shard(name) for name in names):
-        raise DataError(
-            f"{source}: no image lies in a sub-folder, and each person needs one: make a folder for each of "
-            "them, or leave --people out"
-        )
-
-
 def _first_image(plan: listing.Plan, config: FolderConfig) -> Pixels | None:
     """Read the first readable image, unprotected; None if there is none outside of tar files."""
     for name in plan.names():
@@ -207,7 +193,6 @@ def _first_image(plan: listing.Plan, config: FolderConfig) -> Pixels | None:
 
 
 def _warn_of_people(image: Images, protection: Protection, warn: Warn | None) -> None:
-    """Warn if people remain recognisable on an image."""
     if warn is None or cell_of(getattr(protection, "inner", protection)) == 1:
         return  # only cells are warned of: for others, no faces need to be found
     channels, height, width = image.shape
@@ -224,12 +209,8 @@ def _warn_of_people(image: Images, protection: Protection, warn: Warn | None) ->
 
 def _settings(source: Storage, protection: Protection, config: FolderConfig) -> dict[str, str]:
     """Return the settings that all runs into one target share: all that change a byte, or a budget."""
-    settings = {
-        "source": source.identity.decode("utf-8", "backslashreplace"),
-        "spec": protection.spec,
-        **{name: str(value) for name, value in asdict(config).items()},
-    }
-    settings["format"] = settings.pop("format_name")
+    settings = {"source": source.identity.decode("utf-8", "backslashreplace"), "spec": protection.spec}
+    settings |= {name.removesuffix("_name"): str(value) for name, value in asdict(config).items()}
     made = file_digest_of(protection)  # a retrained mask is another protection under the same spec
     return settings if made is None else {**settings, "files of the protection": made}
 
@@ -239,9 +220,8 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path, engin
         raise DataError(f"{source}: no such folder or file")
     if not source.is_folder() and not is_shard(source.name):
         raise DataError(f"{source}: is neither a folder nor a tar file")
-    for storage in (source, target):
-        shared = engine.name != "local" or engine.workers != 1
-        if storage is not None and storage.url.startswith("memory://") and shared:
+    for storage in (source, target) if engine.name != "local" or engine.workers != 1 else ():
+        if storage is not None and storage.url.startswith("memory://"):
             raise ConfigError(
                 f"{storage}: is in the memory of this process: use the engine local with workers=1"
             )
@@ -261,7 +241,7 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path, engin
 
 
 def check_format(protection: Protection, config: FolderConfig) -> None:
-    """Raise the errors that would stop every file, before anything is charged or written."""
+    """Raise what would stop every file, before anything is charged or written."""
     if isinstance(protection, Region) and protection.of_original and config.size is not None:
         raise ConfigError(
             f"--size {config.size} makes other pictures than those that {protection.file} has boxes of: "
@@ -303,9 +283,8 @@ def _journal_errors(ledger: Path) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _lock(target: Storage, journal: Path) -> Iterator[None]:
-    """Keep a second run out of a target. The system drops the lock when this process ends in any way."""
+def _lock(target: Storage, journal: Path) -> int:
+    """Keep a second run out of a target, until the handle is closed or this process ends in any way."""
     path = Path(target.url)
     if not target.local:
         # Not the journal itself: closing any handle to it would drop SQLite's own locks.
@@ -313,13 +292,11 @@ def _lock(target: Storage, journal: Path) -> Iterator[None]:
         path.touch(mode=0o600)
     handle = os.open(path, os.O_RDONLY)
     try:
-        try:
-            lock_file(handle, target)
-        except BlockingIOError as error:
-            raise DataError(f"{target}: another run is writing here: wait for it, or name another") from error
-        yield
-    finally:
+        lock_file(handle, target)
+    except BlockingIOError as error:
         os.close(handle)
+        raise DataError(f"{target}: another run is writing here: wait for it, or name another") from error
+    return handle
 
 
 def _run(
@@ -333,40 +310,38 @@ def _run(
 ) -> None:
     """Let workers release the missing files, and keep the journal."""
     done_images = done_bytes = 0
-
-    def finish(files: list[Outcome], size: int) -> None:
-        nonlocal done_images, done_bytes
-        if journal is not None:
-            assert job.target is not None
-            for file in files:
-                if where.name == "ray" and file.output and not listing.is_there(job.target, file):
-                    raise DataError(
-                        f"{job.target.at(file.output)}: written by a node of the cluster, and not here: name "
-                        "URLs, or folders that all nodes share"
-                    )
-                before = None if file.output else journal.find(file.source)
-                if before is not None and before.output:
-                    job.target.delete(before.output)
-            journal.record(files)
-        for file in files:
-            outcome.add(file)
-        done_images += sum(file.shapes.total() for file in files)
-        done_bytes += size
-        report(done_images, done_bytes, plan.total)
-
     # A cluster would run tasks that are meant to wait: there, the limit is on tasks.
     ahead = 1 if where.name == "ray" and where.workers else _AHEAD
     running: dict[Future[list[Outcome]], int] = {}
 
+    def count(size: int, files: Sequence[Outcome] = ()) -> None:
+        nonlocal done_images, done_bytes
+        for file in files:
+            outcome.add(file)
+            done_images += file.shapes.total()
+        done_bytes += size
+        report(done_images, done_bytes, plan.total)
+
     def collect() -> None:
         for future, files in dict(engines.gather(running)).items():
-            finish(files, running.pop(future))
+            if journal is not None and job.target is not None:
+                for file in files:
+                    if where.name == "ray" and file.output and job.target.size(file.output) != file.size:
+                        raise DataError(
+                            f"{job.target.at(file.output)}: written by a node of the cluster, and not here: "
+                            "name URLs, or folders that all nodes share"
+                        )
+                    before = None if file.output else journal.find(file.source)
+                    if before is not None and before.output:
+                        job.target.delete(before.output)
+                journal.record(files)
+            count(running.pop(future), files)
 
     with ExitStack() as stack:
         stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
         held = tasks.put(ledger)
-        for items in listing.chunks(listing.todo(job, plan, journal, outcome, finish)):
+        for items in listing.chunks(listing.todo(job, plan, journal, outcome, count)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
             while len(running) >= max(1, ahead * tasks.workers):
                 collect()

@@ -50,22 +50,17 @@ class Outcome:
     """The result for one file or tar shard, or the sum for a folder.
 
     Attributes:
-        source: of a file: its path below the source.
-        stamp: of a file, to notice a change; see storage.Entry.
+        source, stamp: of a file: its path below the source, and what tells a change; see storage.Entry.
         output: of a file: path of its release below the target; "" if nothing was written.
-        sha256, size: of the output, in hexadecimal and in bytes.
-        shapes: maps (C, H, W) to the number of released images of that shape. For a folder, and for counts,
+        shapes, counts: released images by (C, H, W); and BOXES, and conversions of the worker. For a folder,
             of all in the target, earlier runs included.
-        failures: maps each cause to the number of images that failed for it, and the name of the first.
-        words: maps each cause to the message for the first image that failed for it; stays on the device.
+        failures: by cause, the number of images that failed for it, and the name of the first.
+        words: by cause, the message for the first image that failed for it; stays on the device.
         failed: of a folder: file, cause and number of images, for each file with failures.
-        left_out: maps each reason to the number of files, members of shards, or further pictures of files,
-            that were skipped.
-        counts: further counts of its images: BOXES, and the conversions of sfumato.device.jobs.worker.
+        left_out: by reason, the number of files, members of shards, or further pictures of files.
         stills: of a folder: the first files of this run with protected parts, and their numbers of boxes.
         without: the names of released images without a box: all of the image is protected.
-        charged: number of releases that were new to the ledger. If a worker was lost on a cluster and its
-            task repeated, the ledger has the releases of its first attempt, and this number does not.
+        charged: releases that were new to the ledger, less those of a task that a cluster repeated.
         earlier: of a folder: number of files that an earlier run had released.
         manifest: of a folder: its path, or its URL without the password; None after a dry run.
     """
@@ -112,7 +107,7 @@ class Outcome:
 
 
 def path_of(ledger: Path, target: Storage) -> Path:
-    """Return the path of a target's journal, in a folder next to the ledger that is created if missing."""
+    """Return the path of a target's journal, in a folder next to the ledger, which is created."""
     folder = runs_of(ledger)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(target.identity).hexdigest()[:16]}.db"
@@ -195,29 +190,23 @@ class Journal:
     def totals(self) -> tuple[Counter[Shape], Counter[str]]:
         """Add up the shapes and counts of all released images."""
         shapes, counts = Counter[Shape](), Counter[str]()
-        for shaped, counted, files in self._database.execute(
-            "select json_extract(facts, '$.shapes'), json_extract(facts, '$.counts'), count(*) from results "
-            "where output is not null group by 1, 2"
+        for text, files in self._database.execute(
+            "select json_extract(facts, '$.shapes', '$.counts'), count(*) from results "
+            "where output is not null group by 1"
         ):
-            shapes.update({shape: files * count for shape, count in _read_shapes(json.loads(shaped)).items()})
-            counts.update({what: files * count for what, count in json.loads(counted).items()})
+            shaped, counted = json.loads(text)
+            shapes.update({shape: files * count for shape, count in _read_shapes(shaped).items()})
+            counts.update({what: files * count for what, count in counted.items()})
         return shapes, counts
 
     def _read(self, condition: str, *values: bytes) -> Iterator[Outcome]:
         query = f"select source, output, facts from results {condition}"
         for source, output, text in self._database.execute(query, values):
             facts = json.loads(text)
-            yield Outcome(
-                source=os.fsdecode(source),
-                output=os.fsdecode(output or b""),
-                stamp=facts["stamp"],
-                sha256=facts["sha256"],
-                size=facts["size"],
-                shapes=_read_shapes(facts["shapes"]),
-                failures={cause: (count, first) for cause, (count, first) in facts["failures"].items()},
-                left_out=Counter(facts["left_out"]),
-                counts=Counter(facts["counts"]),
-            )
+            facts["shapes"] = _read_shapes(facts["shapes"])
+            facts["failures"] = {cause: (count, first) for cause, (count, first) in facts["failures"].items()}
+            facts |= {name: Counter(facts[name]) for name in ("left_out", "counts")}
+            yield Outcome(source=os.fsdecode(source), output=os.fsdecode(output or b""), **facts)
 
 
 def _in_words(shapes: Mapping[Shape, int]) -> dict[str, int]:
@@ -225,11 +214,8 @@ def _in_words(shapes: Mapping[Shape, int]) -> dict[str, int]:
 
 
 def _read_shapes(words: Mapping[str, int]) -> Counter[Shape]:
-    shapes = Counter[Shape]()
-    for name, count in words.items():
-        channels, height, width = map(int, name.split("x"))
-        shapes[channels, height, width] = count
-    return shapes
+    sides = {name: [int(side) for side in name.split("x")] for name in words}
+    return Counter({(sides[name][0], sides[name][1], sides[name][2]): words[name] for name in words})
 
 
 def counts_by_word(protection: Protection, counts: Mapping[str, int]) -> dict[str, int]:
@@ -247,12 +233,7 @@ def write_manifest(
     settings: Mapping[str, object],
     journal: Journal,
 ) -> None:
-    """Write the manifest that travels with the releases. It has no secret of the device.
-
-    Args:
-        target, outcome, protection, journal: of the run.
-        settings: of the output, such as the format, that a receiver should know.
-    """
+    """Write the manifest that travels with the releases. It has no secret of the device."""
     from importlib.metadata import distributions  # imported here: single images need no manifest
 
     torch = next((each.version for each in distributions(name="torch")), None)  # None in a base install

@@ -67,28 +67,20 @@ def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[
 
 
 class Plan:
-    """The files of a source, listed once. State: a temporary database on disk, since they may be many.
-
-    Attributes:
-        source: the folder that tasks read.
-        total: the size of all files in bytes.
-    """
+    """The files of a source, listed once. State: a temporary database on disk, since they may be many."""
 
     def __init__(self, source: Storage, outcome: Outcome) -> None:
         one = not source.is_folder()
-        self.source = source.parent if one else source
+        self.source = source.parent if one else source  # the folder that tasks read
+        self.total = 0  # bytes
         self._files = sqlite3.connect("", isolation_level=None)
         self._files.execute("create table files (name blob, stamp text, size integer, output blob)")
         self._files.execute("begin")
-        self._files.executemany(
-            "insert into files values (?, ?, ?, null)",
-            (
-                (os.fsencode(name), stamp, size)
-                for name, stamp, size in walk(self.source, source.name if one else None, outcome)
-            ),
-        )
+        for name, stamp, size in walk(self.source, source.name if one else None, outcome):
+            self.total += size
+            row = os.fsencode(name), stamp, size
+            self._files.execute("insert into files values (?, ?, ?, null)", row)
         self._files.execute("commit")
-        self.total: int = self._files.execute("select coalesce(sum(size), 0) from files").fetchone()[0]
 
     def names(self) -> Iterator[str]:
         """Yield the paths of all files."""
@@ -116,22 +108,19 @@ class Plan:
 
 
 def todo(
-    job: Job,
-    plan: Plan,
-    journal: Journal | None,
-    outcome: Outcome,
-    finish: Callable[[list[Outcome], int], None],
+    job: Job, plan: Plan, journal: Journal | None, outcome: Outcome, skip: Callable[[int], None]
 ) -> Iterator[Item]:
-    """Yield the files whose releases are missing."""
+    """Yield the files whose releases are missing; `skip` is told the bytes of each other one."""
     for listed, first in plan.items(job):
         item, owner = listed, first
         if journal is not None and job.target is not None:
             known = journal.find(item.name)
             if known is not None and known.output:
-                if known.stamp == item.stamp and not known.failures and is_there(job.target, known):
+                there = known.stamp == item.stamp and job.target.size(known.output) == known.size
+                if there and not known.failures:
                     outcome.earlier += 1
                     outcome.left_out += known.left_out
-                    finish([], item.size)
+                    skip(item.size)
                     continue
                 item = item._replace(ours=True)
             owner = journal.owner(item.output) or owner
@@ -139,11 +128,6 @@ def todo(
             outcome.add(Outcome(item.name).fail(f"{SAME_NAME}, or of the manifest", item.name))
         else:
             yield item
-
-
-def is_there(target: Storage, file: Outcome) -> bool:
-    """Whether the output of a file exists in the target with its recorded size."""
-    return target.size(file.output) == file.size
 
 
 def chunks(items: Iterator[Item]) -> Iterator[list[Item]]:

@@ -47,10 +47,7 @@ def release(
 
 
 def release_unrecorded(protection: Protection, images: Images) -> Release:
-    """Release images outside any ledger, with fresh noise: for copies that stay on this device.
-
-    Nothing counts the releases of an image. Arguments and errors are those of charge_and_release.
-    """
+    """Release images outside any ledger, with fresh noise: for copies that stay on this device."""
     check_batch(images)
     released = protection.release(images, fresh_noise())
     if isinstance(released, RegionRelease) and isinstance(protection, Region):
@@ -76,14 +73,12 @@ def charge_and_release(
     returns, every charge is on disk; when it raises, none is, and nothing has left.
 
     Args:
-        protection: the protection. The ledger records its spec; for a trained one, the digest of its artefact
-            instead of its path.
+        protection: recorded by its spec; a trained one by the digest of its artefact instead of its path.
         images: (N, C, H, W) uint8, the originals.
         ledger: of this device.
-        people: who is in each of the N images, for the budgets of people; None if unknown.
-        names: of their files, for messages on this device; None without files.
-        printed: fingerprints of the original pictures, to recognise near copies at any size; None computes
-            them from the images.
+        people: who is in each image, for the budgets of people; None if unknown.
+        names: of their files, for messages on this device.
+        printed: fingerprints of the original pictures, which recognise near copies at any size.
         most_clear: for a region, the largest share of the pixels that may stay unprotected.
 
     Raises:
@@ -153,7 +148,7 @@ def _charges(
     names: Sequence[str] | None,
     printed: Sequence[Fingerprint | None] | None,
 ) -> list[Charge]:
-    """Make a charge for each image, without its release; arguments as for charge_and_release."""
+    """Make a charge for each image, without its release."""
     shape = (images.shape[1], images.shape[2], images.shape[3])
     tells, unknown = information(protection), [None] * len(digests)
     seen = _fingerprints(ledger, digests, images) if printed is None else printed

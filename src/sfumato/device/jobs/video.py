@@ -69,10 +69,8 @@ def protect_video(
     `missing` is "stop", nothing is released. If some frames have faces, frames without a face are shown
     unprotected, or protected as a whole if `missing` is "all". Each frame keeps its time and its shape.
 
-    Raises:
-        ConfigError: a protection with noise or of another kind, or another suffix.
-        ImageError: without a face, nearly the same as its release, or see footage and Footage.frames.
-        BudgetExceededError, LedgerError, SpecError: see releasing.charge_and_release.
+    Raises ConfigError for a protection with noise or of another kind, ImageError if it has no face or nearly
+    equals its release, and as Footage.frames and releasing.charge_and_release do.
     """
     source, target = Path(source), Path(target)
     _check(protection, target)
@@ -106,13 +104,9 @@ def protect_video(
             )
         write(None, None)
         shape = frame.image.shape
+        guarantee, tells = partial(protection.guarantee, shape), information(protection)
         charge = Charge(
-            image=name,
-            spec=spec,
-            shape=shape,
-            guarantee=partial(protection.guarantee, shape),
-            release=None,
-            information=information(protection),
+            image=name, spec=spec, shape=shape, guarantee=guarantee, release=None, information=tells
         )
         charged = ledger.charge([charge]).new
     seconds = float((frame.time + frame.duration) * clip.base)
@@ -172,8 +166,7 @@ def _protect_frame(
         return protection.release(image[None], fresh_noise()).pictures()[0], None
     if not boxes and protection.missing == "stop" and protection.place != "background":
         return image, np.zeros((1, *image.shape[1:]), bool)
-    values, covered = protection.apply(image, boxes or [], fresh_noise())
-    return values, covered
+    return protection.apply(image, boxes or [], fresh_noise())
 
 
 def follow(
@@ -228,7 +221,7 @@ def match_boxes(known: Iterable[Box], found: Iterable[Box]) -> tuple[list[Box], 
 
 
 def _likeness(one: Box, other: Box) -> float:
-    """Return the intersection over union of two boxes."""
+    """Compute the intersection over union of two boxes."""
     inner = [min(one[i + 1], other[i + 1]) - max(one[i], other[i]) for i in (0, 2)]
     common = max(0, inner[0]) * max(0, inner[1])
     areas = [(box[1] - box[0]) * (box[3] - box[2]) for box in (one, other)]

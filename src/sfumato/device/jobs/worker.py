@@ -88,7 +88,7 @@ class FolderConfig:
 
 
 def channels_of(protection: Any) -> int | None:
-    """Return the channels of the images that a trained protection takes; None for any."""
+    """Return the channels that a trained protection takes; None for any."""
     artefact = getattr(protection, "artefact", None)
     return None if artefact is None else int(read_card(artefact)["shape"][0])
 
@@ -144,7 +144,7 @@ class Item(NamedTuple):
 
 
 def is_image(name: str, head: bytes) -> bool:
-    """Whether a file is read as an image: by its suffix, or by its first bytes."""
+    """Whether a file is an image by its suffix, or by its first bytes."""
     return name.lower().endswith(tuple(SUFFIXES)) or images.is_image(head)
 
 
@@ -177,8 +177,7 @@ def encode_files(
         yield images.encode(image, config.format_name, shown=mask)
 
 
-@dataclass(frozen=True)
-class _Picture:
+class _Picture(NamedTuple):
     """A picture that was read, with the outcome of its file."""
 
     name: str
@@ -287,7 +286,7 @@ class Worker:
 
     def _release_all(self, listed: _Listed, sink: _Sink) -> None:
         """Read images and release them in groups that are charged together, each of one shape."""
-        group: dict[tuple[int, ...], list[_Picture]] = {}
+        groups: dict[tuple[int, ...], list[_Picture]] = {}
         size = 0
         for name, file, person, read in listed:
             try:
@@ -295,56 +294,20 @@ class Worker:
                 printed = None
                 if self.job.config.size is not None:
                     image, printed = look(image, self.job.config.size)
-            except ImageError as error:
-                file.fail(error.cause, name)
+            except (ImageError, MissingExtraError) as error:
+                file.fail(error.cause if isinstance(error, ImageError) else str(error), name)
                 continue
-            except MissingExtraError as error:
-                file.fail(str(error), name)
-                continue
-            group.setdefault(image.shape, []).append(_Picture(name, file, person, image, printed))
+            groups.setdefault(image.shape, []).append(_Picture(name, file, person, image, printed))
             size += image.size
             if size >= _GROUP_BYTES:
-                self._release_group(group, sink)
-                group, size = {}, 0
-        self._release_group(group, sink)
+                for pictures in groups.values():
+                    self._release(pictures, sink)
+                groups, size = {}, 0
+        for pictures in groups.values():
+            self._release(pictures, sink)
 
-    def _release_group(self, group: dict[tuple[int, ...], list[_Picture]], sink: _Sink) -> None:
-        for pictures in group.values():
-            for released, release in self._charge(pictures):
-                files: Iterator[bytes] = repeat(b"")
-                if self.job.target is not None:
-                    files = encode_files(release, self.job.config, made_of=self._artefact)
-                boxes = getattr(release, "boxes", repeat(None))  # for a protection of parts
-                for picture, content, count in zip(released, files, boxes, strict=False):
-                    try:
-                        if self.job.target is not None:
-                            sink(picture, content)
-                    except OSError as error:
-                        picture.file.fail(self._cause_of(error), picture.name)
-                    else:
-                        self._count(picture, count)
-
-    def _count(self, picture: _Picture, boxes: int | None) -> None:
-        channels, height, width = picture.image.shape
-        picture.file.shapes[channels, height, width] += 1
-        if self.job.config.people and picture.person is None:
-            picture.file.counts[NOBODY] += 1
-        if boxes is not None:
-            picture.file.counts[BOXES] += boxes
-        if boxes == 0:
-            picture.file.without.append(picture.name)
-
-    def _cause_of(self, error: OSError) -> str:
-        """Say why this one file cannot be written. Raises OSError if every other file would fail, too."""
-        if error.errno == errno.ENAMETOOLONG:
-            return "a name that is too long for the target"
-        if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
-            return "a file from outside this run has its name"
-        cure = "finished work is kept: fix that, and run the same command again to resume"
-        raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
-
-    def _charge(self, pictures: list[_Picture]) -> Iterator[tuple[list[_Picture], Any]]:
-        """Charge and release images of one shape. Yields the released ones in groups, with their releases."""
+    def _release(self, pictures: list[_Picture], sink: _Sink) -> None:
+        """Charge and release images of one shape; if one of them is refused, each by itself."""
         whole = self.job.config.size is None  # then their fingerprints are computed as a batch
         try:
             release, new, _ = releasing.charge_and_release(
@@ -358,15 +321,43 @@ class Worker:
         except SpecError:
             for picture in pictures:
                 picture.file.fail(f"an image that {portable(self.job.spec)} does not fit", picture.name)
+            return
         except (BudgetExceededError, ImageError) as error:
             if len(pictures) == 1:
                 pictures[0].file.fail(error.cause, pictures[0].name, str(error))
                 return
             for picture in pictures:
-                yield from self._charge([picture])
-        else:
-            pictures[0].file.charged += new
-            yield pictures, release
+                self._release([picture], sink)
+            return
+        pictures[0].file.charged += new
+        files: Iterator[bytes] = repeat(b"")
+        if self.job.target is not None:
+            files = encode_files(release, self.job.config, made_of=self._artefact)
+        boxes = getattr(release, "boxes", repeat(None))  # for a protection of parts
+        for picture, content, count in zip(pictures, files, boxes, strict=False):
+            file, (channels, height, width) = picture.file, picture.image.shape
+            try:
+                if self.job.target is not None:
+                    sink(picture, content)
+            except OSError as error:
+                file.fail(self._cause_of(error), picture.name)
+                continue
+            file.shapes[channels, height, width] += 1
+            if self.job.config.people and picture.person is None:
+                file.counts[NOBODY] += 1
+            if count is not None:
+                file.counts[BOXES] += count
+            if count == 0:
+                file.without.append(picture.name)
+
+    def _cause_of(self, error: OSError) -> str:
+        """Say why this one file cannot be written. Raises OSError if every other file would fail, too."""
+        if error.errno == errno.ENAMETOOLONG:
+            return "a name that is too long for the target"
+        if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
+            return "a file from outside this run has its name"
+        cure = "finished work is kept: fix that, and run the same command again to resume"
+        raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
 
 
 # The worker of this thread, for its last job: tasks of the same job reuse it.
@@ -377,8 +368,7 @@ def release_items(job: Job, items: list[Item], ledger: Callable[[], Ledger]) -> 
     """Release files, or one shard, as a task of a job; repeating it gives the same result."""
     if getattr(_mine, "worker", None) is None or _mine.worker.job != job:
         _mine.worker = Worker(job, ledger())
-    files: list[Outcome] = _mine.worker.work(items)
-    return files
+    return cast(list[Outcome], _mine.worker.work(items))
 
 
 def close() -> None:

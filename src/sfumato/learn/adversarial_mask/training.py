@@ -61,10 +61,8 @@ def train(
         ConfigError: `keep` is less than a pixel of these images, a step has fewer images than processes, or
             one of `config.against` and `sensitive` is given without the other.
     """
-    classes = trainable(data, config, target)
+    classes = trainable(data, config, target, validation)  # fails now, not after an epoch
     codes = codes_of(data, target, classes, "mask")
-    if validation is not None:
-        codes_of(validation, target, classes, "mask")  # fails now, not after an epoch
     people = data if people is None else people
     sampler = _sampler(people, config, target=target, sensitive=sensitive, shape=data.images.shape[1:])
     card = training_card(
@@ -141,9 +139,11 @@ def _sampler(
     return episodes_of_people(people, sensitive, batch=config.batch)
 
 
-def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[str, ...]:
+def trainable(
+    data: LabelledImages, config: MaskConfig, target: str, *others: LabelledImages | None
+) -> tuple[str, ...]:
     """The classes of the training images, if a mask can be trained on them. Raises as train does."""
-    classes = classes_of(data, target, "mask")
+    classes = classes_of(data, target, "mask", *others)
     height, width = data.images.shape[2:]
     least = max(2**config.levels, 16)
     if min(height, width) < least:

@@ -23,12 +23,6 @@ class Accuracy:
     """Mean accuracy over test episodes with its 95% interval, mean +- half_width.
 
     The interval covers the draw of the episodes, not the training: another seed may lie outside it.
-
-    Attributes:
-        halves: mean and half_width over queries of every second test image, and of the others; None if
-            images are not distinguished.
-        accepted: mean and half_width of the share of queries that a service names correctly, and does not
-            answer by "none of these"; None for a model that refuses nothing.
     """
 
     mean: float
@@ -36,8 +30,25 @@ class Accuracy:
     episodes: int
     shape: Shape
     spec: str
+    # Mean and half_width over queries of every second test image, and of the others, if they are known.
     halves: tuple[tuple[float, float], tuple[float, float]] | None = None
+    # The same of the share of queries that a service names correctly, and does not refuse; if it refuses any.
     accepted: tuple[float, float] | None = None
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval."""
+        return self.mean + self.half_width
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing."""
+        return 1 / self.shape.way
 
     @classmethod
     def over(cls, scores: Tensor, shape: Shape, spec: str) -> "Accuracy":

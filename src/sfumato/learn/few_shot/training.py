@@ -157,9 +157,7 @@ def fs_pic_loss(
     output is less like the original than its input.
 
     Args:
-        model: in training mode.
         clean, released: (N * (K + Q), C, H, W) uint8, class by class, support before queries.
-        shape: N, K and Q.
         positions: (N * (K + Q), P), `Conditions.position` of the protection of each image.
     """
     denoised, embeddings = model(model.prepare(released), positions)

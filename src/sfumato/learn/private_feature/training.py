@@ -78,14 +78,12 @@ def train(
         precision=config.precision,
         device=device,
         shape=list(data.images.shape[1:]),
-        classes=trainable(data, config, targets, sensitive),
+        classes=trainable(data, config, targets, sensitive, validation),  # fails now, not after training
         sensitive=sensitive,
         validation=None if validation is None else validation.digest,
     )
     model = make_untrained(card, seed=seed)
     codes = codes_of(model, data)
-    if validation is not None:
-        codes_of(model, validation)  # fails now, not after training
     _, identities = data.label(sensitive).codes.unique(return_inverse=True)
     done = 0 if begin is None else begin_with(begin, model)
     if config.variant in ("adversarial", "information"):
@@ -123,14 +121,18 @@ def train(
 
 
 def trainable(
-    data: LabelledImages, config: FeatureConfig, targets: Sequence[str], sensitive: str
+    data: LabelledImages,
+    config: FeatureConfig,
+    targets: Sequence[str],
+    sensitive: str,
+    *others: LabelledImages | None,
 ) -> dict[str, list[str]]:
     """Target -> its classes, if a feature can be trained on the images. Raises DataError: see train."""
     if not targets:
         raise DataError("no target: name the labels that the feature should keep")
     check_apart(data, targets, [sensitive], "feature")
     # Sorted, as on an artefact's card: the order is that of the network's outputs.
-    classes = {target: list(classes_of(data, target, LEARNER)) for target in sorted(targets)}
+    classes = {target: list(classes_of(data, target, LEARNER, *others)) for target in sorted(targets)}
     _, counts = data.label(sensitive).codes.unique(return_counts=True)
     if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
         raise DataError(

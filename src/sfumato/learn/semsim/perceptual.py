@@ -264,19 +264,13 @@ class Foretold:
     """How well probabilities predict the judgements of held-out originals.
 
     The curve was fitted to these very judgements, with its two numbers; the weights were not.
-
-    Attributes:
-        originals, reconstructions: their numbers.
-        recognised: the share of them.
-        brier: the mean squared error of the probability (Brier 1950); 0 is best.
-        brier_of_share: the same if each gets the overall share.
     """
 
     originals: int
     reconstructions: int
-    recognised: float
-    brier: float
-    brier_of_share: float
+    recognised: float  # the share of them
+    brier: float  # the mean squared error of the probability (Brier 1950); 0 is best
+    brier_of_share: float  # the same if each gets the overall share
 
     @classmethod
     def of(cls, probabilities: Tensor, shares: Tensor, *, originals: int) -> "Foretold":
