@@ -72,45 +72,23 @@ def test_weights_in_another_file_are_not_read(tmp_path: Path, place: str):
         Graph(model.SerializeToString(), extra=EXTRA)
 
 
-def body() -> Any:
-    scalar = helper.make_tensor_value_info
-    return helper.make_graph(
-        [node("Identity", ["go"], ["still"]), node("Identity", ["before"], ["after"])],
-        "body",
-        [
-            scalar("i", TensorProto.INT64, []),
-            scalar("go", TensorProto.BOOL, []),
-            scalar("before", TensorProto.FLOAT, []),
-        ],
-        [scalar("still", TensorProto.BOOL, []), scalar("after", TensorProto.FLOAT, [])],
-    )
-
-
 SIZE = [node("ReduceSum", ["x"], ["sum"], keepdims=0), node("Cast", ["sum"], ["size"], to=TensorProto.INT64)]
 SIZE += [node("Reshape", ["size", "one"], ["sizes"])]
 ONE = {"one": np.array([1])}
+LOOP = helper.make_graph([node("Identity", ["x"], ["y"])], "body", [], [])
 
 
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        (
-            [FLAT, PRODUCT, node("Loop", ["", "", "y"], ["z"], body=body())],
-            "it has a graph within (a loop or a condition)",
-        ),
+        ([node("Loop", ["", "", "y"], ["z"], body=LOOP)], "it has a graph within (a loop or a condition)"),
         ([FLAT, node("If", ["x"], ["y"])], "it has the operator 'If'"),
         ([FLAT, node("RandomUniformLike", ["flat"], ["y"])], "it has the operator 'RandomUniformLike'"),
         ([FLAT, node("NonZero", ["flat"], ["y"])], "it has the operator 'NonZero'"),
-        (
-            [FLAT, node("FusedMatMul", ["flat", "weights"], ["y"], domain="com.microsoft")],
-            "an operator of 'com.microsoft'",
-        ),
+        ([node("FusedMatMul", ["x", "x"], ["y"], domain="com.microsoft")], "an operator of 'com.microsoft'"),
         ([PRODUCT, FLAT], "its operators are not in the order in which they are computed"),
         ([FLAT, FLAT, PRODUCT], "two of its operators give the same output"),
-        (
-            [*SIZE, node("ConstantOfShape", ["sizes"], ["y"])],
-            "ConstantOfShape makes a shape of the values of an image",
-        ),
+        ([*SIZE, node("ConstantOfShape", ["sizes"], ["y"])], "ConstantOfShape makes a shape of the values"),
         ([*SIZE, node("Expand", ["sum", "sizes"], ["y"])], "Expand makes a shape of the values of an image"),
         ([*SIZE, node("Tile", ["size", "sizes"], ["y"])], "Tile makes a shape of the values of an image"),
     ],
@@ -177,18 +155,8 @@ def test_a_graph_that_grows_beyond_the_bound_of_memory_is_an_error(monkeypatch: 
 def test_a_run_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnx_graphs, "MOST_SECONDS", 0.05)
     square = {"weights": np.full((1000, 1000), 1e-3, np.float32)}
-    nodes = [
-        node("MatMul", ["weights" if step == 0 else f"m{step}", "weights"], [f"m{step + 1}"])
-        for step in range(60)
-    ]
-    nodes += [node("ReduceMean", ["x"], ["mean"], keepdims=0), node("Mul", ["m60", "mean"], ["start"])]
-    nodes += [
-        node("MatMul", ["start" if not step else f"n{step}", "weights"], [f"n{step + 1}"])
-        for step in range(200)
-    ]
-    graph = Graph(
-        file([*nodes[60:], node("Identity", ["n200"], ["y"])], square | {"m60": square["weights"]}),
-        extra=EXTRA,
-    )
+    nodes = [node("ReduceMean", ["x"], ["mean"], keepdims=0), node("Mul", ["weights", "mean"], ["n0"])]
+    nodes += [node("MatMul", [f"n{step}", "weights"], [f"n{step + 1}"]) for step in range(200)]
+    graph = Graph(file([*nodes, node("Identity", ["n200"], ["y"])], square), extra=EXTRA)
     with pytest.raises(ArtefactError, match=r"a run of this graph took more than 0.05 s"):
         graph.run(None, images())

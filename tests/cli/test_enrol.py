@@ -90,16 +90,7 @@ def test_each_sub_folder_becomes_a_class(enrol: Callable[..., Said], store: Stor
     (made,) = store.classifiers("museum")
     assert (made.name, made.model) == ("people", "noisy")
     assert [each.label for each in store.classes("museum", made.id)] == ["anna", "ben"]
-
-
-def test_the_same_folder_again_is_charged_and_enrolled_once(enrol: Callable[..., Said], home: Path):
-    enrol()
-    assert enrol().out.splitlines() == [
-        "anna: 2 files: 0 enrolled now, 2 before, 0 failed; the class has 2 examples",
-        "ben: 1 file: 0 enrolled now, 1 before, 0 failed; the class has 1 example",
-        "in all: 3 files: 0 enrolled now, 3 before, 0 failed",
-    ]
-    assert (home / "ledger.db").exists()
+    assert enrol().out.endswith("in all: 3 files: 0 enrolled now, 3 before, 0 failed\n")
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_enrolled(
@@ -115,12 +106,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_enrolled(
 
 @pytest.mark.parametrize("batch", [(), ("--batch", "shuffled")])
 def test_a_query_that_the_ledger_refuses_is_named_and_the_others_are_asked(
-    enrol: Callable[..., Said],
-    command: Command,
-    url: str,
-    photos: Path,
-    tmp_path: Path,
-    batch: tuple[str, ...],
+    enrol: Callable[..., Said], command: Command, url: str, photos: Path, tmp_path: Path, batch: tuple[str]
 ):
     enrol("--ledger", str(tmp_path / "other.db"))
     images = sorted(photos.glob("[ab]*/*.png"))
@@ -133,22 +119,6 @@ def test_a_query_that_the_ledger_refuses_is_named_and_the_others_are_asked(
     assert refused.startswith(f"failed: {images[1]}: {SPEC}: ")
     assert "this image has 1 different releases already" in refused
     assert counted == f"in all: {len(images)} files: 1 failed"
-
-
-@pytest.mark.parametrize(
-    ("typed", "like"),
-    [
-        ("cloud.example:8000", "https://cloud.example:8000"),
-        ("127.0.0.1:8000", "http://127.0.0.1:8000"),
-        ("localhost/at", "http://localhost/at"),
-        ("localhost.example", "https://localhost.example"),
-    ],
-)
-def test_an_address_without_its_scheme_is_said_before_the_key_is_asked_for(
-    command: Command, photos: Path, typed: str, like: str
-):
-    said = command("classify", typed, "people", photos / "ben" / "1.png")
-    check_mistake(said, f"write scheme and host, such as {like}")
 
 
 def test_where_several_models_fit_one_is_named(
@@ -212,31 +182,10 @@ def test_images_are_classified_one_a_line(
     assert re.fullmatch(rf"{other}: none of these, (anna|ben) \d+\.\d%", second)
     assert said.err.splitlines()[-1] == f'"none of these": {refusing(1e-6)}'
     assert "none of these" not in command("classify", url, "people", known, "--with", SPEC).err
-
-
-def test_answers_can_be_read_by_a_program(
-    command: Command, enrol: Callable[..., Said], url: str, photos: Path
-):
-    enrol()
-    known = photos / "ben" / "1.png"
-    said = command("classify", url, "people", known, "--json", "--top", "2", "--with", SPEC)
-    found = json.loads(said.out)
+    found = json.loads(command("classify", url, "people", known, "--json", "--top", "2", "--with", SPEC).out)
     assert found["file"] == str(known)
     assert [each["label"] for each in found["guesses"]] == ["ben", "anna"]
     assert set(found["guesses"][0]) == {"label", "probability", "distance"}
-
-
-def test_a_damaged_image_is_named_and_the_next_is_classified(
-    command: Command, enrol: Callable[..., Said], url: str, photos: Path
-):
-    enrol()
-    (photos / "bad.png").write_bytes(b"no image")
-    known = photos / "ben" / "1.png"
-    said = command("classify", url, "people", photos / "bad.png", known, "--with", SPEC)
-    assert said.code == 1
-    assert said.out.startswith(f"{known}: ben")
-    assert "failed:" in said.err
-    assert "bad.png" in said.err
 
 
 NOBODY = "after 1 release nobody, whatever they know, names the right one of"
@@ -273,11 +222,6 @@ def test_codes_are_enrolled_and_classified_and_it_is_said_once_what_they_prove_o
         assert (batch.code, batch.out) == (1, said.out)
         assert re.fullmatch(r"failed: \S+/gone.png: .*\nin all: 2 files: 1 failed\n", batch.err)
         check_mistake(command(*asked, "level"), "it is 'shuffled', or left out; for requests that do not")
-        other = encoder(photos.parent / "other.safetensors", bits=bits, seed=1)
-        said = command(
-            "classify", url, "people", photos / "ben" / "1.png", "--with", f"code:artefact={other}"
-        )
-        assert "not the artefact that hats was made for" in said.err
         check_mistake(command("enrol", url, "people", photos, "--with", "code:artefact=gone"), "no such file")
 
 
@@ -324,12 +268,7 @@ def test_a_table_says_none_of_these_and_the_service_is_not_asked(command: Comman
 
 
 def test_a_key_may_lie_in_a_file_and_a_ledger_anywhere(
-    command: Command,
-    url: str,
-    key: str,
-    photos: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: Command, url: str, key: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("SFUMATO_KEY")
     (tmp_path / "key").write_text(key + "\n")
@@ -345,9 +284,7 @@ def test_links_out_of_the_folder_are_left_out_and_counted(photos: Path, tmp_path
     (photos / "ben" / "9.png").symlink_to(tmp_path / "diary.png")
     (photos / "zoe").symlink_to(tmp_path)
     (photos / "ben" / "8.png").symlink_to("1.png")
-    (photos / "ben" / "odd.part").write_bytes(
-        (photos / "ben" / "1.png").read_bytes()
-    )  # an image by its bytes
+    photograph(photos / "ben" / "odd.png", 1).rename(photos / "ben" / "odd.part")  # an image by its bytes
     before, left_out = _classes(photos)
     assert left_out["links out of the folder"] == 2
     assert left_out["folders in a sub-folder"] == 1

@@ -1,13 +1,11 @@
 """`sfumato export`: what it prints, and that mistakes leave nothing."""
 
-import csv
 from pathlib import Path
 
 import pytest
 from commands import Command
-from devices import pictures, remember_graphs, write_code, write_feature, write_mask
+from devices import remember_graphs, write_code, write_feature, write_mask
 
-from sfumato import images
 from sfumato.export.card import session
 from sfumato.serve import models
 
@@ -17,19 +15,6 @@ SHAPE = (3, 16, 16)
 @pytest.fixture(autouse=True)
 def remembered(monkeypatch: pytest.MonkeyPatch):
     remember_graphs(monkeypatch)
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> str:
-    """Twelve images to train on and three to test on."""
-    (tmp_path / "photos").mkdir()
-    with (tmp_path / "photos" / "table.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["file", "colour", "split"])
-        for i, image in enumerate(pictures(15, shape=SHAPE)):
-            images.write(tmp_path / "photos" / f"{i}.png", image)
-            out.writerow([f"{i}.png", ("red", "green")[i % 2], "train" if i < 12 else "test"])
-    return "table:photos/table.csv"
 
 
 def test_a_feature_is_exported_and_said_to_be_without_noise(command: Command, tmp_path: Path):

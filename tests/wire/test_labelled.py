@@ -1,16 +1,22 @@
-"""Releases with a label of each image, as bytes."""
+"""Labels, requests that have them, and releases with a label of each image, as bytes."""
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from sfumato.errors import DataError
 from sfumato.wire import labelled
+from sfumato.wire.labels import Label
+from sfumato.wire.messages import NewClassifier, NewKey
 
 LABELS = st.sampled_from(["anna", "é", "日本", 'a "b"', "\U0001f3fa", "x" * 200])
 EXAMPLES = st.lists(st.tuples(LABELS, st.from_regex("[0-9a-f]{32}", fullmatch=True)), max_size=64)
+
+read_label: Any = TypeAdapter(Label).validate_python
 
 
 def joined(*labels: str) -> bytes:
@@ -51,8 +57,59 @@ def test_a_label_in_two_spellings_is_one():
         (joined("a", "b/c"), "the labels of a release: 1.label: "),
         (labelled.join([("a", "")], b""), "the labels of a release: 0.id: "),
         (joined("anna\u200b"), "is invisible, or turns the text around it"),
+        (joined(" anna"), "begins or ends with a space, which nobody sees"),
     ],
 )
 def test_labels_that_cannot_be_are_refused_with_what_to_do(data: bytes, message: str):
     with pytest.raises(DataError, match=message):
         labelled.split(data)
+
+
+def test_a_label_has_1_to_200_characters_as_it_is_kept():
+    assert read_label("x" * 200) == "x" * 200
+    for label in ("", "x" * 201):
+        with pytest.raises(ValidationError):
+            read_label(label)
+
+
+def test_a_label_that_grows_beyond_200_characters_in_unicodes_normal_form_is_refused():
+    """U+0958 is one character and two in NFC, which keeps it apart for ever."""
+    assert len(read_label("\u0958" * 100)) == 200
+    with pytest.raises(ValidationError, match="202 characters, in Unicode's NFC: choose at most 200"):
+        read_label("\u0958" * 101)
+
+
+@pytest.mark.parametrize("code", [0x00, 0x1F, 0x2F, 0x7F, 0x9F])
+def test_no_control_character_and_no_slash_is_in_a_label(code: int):
+    with pytest.raises(ValidationError):
+        read_label(f"a{chr(code)}b")
+    assert read_label(f"a{chr(0xA1)}b")  # the first letter after them
+
+
+def test_the_labels_of_64_images_fit_whatever_their_letters():
+    examples = [("\U0001f3fa" * 200, "f" * 64)] * 64
+    said, rest = labelled.split(labelled.join(examples, b"release"))
+    assert (len(said), rest) == (64, b"release")
+
+
+@pytest.mark.parametrize("number", ["", "x" * 65, "a.b", "a/b", "a b"])
+def test_an_id_is_64_letters_digits_and_dashes_at_most(number: str):
+    assert labelled.split(labelled.join([("a", "x-_9" * 16)], b""))[0][0].id == "x-_9" * 16
+    with pytest.raises(DataError, match=r"the labels of a release: 0\.id: "):
+        labelled.split(labelled.join([("a", number)], b""))
+
+
+def test_messages_with_words_that_nobody_knows_are_refused():
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        NewClassifier.model_validate({"name": "a", "model": "m", "role": "admin"})
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        NewKey.model_validate({"name": "a", "tenant": "other"})
+
+
+@pytest.mark.parametrize(("field", "least", "most"), [("rate", 1, 2**31 - 1), ("quota", 0, 2**31 - 1)])
+def test_rates_and_quotas_of_a_key_have_bounds(field: str, least: int, most: int):
+    for value in (least, most, None):
+        assert getattr(NewKey.model_validate({"name": "a", field: value}), field) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(ValidationError):
+            NewKey.model_validate({"name": "a", field: value})

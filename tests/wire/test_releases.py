@@ -109,27 +109,10 @@ def test_features_are_little_endian_numbers():
 def test_codes_are_their_bits_eight_a_byte():
     sent = code()
     data = encode(sent, made_of=DIGEST)
-    assert said_of(data) == {
-        **{"kind": "bits", "spec": sent.spec, "made_of": DIGEST, "count": 2, "bits": 12},
-    }
+    assert said_of(data) == {"kind": "bits", "spec": sent.spec, "made_of": DIGEST, "count": 2, "bits": 12}
     text = "".join("".join("01"[int(bit)] for bit in row) + "0000" for row in sent.values)
     assert data.endswith(int(text, 2).to_bytes(4, "big"))
     assert isinstance(header(data), BitsHeader)
-
-
-def test_bytes_of_earlier_versions_are_read_as_before():
-    """Written out, and not encoded: what a device of an earlier version sends."""
-    head = (
-        b'{"spec":"feature:artefact=f.safetensors,noise=0.5","made_of":null,"count":1,"kind":"feature",'
-        b'"dimension":2,"dtype":"float32"}'
-    )
-    found = read(assembled(head, struct.pack("<2f", 1.5, -2)))
-    assert (found.kind, found.values.tolist()) == ("numbers", [[1.5, -2.0]])
-    head = (
-        b'{"spec":"pixelize:cell=2","made_of":null,"count":1,"kind":"pixels","channels":1,"size":[4,4],'
-        b'"cell":2}'
-    )
-    assert read(assembled(head, b"\1\2\3\4")).values.tolist() == [[[[1, 2], [3, 4]]]]
 
 
 @settings(max_examples=200, deadline=None)
@@ -194,57 +177,38 @@ def test_bytes_of_something_else_are_refused(data: bytes, message: str):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "change", "message"),
     [
-        ({"count": 0}, "pixels.count: Input should be greater than or equal to 1"),
-        ({"count": -1}, "pixels.count: "),
-        ({"count": 2.0}, "pixels.count: Input should be a valid integer"),
-        ({"count": True}, "pixels.count: Input should be a valid integer"),
-        ({"count": "2"}, "pixels.count: Input should be a valid integer"),
-        ({"count": 10**30}, "pixels.count: Input should be less than"),
-        ({"count": 9}, "a release of 9 images, of at most 8 at once: send fewer"),
-        ({"channels": 2}, "pixels.channels: Input should be 1 or 3"),
-        ({"size": [5, 7, 3]}, "pixels.size: "),
-        ({"size": [5, 0]}, "pixels.size.1: Input should be greater"),
-        ({"size": [2000, 2000]}, "8000000 pixels or numbers, of at most 10000 at once"),
-        ({"size": [1 << 30, 1 << 30]}, "pixels or numbers, of at most 10000 at once"),
-        ({"cell": 6}, "a cell of 6 in pixels of 5x7"),
-        ({"kind": "masked"}, "a cell of 2 in masked of 5x7"),
-        ({"made_of": "../" + DIGEST}, "pixels.made_of: String should match pattern"),
-        ({"spec": ""}, "pixels.spec: String should have at least 1"),
-        ({"spec": "x" * 1001}, "pixels.spec: String should have at most 1000"),
-        ({"owner": "ada"}, "pixels.owner: Extra inputs are not permitted"),
+        ("cells", {"count": 0}, "pixels.count: Input should be greater than or equal to 1"),
+        ("cells", {"count": -1}, "pixels.count: "),
+        ("cells", {"count": 2.0}, "pixels.count: Input should be a valid integer"),
+        ("cells", {"count": True}, "pixels.count: Input should be a valid integer"),
+        ("cells", {"count": "2"}, "pixels.count: Input should be a valid integer"),
+        ("cells", {"count": 1 << 31}, "pixels.count: Input should be less than"),
+        ("cells", {"count": 9}, "a release of 9 images, of at most 8 at once: send fewer"),
+        ("cells", {"channels": 2}, "pixels.channels: Input should be 1 or 3"),
+        ("cells", {"size": [5, 7, 3]}, "pixels.size: "),
+        ("cells", {"size": [5, 0]}, "pixels.size.1: Input should be greater"),
+        ("cells", {"size": [2000, 2000]}, "8000000 pixels or numbers, of at most 10000 at once"),
+        ("cells", {"size": [1 << 30, 1 << 30]}, "pixels or numbers, of at most 10000 at once"),
+        ("cells", {"cell": 6}, "a cell of 6 in pixels of 5x7"),
+        ("cells", {"cell": 1 << 31}, "pixels.cell: Input should be less than"),
+        ("cells", {"kind": "masked"}, "a cell of 2 in masked of 5x7"),
+        ("cells", {"made_of": "../" + DIGEST}, "pixels.made_of: String should match pattern"),
+        ("cells", {"spec": ""}, "pixels.spec: String should have at least 1"),
+        ("cells", {"spec": "x" * 1001}, "pixels.spec: String should have at most 1000"),
+        ("cells", {"owner": "ada"}, "pixels.owner: Extra inputs are not permitted"),
+        ("bits", {"bits": 0}, "bits.bits: Input should be greater than or equal to 1"),
+        ("bits", {"bits": 65}, "bits.bits: Input should be less than or equal to 64"),
+        ("bits", {"bits": 12.0}, "bits.bits: Input should be a valid integer"),
+        ("bits", {"bits": 17}, "4 bytes of images, and the header needs 6"),
+        ("bits", {"bits": 8}, "4 bytes of images, and the header needs 2"),
+        ("bits", {"dimension": 12}, "bits.dimension: Extra inputs are not permitted"),
+        ("bits", {"kind": "feature"}, "feature.dimension: Field required"),
     ],
 )
-def test_a_header_that_cannot_be_is_refused(change: dict[str, object], message: str):
-    sent = pixels(cell=2)
-    said = said_of(encode(sent)) | change
-    with pytest.raises(DataError, match=message):
-        read(assembled(said, sent.values.numpy().tobytes()))
-
-
-def test_a_dimension_that_would_fill_the_memory_is_refused():
-    said = said_of(encode(feature())) | {"dimension": (1 << 31) - 1}
-    with pytest.raises(DataError, match="4294967294 pixels or numbers, of at most 10000 at once"):
-        read(assembled(said))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"bits": 0}, "bits.bits: Input should be greater than or equal to 1"),
-        ({"bits": 65}, "bits.bits: Input should be less than or equal to 64"),
-        ({"bits": 12.0}, "bits.bits: Input should be a valid integer"),
-        ({"bits": 17}, "4 bytes of images, and the header needs 6"),
-        ({"bits": 8}, "4 bytes of images, and the header needs 2"),
-        ({"count": 3}, "4 bytes of images, and the header needs 6"),
-        ({"count": 9}, "a release of 9 images, of at most 8 at once"),
-        ({"dimension": 12}, "bits.dimension: Extra inputs are not permitted"),
-        ({"kind": "feature"}, "feature.dimension: Field required"),
-    ],
-)
-def test_a_header_of_codes_that_cannot_be_is_refused(change: dict[str, object], message: str):
-    sent = code()
+def test_a_header_that_cannot_be_is_refused(name: str, change: dict[str, object], message: str):
+    sent = EACH[name]
     with pytest.raises(DataError, match=message):
         read(assembled(said_of(encode(sent)) | change, b"".join(sent.pack())))
 
@@ -258,9 +222,27 @@ def test_bits_beyond_the_last_are_refused():
             read(bytes(damaged))
 
 
-def test_more_bits_than_may_come_at_once_are_refused():
-    with pytest.raises(DataError, match="24 pixels or numbers, of at most 23 at once"):
-        read(encode(code()), most_pixels=23)
+def test_as_many_images_and_numbers_as_may_come_at_once_are_taken():
+    assert len(read(encode(code()), most_images=2, most_pixels=24).values) == 2
+    for limit in ({"most_images": 1}, {"most_pixels": 23}):
+        with pytest.raises(DataError, match="at once: send fewer"):
+            read(encode(code()), **limit)
+
+
+@pytest.mark.parametrize("width", range(1, 9))
+def test_each_bit_of_a_mask_beyond_the_image_is_refused_and_each_within_is_a_pixel(width: int):
+    """The byte is of `width` pixels, the first in its highest bit; a shown pixel has a value after it."""
+    values, shown = torch.zeros(2, 1, 1, 1, width, dtype=torch.uint8)
+    data = encode(Release(values, "mask:keep=0.1", (1, width), shown=shown.bool()))
+    for bit in range(8):
+        changed = data[:-1] + bytes([1 << bit])
+        if bit < 8 - width:
+            with pytest.raises(DataError, match="shows pixels that the image does not have"):
+                read(changed)
+        else:
+            release = read(changed + b"\x09")
+            assert release.shown.flatten().nonzero().flatten().tolist() == [7 - bit]
+            assert int(release.values.sum()) == 9
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -269,15 +251,6 @@ def test_numbers_that_are_not_finite_are_refused(value: float):
     sent.values[1, 2] = value
     with pytest.raises(DataError, match="not finite: release it again"):
         read(encode(sent))
-
-
-def test_a_mask_of_pixels_beyond_the_image_is_refused():
-    sent = masked(count=1)
-    data = bytearray(encode(sent))
-    start = len(data) - len(sent.pack()[0])
-    data[start + 4] |= 1  # 35 pixels: the last five bits of the fifth byte are of none
-    with pytest.raises(DataError, match="shows pixels that the image does not have"):
-        read(bytes(data))
 
 
 @settings(max_examples=300, deadline=None)

@@ -51,8 +51,8 @@ def give_back() -> None:
 
 
 @contextmanager
-def limited(bytes_more: int) -> Iterator[None]:
-    """Limits the process to so many bytes beyond its present memory, if Linux can bound it."""
+def limit_memory(more: int) -> Iterator[None]:
+    """Limits the process to its present memory and `more` bytes, if Linux can bound it."""
     status = Path("/proc/self/statm")
     if not status.exists():
         yield
@@ -61,7 +61,7 @@ def limited(bytes_more: int) -> Iterator[None]:
 
     with _limiting:
         before = resource.getrlimit(resource.RLIMIT_AS)
-        most = int(status.read_text().split()[0]) * resource.getpagesize() + bytes_more
+        most = int(status.read_text().split()[0]) * resource.getpagesize() + more
         if before[0] != resource.RLIM_INFINITY:
             most = min(most, before[0])
         resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))

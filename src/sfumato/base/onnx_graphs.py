@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.base.memory import limited
+from sfumato.base.memory import limit_memory
 from sfumato.base.threads import thread_count
 from sfumato.errors import ArtefactError, needs_extra, shorten
 
@@ -128,7 +128,7 @@ class Graph:
         options.enable_cpu_mem_arena = False  # which keeps the memory of the largest batch
         options.add_session_config_entry("session.load_model_format", "ONNX")
         try:
-            with limited(MOST_MEMORY):
+            with limit_memory(MOST_MEMORY):
                 providers = ["CPUExecutionProvider"]
                 self.session = onnxruntime.InferenceSession(content, options, providers=providers)
         except Exception as error:  # its classes differ by the fault of the file
@@ -145,7 +145,7 @@ class Graph:
         watchdog.start()
         known = shapes in self._run_before
         try:
-            with nullcontext() if known else limited(MOST_MEMORY):
+            with nullcontext() if known else limit_memory(MOST_MEMORY):
                 found = list(self.session.run(outputs, dict(inputs), options))
         except Exception as error:
             if options.terminate:

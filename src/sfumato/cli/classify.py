@@ -52,8 +52,7 @@ def classify(
 
     Prints the likeliest classes of each image, after "none of these" if it belongs to none of them, and at
     the end how often that answer is right. Files that fail are named, and the exit code is 1. With --table
-    nothing is charged and nothing is sent: the answer is the nearest class, without a probability. How often
-    "none of these" is right is not said then.
+    nothing is charged and nothing is sent: the answer is the nearest class alone.
 
     Example: sfumato classify http://127.0.0.1:8000 people new.png --with blur:radius=4
     """
@@ -72,11 +71,10 @@ def classify(
         raise ConfigError("--refresh is about a table: name its file with --table, or leave it out")
     if batch is not None and table is not None:
         raise ConfigError("--table sends nothing: leave out --batch, which says how releases are sent")
-    failed, refused, refusal = 0, False, None
+    missed, refused, refusal = list[object](), False, None
 
     def miss(source: object, error: Exception) -> None:
-        nonlocal failed
-        failed += 1
+        missed.append(source)
         report_miss(source, error)
 
     with ExitStack() as opened:
@@ -90,18 +88,19 @@ def classify(
         for start in range(0, len(images), together):
             part = images[start : start + together]
             for path, guesses in zip(part, ask(part), strict=True):
-                refused = refused or guesses[:1] == [NONE]
-                if guesses and as_json:
-                    guessed = [asdict(guess) for guess in guesses]
-                    print(json.dumps({"file": str(path), "guesses": guessed}), flush=True)
-                elif guesses:
-                    print(f"{printable(str(path))}: {', '.join(map(_words, guesses))}", flush=True)
+                if not guesses:  # named by `miss`
+                    continue
+                refused = refused or guesses[0] == NONE
+                line = f"{printable(str(path))}: {', '.join(map(_words, guesses))}"
+                if as_json:
+                    line = json.dumps({"file": str(path), "guesses": [asdict(guess) for guess in guesses]})
+                print(line, flush=True)
         if refused and table is None and (info := cloud.find(classifier)) is not None:
             refusal = info.model.refusal
     if refusal is not None:
         print(f'"none of these": {printable(refusal)}', file=sys.stderr)
-    if failed:
-        print(f"in all: {len(images):,} files: {failed:,} failed", file=sys.stderr)
+    if missed:
+        print(f"in all: {len(images):,} files: {len(missed):,} failed", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -146,21 +145,16 @@ def _read_table(
         if table is not found:
             look_up.save(table, path)
         found = table
+    elif found.header.name != classifier:
+        raise ConfigError(
+            f"{path}: a table of the classifier {found.header.name!r}: name that, or another file"
+        )
     else:
-        if found.header.name != classifier:
-            raise ConfigError(
-                f"{path}: a table of the classifier {found.header.name!r}: name that, or another file"
-            )
         address = check_url(url, insecure=True)  # nothing is sent there
         with Ledger(ledger or default_path()) as opened:
             check_signer(opened, address, found.header.signer, first=False)
-    said = found.header
-    classes = f"{len(said.labels):,} class{'es' * (len(said.labels) > 1)}"
-    typer.echo(
-        printable(
-            f"{path}: the answers of {said.name} to all {2**said.bits:,} codes, of {classes} (version "
-            f"{said.version}): nothing of an image is sent"
-        ),
-        err=True,
-    )
+    said, plural = found.header, "es" * (len(found.header.labels) > 1)
+    words = f"{path}: the answers of {said.name} to all {2**said.bits:,} codes, of {len(said.labels):,} class"
+    words += f"{plural} (version {said.version}): nothing of an image is sent"
+    typer.echo(printable(words), err=True)
     return found, code

@@ -39,8 +39,7 @@ def enrol(
     ],
     spec: Annotated[str | None, SPEC] = None,
     people: Annotated[
-        bool,
-        typer.Option("--people", help="Each class is a person, and has the budget of one."),
+        bool, typer.Option("--people", help="Each class is a person, and has the budget of one.")
     ] = False,
     model: Annotated[
         str | None, typer.Option(help="The model of a new classifier, if several models fit.")
@@ -52,9 +51,9 @@ def enrol(
     """Enrol the images of a folder: protect them here, charge the ledger, and send the releases.
 
     Images enrolled before are neither charged nor enrolled again, so a stopped command resumes. Two files of
-    the same pixels are one image, and count once. The names of the sub-folders are sent as they are. Files
-    that fail are named with the reason, and the exit code is 1. The bound on naming is an average, and says
-    nothing about one class: see `sfumato assess log-rank`.
+    the same pixels count once. The names of the sub-folders are sent as they are. Files that fail are named
+    with the reason, and the exit code is 1. The bound on naming is an average, and says nothing about one
+    class: see `sfumato assess log-rank`.
 
     Example: sfumato enrol http://127.0.0.1:8000 people photos --with blur:radius=4
     """
@@ -104,8 +103,7 @@ def connect(
 ) -> "Client":
     """Make a client with a key from a file or the environment, never from an argument, which others can see.
 
-    At a terminal it asks about a protection that nobody has agreed to. It states the bound of a code on
-    naming the person on an image once for a classifier, before anything is sent.
+    At a terminal it asks about a protection that nobody agreed to. It states the bound of a code on naming.
     """
     import sys
 
@@ -152,11 +150,7 @@ def _parts(classes: dict[str, list[Path]]) -> Iterator[dict[str, list[Path]]]:
 
 
 def _classes(folder: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
-    """Find the images of each sub-folder, both sorted, and count other files by reason.
-
-    Raises:
-        DataError: it is not a folder, or two classes have names that look alike.
-    """
+    """Find the images of each sub-folder, both sorted, and count other files by reason."""
     from sfumato.base.files import check_alike, leads_out
     from sfumato.device.jobs.worker import NO_IMAGES
     from sfumato.errors import DataError

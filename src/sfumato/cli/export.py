@@ -18,15 +18,11 @@ if TYPE_CHECKING:
 _MOST = 256  # images of a data source
 _NOISE = 64  # images that are drawn
 
-_SOURCE = "faces, glyphs, omniglot:DIR, folder:DIR or table:FILE"
-
 
 def export(
     artefact: Annotated[
         Path,
-        typer.Argument(
-            help="A mask, a private feature or a code, or a few-shot or meta model for a service."
-        ),
+        typer.Argument(help="A mask, a private feature, a code, or a few-shot or meta model for a service."),
     ],
     destination: Annotated[
         Path | None,
@@ -40,7 +36,10 @@ def export(
         ),
     ] = None,
     check: Annotated[
-        str | None, typer.Option(metavar="DATA", help=f"Check on the test split of {_SOURCE}.")
+        str | None,
+        typer.Option(
+            metavar="DATA", help="Check on the test split of this data, such as faces or folder:DIR."
+        ),
     ] = None,
     reference: Reference = None,
     force: Force = False,
@@ -76,7 +75,7 @@ def export(
     destination = destination or artefact.with_name(artefact.stem + suffix)
     if not (destination.exists() and destination.samefile(artefact)):  # export_side refuses that
         check_new(destination, force=force)
-    images = _noise(source.shape) if check is None else _images(check, source.shape)
+    images = _images(check, source.shape)
     exported = export_side(artefact, destination, check=images, side=source)
     if as_json:
         print_json({**asdict(exported), "path": str(exported.path)})
@@ -99,17 +98,13 @@ def export(
         print(f"serve it: sfumato serve {exported.path}")
 
 
-def _noise(shape: tuple[int, int, int]) -> "Tensor":
+def _images(source: str | None, shape: tuple[int, int, int]) -> "Tensor":
+    """Read at most _MOST test images, spread over the split, at the artefact's size; or draw noise."""
     import torch
 
-    draw = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, (_NOISE, *shape), generator=draw).to(torch.uint8)
-
-
-def _images(source: str, shape: tuple[int, int, int]) -> "Tensor":
-    """Read at most _MOST test images, spread over the split, as squares of the artefact's size."""
-    import torch
-
+    if source is None:
+        draw = torch.Generator().manual_seed(0)
+        return torch.randint(0, 256, (_NOISE, *shape), generator=draw).to(torch.uint8)
     images = read(source, size=shape[1]).split("test").images
     count = min(_MOST, len(images))
     return images[torch.linspace(0, len(images) - 1, count).long()]

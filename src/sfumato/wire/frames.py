@@ -23,7 +23,7 @@ class Frame:
     version: int = 1
     most: int  # bytes of a header
     name: str
-    header: str = "a header"  # the name of the header, and of what contains it
+    header: str = "a header"  # the names of the header and of the whole message
     whole: str
     cure: str  # for bytes that are too short
     otherwise: str  # for bytes that begin with other letters

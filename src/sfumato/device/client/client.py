@@ -79,10 +79,8 @@ class _Subject(NamedTuple):
 class Client:
     """A client that protects every image on the device first. State: its connection; classifiers seen so far.
 
-    An image is charged in the ledger at the size that the model takes. A model of another size gets another
-    release, which the ledger counts with the first: they are near copies.
-
-    Threads may share one; in a program with an event loop, `await asyncio.to_thread(client.classify, photo)`.
+    An image is charged in the ledger at the size that the model takes: another size is another release, a
+    near copy. Threads may share one; with an event loop, `await asyncio.to_thread(client.classify, photo)`.
     If a reply is lost or the service is busy, requests that are safe to repeat are sent again: questions, and
     enrolments, which the service knows by their ids.
     """
@@ -143,10 +141,7 @@ class Client:
         self.close()
 
     def models(self) -> list[ModelInfo]:
-        """List the models that the service runs, and the protections that each takes.
-
-        This and all other methods raise ServiceError if the service refuses or cannot be reached.
-        """
+        """List the models that the service runs. All methods raise ServiceError if it refuses or is away."""
         return self._ask(list[ModelInfo], "GET", "/v1/models")
 
     def classifiers(self) -> list[ClassifierInfo]:
@@ -254,10 +249,8 @@ class Client:
     def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> list[Guess]:
         """Guess the class of an image, the likeliest first; Guess(None) comes first if no class fits.
 
-        The release is charged. The classifier, its classes, its model and the key are checked before: if the
-        service would refuse the image, nothing is charged.
-
-        Raises: as enrol; and ConfigError without a class.
+        The release is charged, but not if the service would refuse the image. Raises as enrol, and
+        ConfigError without a class.
         """
         return self.classify_many([source], top=top, classifier=classifier)[0]
 
