@@ -63,11 +63,11 @@ async def app(scope, receive, send):
 
 with server.listen("127.0.0.1", 0) as listener, server.until_stopped():
     print(listener.getsockname()[1], flush=True)
-    server.serve(app, listener, most_connections=3)
+    server.serve(app, listener)
 """
 
 
-def test_headers_and_connections_are_bounded_and_accepted_requests_are_finished():
+def test_headers_are_bounded_and_accepted_requests_are_finished():
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())
@@ -81,8 +81,6 @@ def test_headers_and_connections_are_bounded_and_accepted_requests_are_finished(
             assert long.recv(12) == b"HTTP/1.1 400"
         with ask(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n") as slow:
             time.sleep(0.2)
-            with ask(b""), ask(b""), ask(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n") as too_many:
-                assert too_many.recv(12) == b"HTTP/1.1 503"
             process.send_signal(signal.SIGTERM)
             answer = slow.recv(1000)
         assert answer.startswith(b"HTTP/1.1 200")

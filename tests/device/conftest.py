@@ -7,6 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from sfumato.device.ledger import Ledger
+
 _MEMORY = Path("/dev/shm")
 
 
@@ -22,3 +24,16 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="sfumato-", dir=_MEMORY, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def unlimited(ledger: Ledger) -> None:
+    """The ledger has none of the budgets that it begins with."""
+    ledger.set_budget(None)
+    ledger.set_budget(None, person="")

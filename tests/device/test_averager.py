@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from charges import charge
 from torch import Tensor
 
 from sfumato import data, images
 from sfumato.base.engines import EngineConfig
 from sfumato.device.jobs import releasing
 from sfumato.device.jobs.folder import FolderConfig, protect_folder
-from sfumato.device.ledger import Charge, Ledger
+from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON
 from sfumato.device.ledger.tables import DEFAULT_BUDGETS
-from sfumato.dp.naming import Information
 from sfumato.errors import BudgetExceededError
 from sfumato.protect import Release, parse
 
@@ -32,19 +32,10 @@ def portraits() -> Tensor:
     return world.images[:8]
 
 
-@pytest.fixture
-def ledger(tmp_path: Path):
-    with Ledger(tmp_path / "ledger.db") as opened:
-        yield opened
+NOISE = "dp-pix:cell=8,epsilon=3"
 
 
-def release(
-    ledger: Ledger,
-    image: Tensor,
-    spec: str = "dp-pix:cell=8,epsilon=3",
-    *,
-    person: str | None = None,
-) -> Release:
+def release(ledger: Ledger, image: Tensor, spec: str = NOISE, *, person: str | None = None) -> Release:
     return releasing.release(parse(spec), image[None], ledger, people=[person])
 
 
@@ -62,11 +53,6 @@ def test_a_spec_that_changes_in_the_last_digit_gets_no_more_noise_than_a_new_led
             continue
         drawn += 1
     assert drawn == ALLOWED
-
-
-def test_the_refusal_names_the_number_the_limit_and_the_cure(ledger: Ledger, portraits: Tensor):
-    for sigma in range(40, 40 + ALLOWED):
-        release(ledger, portraits[0], f"gaussian:sigma={sigma}")
     with pytest.raises(BudgetExceededError) as raised:
         release(ledger, portraits[0], "gaussian:sigma=99")
     assert str(raised.value) == (
@@ -84,25 +70,19 @@ def mirrored(image: Tensor) -> Tensor:
     return image.flip(-1)
 
 
-def recompressed(image: Tensor) -> Tensor:
-    return images.read(images.encode(image, "JPEG", quality=60))
-
-
 def with_another_pixel(image: Tensor) -> Tensor:
     changed = image.clone()
     changed[:, 10, 10] = 255 - changed[:, 10, 10]
     return changed
 
 
-def cut(image: Tensor) -> Tensor:
-    return image[:, 3:-3, 3:-3].contiguous()
-
-
-def smaller(image: Tensor) -> Tensor:
-    return images.read(images.encode(image), size=48)
-
-
-COPIES = [mirrored, recompressed, with_another_pixel, cut, smaller]
+COPIES = [
+    mirrored,
+    with_another_pixel,
+    lambda image: images.read(images.encode(image, "JPEG", quality=60)),
+    lambda image: image[:, 3:-3, 3:-3].contiguous(),
+    lambda image: images.read(images.encode(image), size=48),
+]
 
 
 @pytest.mark.parametrize("copy", COPIES)
@@ -219,38 +199,9 @@ def test_the_releases_of_one_person_add_up_over_their_images(ledger: Ledger):
     release(ledger, world.images[ALLOWED_OF_A_PERSON + 1])  # nobody says who that is
 
 
-def test_in_a_folder_of_people_each_sub_folder_has_one_budget(tmp_path: Path, portraits: Tensor):
-    for number, portrait in enumerate(portraits):
-        images.write(tmp_path / "photos" / ("anna" if number < 5 else "ben") / f"{number}.png", portrait)
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.set_budget(Budget.parse("releases=3"), person="")
-    outcome = protect_folder(
-        tmp_path / "photos",
-        tmp_path / "released",
-        parse("dp-pix:cell=8,epsilon=3"),
-        tmp_path / "ledger.db",
-        FolderConfig(people=True),
-        engine=EngineConfig(workers=1),
-    )
-    assert {cause: count for cause, (count, _) in outcome.failures.items()} == {
-        "over the budget of a person: at most 3 different releases": 2
-    }
-    assert outcome.shapes.total() == 6
-
-
 def test_near_copies_are_one_draw_of_what_many_releases_of_a_person_prove(ledger: Ledger, portraits: Tensor):
-    one_bit = Information(outputs=1.0, leakage=1.0)
     for number, image in enumerate((portraits[0], portraits[0].flip(-1), portraits[1])):
-        charge = Charge(
-            image=bytes([number]),
-            spec="answer",
-            shape=(3, 64, 64),
-            guarantee=lambda pixels: None,
-            release=None,
-            person="anna",
-            fingerprint=fingerprints(image[None])[0],
-            information=one_bit,
-        )
-        ledger.charge([charge])
+        printed = fingerprints(image[None])[0]
+        ledger.charge([charge(f"{number}", bits=1.0, person="anna", fingerprint=printed)])
     spent = ledger.set_budget(Budget.parse("naming=50%,of=1000,assuming=exchangeable"), person="anna")
     assert spent == pytest.approx(math.log2(2.5 * 2))  # two draws, and a bit more of the first

@@ -5,7 +5,9 @@ import math
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
+import charges
 import pytest
 import torch
 from cloud import SIDE, encoder
@@ -14,22 +16,11 @@ from torch import Tensor
 from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.naming import Information
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
 from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import answer, parse
 from sfumato.protect.answer import Answerer
-
-
-@pytest.fixture
-def ledger(tmp_path: Path):
-    """A new ledger, without the budgets that it begins with."""
-    with Ledger(tmp_path / "ledger.db") as opened:
-        opened.set_budget(None)
-        opened.set_budget(None, person="")
-        yield opened
 
 
 @pytest.fixture
@@ -49,41 +40,12 @@ def classifier(path: Path, classes: str) -> Path:
     return path
 
 
-def charge(
-    image: str,
-    bits: float = 16.0,
-    *,
-    spec: str = "code",
-    person: str | None = None,
-    epsilon: float | None = None,
-) -> Charge:
-    """A release of so many bits."""
-
-    def proving(pixels: int | None) -> Guarantee | None:
-        if epsilon is None:
-            return None
-        return Guarantee(
-            definition="pure", value=epsilon, pixels=pixels or 1, whole_image=epsilon, source="a proof"
-        )
-
-    return Charge(
-        image=image.encode(),
-        spec=spec,
-        shape=(3, 8, 8),
-        guarantee=proving,
-        release=None,
-        person=person,
-        information=Information(outputs=bits, leakage=bits),
-    )
+def charge(image: str, bits: float = 16.0, **fields: Any) -> Charge:
+    return charges.charge(image, bits=bits, **fields)
 
 
+pytestmark = pytest.mark.usefixtures("unlimited")
 BITS_64 = Budget.parse("bits=64")
-
-
-# In words.
-
-
-# What a release costs.
 
 
 @pytest.mark.parametrize(("spec", "bits"), [("code", 12), ("code,flip=0.1", 12), ("code,epsilon=2", 12)])
@@ -122,9 +84,6 @@ def test_what_is_not_counted_is_refused_with_the_cure(
         f"`sfumato ledger budget none {option}`, then `sfumato ledger budget releases=5 {option}`"
     )
     assert ledger.summary().releases == 0
-
-
-# How often a person is named.
 
 
 def fitting(ledger: Ledger, words: str, *, bits: float = 1.0, spec: str = "code") -> int:
@@ -189,8 +148,7 @@ def test_a_second_release_of_an_image_is_not_a_draw_and_counts_in_full(ledger: L
 
 def test_noise_is_held_by_what_it_proves_of_naming_and_a_blur_is_not(ledger: Ledger, photographs: Tensor):
     ledger.set_budget(Budget.parse("naming=1%,of=1000"), person="")
-    noisy = charge("a", math.inf, epsilon=0.5, person="anna")
-    ledger.charge([noisy])
+    ledger.charge([charge("a", math.inf, guarantee=charges.proves("pure", 0.5, 0.5), person="anna")])
     blur = parse("blur:radius=2")
     with pytest.raises(BudgetExceededError, match="nothing is proved of it, so no budget of naming can hold"):
         releasing.release(blur, photographs[:1], ledger, people=["anna"])
@@ -209,9 +167,6 @@ def test_who_is_named_in_an_image_later_has_what_left_of_it_counted(ledger: Ledg
 def test_naming_is_of_a_person_and_of_no_image(ledger: Ledger):
     with pytest.raises(ConfigError, match="a budget of naming needs a person: write --person NAME"):
         ledger.set_budget(Budget.parse("naming=1%,of=1000"))
-
-
-# Sums and refusals.
 
 
 def test_n_codes_of_a_person_cost_n_times_their_bits_and_no_more_leave_than_fit(ledger: Ledger):

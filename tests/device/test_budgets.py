@@ -3,17 +3,11 @@
 import math
 
 import pytest
+from charges import guarantee
 from scipy.stats import norm
 
 from sfumato.device.ledger.budgets import Budget
-from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ConfigError
-
-
-def guarantee(definition: str, value: float, *, pixels: int = 1, whole_image: float = 1e9) -> Guarantee:
-    return Guarantee(
-        definition=definition, value=value, pixels=pixels, whole_image=whole_image, source="a proof"
-    )
 
 
 @pytest.mark.parametrize(
@@ -156,12 +150,6 @@ def test_what_rounding_leaves_fits_and_what_is_more_does_not(spent: float, cost:
         spent, cost, "this image", "sfumato ledger budget {}".format
     )
     assert (refusal is None) is fits
-
-
-def test_an_infinite_sum_fits_no_budget():
-    refusal = Budget.parse("rho=1").refusal(math.inf, 0.0, "this image", "sfumato ledger budget {}".format)
-    assert refusal is not None
-    assert refusal.startswith("nothing is left for this image")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
+import charges
 import pytest
 
 from sfumato.device.ledger import Charge, Ledger, witness
@@ -17,18 +17,9 @@ from sfumato.errors import LedgerError
 KILLED = 9
 
 
-def charge(*images: str) -> list[Charge]:
+def charge(*names: str) -> list[Charge]:
     """Releases of some images, each of them random."""
-    return [
-        Charge(
-            image=image.encode(),
-            spec="noise",
-            shape=(1, 2, 2),
-            guarantee=lambda _: None,
-            release=os.urandom(2000),
-        )
-        for image in images
-    ]
+    return [charges.charge(name, "noise", shape=(1, 2, 2), release=os.urandom(2000)) for name in names]
 
 
 @pytest.fixture
@@ -182,9 +173,7 @@ def test_a_copy_that_lived_on_elsewhere_is_refused_however_many_releases_it_has(
         here.charge(charge("c"))
         there.charge(charge("d", "e"))
     put(elsewhere, path)
-    with pytest.raises(
-        LedgerError, match=r"a copy that continued elsewhere: its release 3 is not the one that"
-    ):
+    with pytest.raises(LedgerError, match=r"a copy that continued elsewhere: its release 3 is not the one"):
         Ledger(path)
     assert witness.restore(path, path) == (4, 1)  # one at least is missing
     with Ledger(path) as ledger:
@@ -231,14 +220,9 @@ def test_the_log_of_a_ledger_that_is_gone_is_not_written_over_another(path: Path
     shutil.copy(path, tmp_path / "copy.db")
     killed(lambda: (Ledger(path).charge(charge("c")), die()))
     path.unlink()
-    with pytest.raises(
-        LedgerError, match=r"ledger.db-wal: holds the last releases of the ledger that was here"
-    ):
-        witness.restore(tmp_path / "copy.db", path)
-    with pytest.raises(
-        LedgerError, match=r"ledger.db-wal: holds the last releases of the ledger that was here"
-    ):
-        witness.forget(path)
+    for replace in (partial(witness.restore, tmp_path / "copy.db"), witness.forget):
+        with pytest.raises(LedgerError, match=r"ledger.db-wal: holds the last releases of the ledger that"):
+            replace(path)
 
 
 # Changed
@@ -272,36 +256,6 @@ def test_a_row_that_was_edited_or_removed_by_hand_is_noticed_before_anything_lea
         witness.restore(path, path)
 
 
-def test_each_link_digests_the_one_before_and_its_own_row(path: Path):
-    with closing(sqlite3.connect(path)) as database:
-        rows = database.execute(
-            "select charges.id, images.image, spec, 1, 2, 2, time, number, digest, link "
-            "from charges join images on images.id = charges.image join terms on terms.id = terms order by 1"
-        ).fetchall()
-    before = b""
-    for *row, link in rows:
-        before = sha256(before + ascii(tuple(row)).encode()).digest()[:16]
-        assert link == before
-
-
-# Cheap
-
-
-def test_a_ledger_that_only_its_own_processes_wrote_is_opened_without_reading_its_charges(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("sfumato.device.ledger.witness.check_all", partial(pytest.fail, "all of it is read"))
-    first, second = Ledger(path), Ledger(path)
-    first.charge(charge("c"))
-    second.charge(charge("d"))
-    first.charge(charge("e"))
-    first.close()
-    second.close()
-    Ledger(path).close()
-    killed(lambda: (Ledger(path).charge(charge("f")), die()))
-    Ledger(path).close()
-
-
 def test_of_two_processes_the_slower_one_takes_nothing_back(path: Path, monkeypatch: pytest.MonkeyPatch):
     with Ledger(path) as slow, Ledger(path) as fast:
         testify = slow._testify
@@ -312,27 +266,13 @@ def test_of_two_processes_the_slower_one_takes_nothing_back(path: Path, monkeypa
         assert known.releases == 5
 
 
-def test_a_batch_writes_its_witness_once_and_a_release_that_is_there_already_not_at_all(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    written = []
-    monkeypatch.setattr(os, "pwrite", lambda *line: (written.append(line), write(*line)))
-    with Ledger(path) as ledger:
-        ledger.charge(charge(*"cdefgh"))
-        assert len(written) == 1
-        ledger.charge(charge(*"abc"))
-        assert len(written) == 1
-
-
 def test_a_witness_that_cannot_be_written_lets_nothing_leave(path: Path, monkeypatch: pytest.MonkeyPatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with Ledger(path) as ledger:
         monkeypatch.setattr(os, "pwrite", full)
-        with pytest.raises(
-            LedgerError, match=r"cannot be written \(No space left on device\), and has to record"
-        ):
+        with pytest.raises(LedgerError, match=r"cannot be written \(No space left on device\), and has to"):
             ledger.charge(charge("c"))
         monkeypatch.undo()
         assert ledger.charge(charge("c")).new == 0

@@ -7,7 +7,9 @@ from pathlib import Path
 from statistics import NormalDist
 from tempfile import TemporaryDirectory
 
+import charges
 import pytest
+from charges import proves
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +17,6 @@ from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.device.ledger.scopes import describe
-from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.naming import Information
 from sfumato.errors import BudgetExceededError
 
 # What is proved of a release: a definition and its value, and bits; None for nothing.
@@ -56,23 +56,13 @@ def cost(spec: str, kind: str) -> float:
 def charge(image: str, spec: str, person: str | None = None, *, printed: bool = True) -> Charge:
     proved, bits = SPECS[spec]
 
-    def guarantee(pixels: int | None) -> Guarantee | None:
-        if proved is None:
-            return None
-        definition, value = proved
-        return Guarantee(
-            definition=definition, value=value, pixels=pixels or 1, whole_image=1e9, source="a proof"
-        )
-
-    return Charge(
-        image=image.encode(),
-        spec=spec,
-        shape=(3, 8, 8),
-        guarantee=guarantee,
-        release=None,
+    return charges.charge(
+        image,
+        spec,
+        guarantee=proves(*proved) if proved else lambda pixels: None,
         person=person,
         fingerprint=Fingerprint(image.encode(), (1,), (1,)) if printed else None,
-        information=Information(outputs=bits, leakage=bits),
+        bits=bits,
     )
 
 
@@ -155,7 +145,7 @@ class Model:
         return model if all(model.add(one) for one in batch) else None
 
 
-charges = st.builds(
+drawn = st.builds(
     charge,
     st.sampled_from("abcd"),
     st.sampled_from([*SPECS]),
@@ -181,7 +171,7 @@ OF_BOTH: list[list[Charge] | tuple[str, str | None]] = [
 @settings(max_examples=150, deadline=None)
 @example(FOUND_OUT)
 @example(OF_BOTH)
-@given(steps=st.lists(st.one_of(st.lists(charges, min_size=1, max_size=3), limits), max_size=16))
+@given(steps=st.lists(st.one_of(st.lists(drawn, min_size=1, max_size=3), limits), max_size=16))
 def test_the_ledger_adds_up_and_refuses_what_a_brute_force_model_does(
     steps: list[list[Charge] | tuple[str, str | None]],
 ):

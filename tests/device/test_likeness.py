@@ -19,12 +19,6 @@ from sfumato.protect.parameters import LEAST_DIFFERENCE
 CLEAR = "write none to send images in clear"
 
 
-@pytest.fixture
-def ledger(tmp_path: Path):
-    with Ledger(tmp_path / "ledger.db") as opened:
-        yield opened
-
-
 def released(protection: Protection, batch: Tensor, ledger: Ledger) -> Release:
     return releasing.release(protection, batch, ledger)
 

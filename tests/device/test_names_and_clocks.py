@@ -5,11 +5,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import charges
 import pytest
 
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.dp.naming import Information
 from sfumato.errors import BudgetExceededError, ConfigError
 
 NOW, DAY = 1_764_000_000.0, 86_400.0
@@ -23,22 +23,8 @@ ADDRESSES = [
 ]
 
 
-def charge(image: str, person: str = "anna", spec: str = "code") -> Charge:
-    return Charge(
-        image=image.encode(),
-        spec=spec,
-        shape=(3, 8, 8),
-        guarantee=lambda _: None,
-        release=None,
-        person=person,
-        information=Information(outputs=1.0, leakage=1.0),
-    )
-
-
-@pytest.fixture
-def ledger(tmp_path: Path):
-    with Ledger(tmp_path / "ledger.db") as opened:
-        yield opened
+def charge(image: str, person: str = "anna") -> Charge:
+    return charges.charge(image, bits=1.0, person=person)
 
 
 def test_people_whose_names_look_alike_share_a_budget(ledger: Ledger):

@@ -6,22 +6,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from charges import charge
 from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
 from sfumato import data, images
-from sfumato.device.ledger import Charge, Ledger
+from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
 from sfumato.errors import BudgetExceededError, ImageError
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
-
-
-def jpeg(picture: Image.Image, quality: int) -> Image.Image:
-    return through(picture, "JPEG", quality)
 
 
 def through(picture: Image.Image, format_name: str, quality: int) -> Image.Image:
@@ -62,13 +59,13 @@ SURE: dict[str, Callable[[Image.Image], Image.Image]] = {
     "itself": lambda picture: picture,
     "with one pixel changed": one_pixel,
     "with 1% of its pixels changed": speckled,
-    "as JPEG of quality 30": lambda picture: jpeg(picture, 30),
-    "as JPEG of quality 95": lambda picture: jpeg(picture, 95),
+    "as JPEG of quality 30": lambda picture: through(picture, "JPEG", 30),
+    "as JPEG of quality 95": lambda picture: through(picture, "JPEG", 95),
     "as WebP": lambda picture: through(picture, "WEBP", 75),
     "at half its size": lambda picture: scaled(picture, 0.5, Image.Resampling.LANCZOS),
     "at twice its size": lambda picture: scaled(picture, 2, Image.Resampling.BILINEAR),
     "mirrored": lambda picture: picture.transpose(MIRROR),
-    "mirrored and as JPEG": lambda picture: jpeg(picture.transpose(MIRROR), 60),
+    "mirrored and as JPEG": lambda picture: through(picture.transpose(MIRROR), "JPEG", 60),
     "in grey": lambda picture: picture.convert("L"),
     "darker": lambda picture: levels(picture, lambda values: 0.9 * values),
     "brighter": lambda picture: levels(picture, lambda values: 1.1 * values),
@@ -78,7 +75,9 @@ SURE: dict[str, Callable[[Image.Image], Image.Image]] = {
     "turned by 270 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_270),
     "stretched to 4:3": lambda picture: picture.resize((112, 84)),
     "stretched to 1:2": lambda picture: picture.resize((84, 168)),
-    "stretched, mirrored and as JPEG": lambda picture: jpeg(picture.resize((120, 84)).transpose(MIRROR), 60),
+    "stretched, mirrored and as JPEG": lambda picture: through(
+        picture.resize((120, 84)).transpose(MIRROR), "JPEG", 60
+    ),
     "in a white frame": lambda picture: ImageOps.expand(picture, 10, "white"),
     "in a frame of two colours": lambda picture: ImageOps.expand(
         ImageOps.expand(picture, 2, "black"), 8, "tan"
@@ -93,7 +92,7 @@ LIKELY: dict[str, Callable[[Image.Image], Image.Image]] = {
     "cut to 85% anywhere, larger": lambda picture: cut(picture, 0.85, 0.3, 120),
     "turned by 2 degrees": lambda picture: picture.rotate(2, Image.Resampling.BICUBIC),
     "with gamma 1.25": lambda picture: levels(picture, lambda values: 255 * (values / 255) ** 1.25),
-    "in a frame, as JPEG": lambda picture: jpeg(ImageOps.expand(picture, 8, "white"), 40),
+    "in a frame, as JPEG": lambda picture: through(ImageOps.expand(picture, 8, "white"), "JPEG", 40),
     "blurred": lambda picture: picture.filter(ImageFilter.GaussianBlur(1)),
 }
 COPIES = SURE | LIKELY
@@ -146,14 +145,15 @@ def test_different_pictures_are_not_near_copies(kind: str):
     assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
 
 
+def unpacked(packed: dict[str, np.ndarray], row: int) -> Tensor:
+    return images.read(packed["blob"][packed["offset"][row] : packed["offset"][row + 1]].tobytes())
+
+
 @pytest.fixture(scope="module")
 def photographs(shared_data) -> list[tuple[Image.Image, Fingerprint | None]]:
     """40 photographs, a few of drawings on white, with their fingerprints."""
     packed = dict(np.load(shared_data / "caltech101_84.npz"))
-    pictures = [
-        picture_of(images.read(packed["blob"][packed["offset"][i] : packed["offset"][i + 1]].tobytes()))
-        for i in range(1, 3929, 100)
-    ]
+    pictures = [picture_of(unpacked(packed, row)) for row in range(1, 3929, 100)]
     return [(picture, fingerprint(picture)) for picture in pictures]
 
 
@@ -172,13 +172,7 @@ def test_the_centre_square_of_a_photograph_is_noticed():
 def test_photographs_of_different_people_are_not_near_copies(shared_data):
     packed = dict(np.load(shared_data / "lfw_faces_84.npz"))
     _, rows = np.unique(packed["person"], return_index=True)
-    faces = torch.stack(
-        [
-            images.read(packed["blob"][packed["offset"][i] : packed["offset"][i + 1]].tobytes())
-            for i in rows[:120]
-        ]
-    )
-    printed = fingerprints(faces)
+    printed = fingerprints(torch.stack([unpacked(packed, row) for row in rows[:120]]))
     assert not any(near_copies(a.bits, b.bits) for i, a in enumerate(printed) for b in printed[:i])
 
 
@@ -202,27 +196,15 @@ def test_a_new_ledger_releases_every_photograph_of_a_sitting_once(shared_data):
     assert max(before) < 5
 
 
-def charge(image: bytes, printed: Fingerprint | None) -> Charge:
-    return Charge(
-        image=image,
-        spec="blur",
-        shape=(3, 84, 84),
-        guarantee=lambda _: None,
-        release=None,
-        fingerprint=printed,
-    )
-
-
-def test_all_versions_of_a_picture_are_copies_of_each_other_however_many(tmp_path):
+def test_all_versions_of_a_picture_are_copies_of_each_other_however_many(ledger: Ledger):
     """More than the index proposes for one picture."""
     picture = picture_of(textures(1)[0])
     versions = [scaled(picture, 0.6 + row / 25, Image.Resampling.BILINEAR) for row in range(20)]
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.set_budget(Budget.parse("releases=20"))
-        for row, version in enumerate(versions):
-            ledger.charge([charge(bytes([row]), fingerprint(version))])
-        with pytest.raises(BudgetExceededError, match="has 20 different releases already"):
-            ledger.charge([charge(b"another", fingerprint(versions[0]))])
+    ledger.set_budget(Budget.parse("releases=20"))
+    for row, version in enumerate(versions):
+        ledger.charge([charge(f"{row}", fingerprint=fingerprint(version))])
+    with pytest.raises(BudgetExceededError, match="has 20 different releases already"):
+        ledger.charge([charge("another", fingerprint=fingerprint(versions[0]))])
 
 
 def moved(image: Tensor, by: float) -> Tensor:

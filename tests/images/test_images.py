@@ -7,9 +7,9 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,22 +68,17 @@ def test_a_batch_that_is_not_n_c_h_w_uint8_is_refused_with_its_shape(batch: Tens
         images.check_batch(batch)
 
 
-# Parts of a batch
-
-
-def rows_reversed_and_thinned(part: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(part[:, :, ::-1, ::2]).astype(np.int32) * 3
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 109, 200])
+@pytest.mark.parametrize("count", [0, 1, 7, 200])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_map_batches_is_the_function_applied_at_once_on_any_number_of_threads(count: int, threads: int):
-    batch = (
-        noise_image(3 * count, 64, 50).view(count, 3, 64, 50) if count else torch.empty(0, 3, 64, 50).byte()
-    )
-    with torch_threads(threads):
-        mapped = images.map_batches(rows_reversed_and_thinned, batch.numpy())
-    assert np.array_equal(mapped, rows_reversed_and_thinned(batch.numpy()))
+def test_map_batches_is_the_function_applied_at_once_on_any_number_of_threads(
+    count: int, threads: int, monkeypatch: pytest.MonkeyPatch
+):
+    def thin(part: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(part[:, :, ::-1, ::2]).astype(np.int32) * 3
+
+    batch = np.resize(noise_image(3, 64, 50).numpy(), (count, 3, 64, 50))
+    monkeypatch.setattr(images.convention, "thread_count", lambda: threads)
+    assert np.array_equal(images.map_batches(thin, batch), thin(batch))
 
 
 # Reading
@@ -101,12 +96,6 @@ def test_every_format_is_read_in_colour_with_channels_first(tmp_path: Path, form
     assert (pixels.int() - torch.tensor([200, 40, 90])[:, None, None]).abs().max() <= 4
 
 
-@pytest.mark.parametrize("format_name", ["PNG", "BMP", "TIFF"])
-def test_lossless_formats_are_read_to_the_pixel(format_name: str):
-    pixels = noise_image(3, 9, 7)
-    assert torch.equal(images.read(encoded(as_pillow(pixels), format_name)), pixels)
-
-
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_every_format_is_read_in_grey(format_name: str):
     pixels = images.read(encoded(Image.new("L", (6, 4), 77), format_name), channels=1)
@@ -119,31 +108,6 @@ def test_grey_of_colour_is_the_luma_of_itu_r_601():
     luma = (torch.tensor([0.299, 0.587, 0.114])[:, None, None] * pixels.float()).sum(0)
     grey = images.read(images.encode(pixels), channels=1)[0]
     assert (grey.float() - luma).abs().max() <= 0.51  # half a level of rounding, and Pillow's 16-bit weights
-
-
-def test_colour_of_grey_has_three_equal_channels():
-    grey = noise_image(1, 5, 6)
-    assert torch.equal(images.read(images.encode(grey)), grey.expand(3, 5, 6))
-
-
-def test_a_palette_image_is_read_in_its_colours():
-    picture = Image.new("P", (2, 1))
-    picture.putpalette([10, 20, 30, 200, 100, 50])
-    picture.putdata([0, 1])
-    assert images.read(encoded(picture, "PNG"))[:, 0].T.tolist() == [[10, 20, 30], [200, 100, 50]]
-
-
-def test_a_bilevel_image_is_black_and_white():
-    picture = Image.new("1", (2, 1))
-    picture.putdata([0, 1])
-    assert images.read(encoded(picture, "PNG"), channels=1).flatten().tolist() == [0, 255]
-
-
-def test_cmyk_is_read_as_rgb():
-    ink = encoded(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG")
-    red, green, blue = images.read(ink)[:, 4, 4].tolist()
-    assert red > 200
-    assert max(green, blue) < 60
 
 
 def test_ycck_is_read_as_rgb():
@@ -164,127 +128,97 @@ def test_ycck_is_read_as_rgb():
     assert (pixels - expected).abs().max() < 4
 
 
-@pytest.mark.parametrize("format_name", ["PNG", "TIFF"])
+@pytest.mark.parametrize(("format_name", "kind"), [("PNG", "<u2"), ("TIFF", "<u2"), ("TIFF", ">u2")])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_16_bit_grey_keeps_its_range(format_name: str, channels: int):
+def test_16_bit_grey_keeps_its_range(format_name: str, kind: str, channels: int):
     """Pillow's own convert("L") would show all that is above 255 of 65,535 as white."""
-    ramp = np.arange(256, dtype=np.uint16).reshape(16, 16) * 257
+    ramp = (np.arange(256).reshape(16, 16) * 257).astype(kind)
     pixels = images.read(encoded(Image.fromarray(ramp), format_name), channels=channels)
     assert torch.equal(pixels, torch.arange(256).view(1, 16, 16).expand(channels, 16, 16).byte())
 
 
-def test_big_endian_16_bit_grey_keeps_its_range():
-    ramp = (np.arange(256).reshape(16, 16) * 257).astype(">u2")
-    pixels = images.read(encoded(Image.fromarray(ramp), "TIFF"), channels=1)
-    assert torch.equal(pixels, torch.arange(256).view(1, 16, 16).byte())
+RGB_16 = [0, 32768, 65535, 257, 2570, 25700]
+COLOURS = [10, 20, 30, 200, 100, 50]
+INKS = [(255, 128, 128), (0, 128, 128), (137, 208, 195)]  # white, black, a red in sRGB's gamut
+
+# A file -> the pixels of its row, and how far they may be off.
+ROWS: dict[str, tuple[Callable[[], bytes], list[Any], int]] = {
+    "palette": (lambda: encoded(row("P", [0, 1], COLOURS), "PNG"), [[10, 20, 30], [200, 100, 50]], 0),
+    "bilevel": (lambda: encoded(row("1", [0, 1]), "PNG"), [0, 255], 0),
+    "CMYK": (lambda: encoded(row("CMYK", [(0, 255, 255, 0)] * 8), "JPEG"), [[254, 0, 0]] * 8, 55),
+    "LAB": (lambda: encoded(row("LAB", INKS), "TIFF"), [[255] * 3, [0] * 3, [255, 30, 30]], 30),
+    "grey of LAB": (lambda: encoded(row("LAB", INKS[:2]), "TIFF"), [255, 0], 0),
+    "YCbCr": (lambda: encoded(row("YCbCr", [(91, 127, 205)]), "TIFF"), [[199, 36, 89]], 3),
+    # Pillow heeds that white is zero up to 8 bits.
+    "white is 0": (lambda: tiff_file(2, 1, b"\0\xff", {258: (8,), 262: (0,)}), [255, 0], 0),
+    "white is 0 of 16 bits": (
+        lambda: tiff_file(2, 1, b"\0\0\xff\xff", {258: (16,), 262: (0,)}),
+        [255, 0],
+        0,
+    ),
+    "16 bits a colour of TIFF": (
+        lambda: tiff_file(2, 1, struct.pack("<6H", *RGB_16), {258: (16, 16, 16), 262: (2,)}),
+        [[0, 128, 255], [1, 10, 100]],
+        0,
+    ),
+    "16 bits a colour of PNG": (lambda: png_16(RGB_16), [[0, 128, 255], [1, 10, 100]], 0),
+    "transparency": (
+        lambda: encoded(row("RGBA", [(10, 20, 30, 255), (10, 20, 30, 0), (0, 0, 0, 51)]), "PNG"),
+        [[10, 20, 30], [255] * 3, [204] * 3],
+        0,
+    ),
+    "transparency of grey": (lambda: encoded(row("LA", [(40, 255), (40, 0)]), "PNG"), [40, 255], 0),
+    # 40 of a possible 200, and 55 of white.
+    "premultiplied grey": (
+        lambda: tiff_file(1, 1, b"\x28\xc8", {258: (8, 8), 262: (1,), 338: (1,)}),
+        [[95] * 3],
+        0,
+    ),
+    "premultiplied colour": (
+        lambda: tiff_file(1, 1, b"\x28\0\xc8\xc8", {258: (8,) * 4, 262: (2,), 338: (1,)}),
+        [[95, 55, 255]],
+        0,
+    ),
+    # Not its neighbour, which has the same high byte.
+    "a transparent level of 16 bits": (
+        lambda: png_16([0x1234, 0x1235], colours=0, clear=b"\x12\x34"),
+        [255, 0x12],
+        0,
+    ),
+    # Of its 8 bits, Pillow would compare the wrong ones, and make another colour white.
+    "a transparent colour of 16 bits": (
+        lambda: png_16([0x1234] * 3 + [0x3400] * 3, clear=b"\x12\x34" * 3),
+        [[0x12] * 3, [0x34] * 3],
+        0,
+    ),
+    "a transparent entry of PNG": (
+        lambda: encoded(row("P", [0, 1], COLOURS), "PNG", transparency=1),
+        [[10, 20, 30], [255] * 3],
+        0,
+    ),
+    "a transparent entry of GIF": (
+        lambda: encoded(row("P", [0, 1], COLOURS), "GIF", transparency=1),
+        [[10, 20, 30], [255] * 3],
+        0,
+    ),
+}
 
 
-@pytest.mark.parametrize("bits", [8, 16])
-def test_a_tiff_whose_white_is_zero_is_no_negative(bits: int):
-    """Pillow heeds this up to 8 bits."""
-    samples = np.array([0, 2**bits - 1], dtype=f"<u{bits // 8}").tobytes()
-    data = tiff_file(2, 1, samples, {258: (bits,), 262: (0,)})
-    assert images.read(data, channels=1).flatten().tolist() == [255, 0]
-
-
-def test_a_lab_tiff_is_read_as_rgb():
-    picture = Image.new("LAB", (3, 1))
-    picture.putdata([(255, 128, 128), (0, 128, 128), (137, 208, 195)])  # white, black, a red in sRGB's gamut
-    white, black, red = images.read(encoded(picture, "TIFF"))[:, 0].T.tolist()
-    assert min(white) > 250
-    assert max(black) < 5
-    assert red[0] > 240
-    assert max(red[1:]) < 60
-    assert images.read(encoded(picture, "TIFF"), channels=1).flatten()[:2].tolist() == [255, 0]
-
-
-def test_a_ycbcr_tiff_is_read_as_rgb():
-    picture = Image.new("RGB", (4, 4), (200, 40, 90)).convert("YCbCr")
-    pixels = images.read(encoded(picture, "TIFF"))
-    assert (pixels.int() - torch.tensor([200, 40, 90])[:, None, None]).abs().max() <= 2
-
-
-def test_16_bit_colour_of_a_tiff_keeps_its_range():
-    samples = np.array([0, 32768, 65535, 257, 2570, 25700], dtype="<u2").tobytes()
-    data = tiff_file(2, 1, samples, {258: (16, 16, 16), 262: (2,)})
-    assert images.read(data)[:, 0].T.tolist() == [[0, 128, 255], [1, 10, 100]]
-
-
-@pytest.mark.parametrize("values", [np.float32([[0, 0.5]]), np.int32([[0, 70_000]])], ids=["float", "int32"])
-def test_values_without_a_range_are_refused_with_the_way_out(values: np.ndarray):
-    with pytest.raises(
-        ImageError, match=r"values of mode \w have no stated range: save it with 8 or 16 bits"
-    ):
-        images.read(encoded(Image.fromarray(values), "TIFF"))
-
-
-def test_16_bit_colour_keeps_its_range():
-    body = b"\0" + struct.pack(">6H", 0, 32768, 65535, 257, 2570, 25700)  # two pixels of one row, filter 0
-    pixels = images.read(png_file(2, 1, body, depth=16))
-    assert pixels[:, 0].T.tolist() == [[0, 128, 255], [1, 10, 100]]
-
-
-def test_transparency_is_laid_on_white():
-    picture = Image.new("RGBA", (3, 1))
-    picture.putdata([(10, 20, 30, 255), (10, 20, 30, 0), (0, 0, 0, 51)])  # opaque, clear, a fifth
-    assert images.read(encoded(picture, "PNG"))[:, 0].T.tolist() == [
-        [10, 20, 30],
-        [255, 255, 255],
-        [204, 204, 204],
-    ]
-
-
-def test_transparency_of_grey_is_laid_on_white():
-    picture = Image.new("LA", (2, 1))
-    picture.putdata([(40, 255), (40, 0)])
-    assert images.read(encoded(picture, "PNG"), channels=1).flatten().tolist() == [40, 255]
-
-
-@pytest.mark.parametrize(
-    ("colours", "samples", "expected"),
-    [
-        (1, [40, 200], [[95, 95, 95]]),  # 40 of a possible 200, and 55 of white
-        (2, [40, 0, 200, 200], [[95, 55, 255]]),
-    ],
-    ids=["grey", "colour"],
-)
-def test_premultiplied_transparency_is_laid_on_white(colours: int, samples: list[int], expected: list[Any]):
-    data = tiff_file(1, 1, bytes(samples), {258: (8,) * len(samples), 262: (colours,), 338: (1,)})
-    assert images.read(data)[:, 0].T.tolist() == expected
-
-
-def test_a_transparent_level_of_16_bits_is_that_level_and_not_its_neighbour():
-    """Pillow's own transparency of a 16-bit grey is lost with the low byte."""
-    body = b"\0" + struct.pack(">2H", 0x1234, 0x1235)
-    data = png_file(2, 1, body, depth=16, colours=0, extra={b"tRNS": b"\x12\x34"})
-    assert images.read(data, channels=1).flatten().tolist() == [255, 0x12]
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_file_shows_what_its_coding_says(kind: str):
+    make, expected, most = ROWS[kind]
+    pixels = images.read(make(), channels=3 if isinstance(expected[0], list) else 1)[:, 0].T.squeeze(1)
+    assert (pixels.int() - torch.tensor(expected)).abs().max() <= most
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_a_transparent_level_of_a_few_bits_is_laid_on_white(depth: int):
     """Pillow shows 2 and 4 bits as 8, and would look for the level among those."""
-    clear, top = 1, 2**depth - 1
-    row = 0 << (8 - depth) | clear << (8 - 2 * depth)
-    data = png_file(2, 1, bytes([0, row]), depth=depth, colours=0, extra={b"tRNS": struct.pack(">H", clear)})
+    body, top = bytes([0, 1 << (8 - 2 * depth)]), 2**depth - 1
+    data = png_file(2, 1, body, depth=depth, colours=0, extra={b"tRNS": b"\0\1"})
     assert images.read(data, channels=1).flatten().tolist() == [0, 255]
-    opaque = png_file(2, 1, bytes([0, row]), depth=depth, colours=0)
+    opaque = png_file(2, 1, body, depth=depth, colours=0)
     assert images.read(opaque, channels=1).flatten().tolist() == [0, 255 // top]
-
-
-def test_a_transparent_16_bit_colour_shows_as_it_is():
-    """Of its 8 bits, Pillow would compare the wrong ones, and make another colour white."""
-    body = b"\0" + struct.pack(">6H", *[0x1234] * 3, *[0x3400] * 3)
-    data = png_file(2, 1, body, depth=16, extra={b"tRNS": struct.pack(">3H", *[0x1234] * 3)})
-    assert images.read(data, channels=1).flatten().tolist() == [0x12, 0x34]
-
-
-@pytest.mark.parametrize("format_name", ["PNG", "GIF"])
-def test_a_transparent_palette_entry_is_laid_on_white(format_name: str):
-    picture = Image.new("P", (2, 1))
-    picture.putpalette([10, 20, 30, 200, 100, 50])
-    picture.putdata([0, 1])
-    data = encoded(picture, format_name, transparency=1)
-    assert images.read(data)[:, 0].T.tolist() == [[10, 20, 30], [255, 255, 255]]
 
 
 @pytest.mark.parametrize("format_name", ["GIF", "PNG", "WEBP", "TIFF", "MPO", "AVIF"])
@@ -328,11 +262,6 @@ def test_a_heic_without_its_plugin_names_the_extra(brand: bytes, monkeypatch: py
         images.read(head + bytes(100))
 
 
-def test_an_avif_needs_no_extra(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    assert images.read(encoded(Image.new("RGB", (32, 32)), "AVIF")).shape == (3, 32, 32)
-
-
 def test_the_plugin_is_imported_for_a_heic_only_and_changes_nothing_in_pillow(tmp_path: Path):
     (tmp_path / "a.heic").write_bytes(encoded(Image.new("RGB", (64, 64)), "HEIF"))
     images.write(tmp_path / "a.png", PHOTO)
@@ -347,34 +276,27 @@ def test_the_plugin_is_imported_for_a_heic_only_and_changes_nothing_in_pillow(tm
 # Channels
 
 
-GREY = {
-    "1": lambda: encoded(Image.new("1", (4, 4)), "PNG"),
-    "L": lambda: encoded(Image.new("L", (4, 4)), "JPEG"),
-    "LA": lambda: encoded(Image.new("LA", (4, 4)), "PNG"),
-    "16 bits": lambda: encoded(Image.new("I;16", (4, 4)), "PNG"),
-    "16 bits and alpha": lambda: png_file(1, 1, b"\0" + bytes(4), depth=16, colours=4),
-    "grey palette": lambda: encoded(with_palette([10, 10, 10, 200, 200, 200]), "PNG"),
-    "GIF": lambda: encoded(Image.new("L", (4, 4)), "GIF"),
+# By the format, however grey the pixels are, so that a folder of photographs has one shape.
+OWN: dict[str, tuple[int, Callable[[], bytes]]] = {
+    "1": (1, lambda: encoded(row("1", [0, 1]), "PNG")),
+    "L": (1, lambda: encoded(row("L", [0, 1]), "JPEG")),
+    "LA": (1, lambda: encoded(Image.new("LA", (4, 4)), "PNG")),
+    "16 bits": (1, lambda: encoded(Image.new("I;16", (4, 4)), "PNG")),
+    "16 bits and alpha": (1, lambda: png_file(1, 1, b"\0" + bytes(4), depth=16, colours=4)),
+    "grey palette": (1, lambda: encoded(row("P", [0, 1], [10, 10, 10, 200, 200, 200]), "PNG")),
+    "GIF": (1, lambda: encoded(Image.new("L", (4, 4)), "GIF")),
+    "RGB": (3, lambda: encoded(Image.new("RGB", (4, 4)), "PNG")),
+    "RGBA": (3, lambda: encoded(Image.new("RGBA", (4, 4)), "PNG")),
+    "CMYK": (3, lambda: encoded(Image.new("CMYK", (4, 4)), "JPEG")),
+    "coloured palette": (3, lambda: encoded(row("P", [0, 1], [10, 10, 10, 200, 200, 201]), "PNG")),
 }
-COLOUR = {
-    "RGB": lambda: encoded(Image.new("RGB", (4, 4)), "PNG"),
-    "RGBA": lambda: encoded(Image.new("RGBA", (4, 4)), "PNG"),
-    "CMYK": lambda: encoded(Image.new("CMYK", (4, 4)), "JPEG"),
-    "coloured palette": lambda: encoded(with_palette([10, 10, 10, 200, 200, 201]), "PNG"),
-}
 
 
-@pytest.mark.parametrize("kind", GREY)
-def test_an_image_that_is_grey_by_its_format_has_one_channel_of_its_own(kind: str):
-    data = GREY[kind]()
-    assert torch.equal(images.read(data, channels=None), images.read(data, channels=1))
-
-
-@pytest.mark.parametrize("kind", COLOUR)
-def test_any_other_image_has_three(kind: str):
-    """However grey its pixels are: the format says, so that a folder of photographs has one shape."""
-    data = COLOUR[kind]()
-    assert torch.equal(images.read(data, channels=None), images.read(data, channels=3))
+@pytest.mark.parametrize("kind", OWN)
+def test_an_image_has_the_channels_of_its_format(kind: str):
+    channels, make = OWN[kind]
+    data = make()
+    assert torch.equal(images.read(data, channels=None), images.read(data, channels=channels))
 
 
 @pytest.mark.parametrize("channels", [0, 2, 4])
@@ -461,31 +383,16 @@ def test_exif_counts_before_xmp():
     assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=exif, xmp=XMP_6)).shape == (3, 4, 6)
 
 
-def test_a_thumbnail_is_not_taken_for_the_picture_of_a_raw_file():
-    with pytest.raises(ImageError, match="a thumbnail before the picture, as in a camera's raw file"):
-        images.read(encoded(Image.new("RGB", (6, 4)), "TIFF", tiffinfo={254: 1}))
-
-
 @pytest.mark.parametrize(
     "exif",
     [
-        b"",
-        b"II",
-        b"II*\0\xff\xff\xff\xff",
-        b"MM\0*\0\0\0\x08\xff\xff",
-        b"\0" * 40,
+        *(b"", b"II", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff", bytes(40)),
         b"II*\0\x08\0\0\0\1\0\x12\1",
+        *(EXIF_6[6:-8] + bytes([way, *bytes(7)]) for way in (0, 9, 255)),
     ],
 )
-def test_an_exif_block_that_cannot_be_read_means_upright(exif: bytes):
+def test_an_exif_block_without_an_orientation_that_can_be_read_means_upright(exif: bytes):
     assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=b"Exif\0\0" + exif)).shape == (3, 4, 6)
-
-
-@pytest.mark.parametrize("orientation", [0, 9, 65535])
-def test_an_orientation_that_does_not_exist_means_upright(orientation: int):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=exif)).shape == (3, 4, 6)
 
 
 def test_the_suffix_does_not_decide_what_a_file_is(tmp_path: Path):
@@ -520,38 +427,45 @@ def test_a_file_cut_anywhere_is_refused_or_whole(format_name: str):
     for end in range(0, len(whole), 1 + len(whole) // 150):
         with suppress(ImageError):
             assert torch.equal(images.read(whole[:end]), pixels), f"cut at {end} of {len(whole)}"
+    with pytest.raises(ImageError, match=r"<bytes>: (a damaged image|not an image that can be read) \(\w"):
+        images.read(whole[: len(whole) // 2])
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
-def test_a_truncated_file_is_named_as_damaged(tmp_path: Path, format_name: str):
-    whole = encoded(as_pillow(PHOTO), format_name)
-    path = tmp_path / "cut.png"
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ImageError, match=r"cut\.png: (a damaged image|not an image that can be read) \(\w"):
-        images.read(path)
+REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
+    "text": (lambda: b"dear diary, this is text\n" * 9, "not an image that can be read"),
+    "empty": (lambda: b"", "not an image that can be read"),
+    "signature": (lambda: b"\x89PNG\r\n\x1a\n", "not an image that can be read|a damaged image"),
+    "svg": (lambda: b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image that can be read"),
+    "BigTIFF": (lambda: b"II+\0" + bytes(20), "a BigTIFF: save it as an ordinary TIFF"),
+    "other BigTIFF": (lambda: b"MM\0+" + bytes(20), "a BigTIFF: save it as an ordinary TIFF"),
+    "float": (
+        lambda: encoded(Image.new("F", (2, 1)), "TIFF"),
+        "values of mode F have no stated range: save it with 8 or 16 bits",
+    ),
+    "int32": (
+        lambda: encoded(Image.new("I", (2, 1)), "TIFF"),
+        "values of mode I have no stated range: save it with 8 or 16 bits",
+    ),
+    "raw": (
+        lambda: encoded(Image.new("RGB", (6, 4)), "TIFF", tiffinfo={254: 1}),
+        "a thumbnail before the picture, as in a camera's raw file",
+    ),
+    # Pillow has limits of its own, a warning and an error, above ours: they must not show.
+    "bomb": (
+        lambda: png_file(8001, 8001, b""),
+        "8001x8001 pixels, more than the 64000000 allowed, .*: resize",
+    ),
+    "large bomb": (lambda: png_file(20_000, 20_000, b""), "more pixels than allowed"),
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"dear diary, this is text\n" * 9, "not an image that can be read"),
-        (b"", "not an image that can be read"),
-        (b"\x89PNG\r\n\x1a\n", "not an image that can be read|a damaged image"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image that can be read"),
-    ],
-    ids=["text", "empty", "signature only", "svg"],
-)
-def test_a_file_that_is_no_image_is_named(tmp_path: Path, content: bytes, problem: str):
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_file_that_is_not_read_is_named_with_the_way_out(tmp_path: Path, kind: str):
+    make, words = REFUSED[kind]
     path = tmp_path / "holiday.png"
-    path.write_bytes(content)
-    with pytest.raises(ImageError, match=rf"holiday\.png: ({problem}) \(\w"):
+    path.write_bytes(make())
+    with pytest.raises(ImageError, match=rf"holiday\.png: ({words})"):
         images.read(path)
-
-
-@pytest.mark.parametrize("start", [b"II+\0", b"MM\0+"])
-def test_a_big_tiff_is_refused_by_its_name(start: bytes):
-    with pytest.raises(ImageError, match="a BigTIFF: save it as an ordinary TIFF"):
-        images.read(start + bytes(20))
 
 
 @pytest.mark.parametrize("format_name", ["PPM", "EPS", "ICO", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "PDF"])
@@ -579,33 +493,21 @@ def test_a_missing_file_is_named(tmp_path: Path):
         images.read(tmp_path / "gone.png")
 
 
-def test_an_image_of_just_as_many_pixels_as_allowed_is_read(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(decoding, "MAX_PIXELS", 40 * 40)
-    assert torch.equal(images.read(images.encode(PHOTO)), PHOTO)
-
-
-def test_an_image_of_more_pixels_than_allowed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(decoding, "MAX_PIXELS", 40 * 40 - 1)
+def test_an_image_of_just_as_many_pixels_or_bytes_as_allowed_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     images.write(tmp_path / "large.png", PHOTO)
-    with pytest.raises(ImageError, match=r"large\.png: 40x40 pixels, more than the 1599 allowed: resize"):
+    size = (tmp_path / "large.png").stat().st_size
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 40 * 40)
+    monkeypatch.setattr(images.reading, "MAX_BYTES", size)
+    assert torch.equal(images.read(tmp_path / "large.png"), PHOTO)
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 40 * 40 - 1)
+    with pytest.raises(ImageError, match=r"large\.png: 40x40 pixels, more than the 1599 allowed, .*: resize"):
         images.read(tmp_path / "large.png")
-
-
-@pytest.mark.parametrize("side", [8001, 10_000, 20_000])
-def test_a_small_file_that_declares_a_huge_image_is_refused_unopened(tmp_path: Path, side: int):
-    """Pillow has limits of its own, a warning and an error, above ours: they must not show."""
-    (tmp_path / "bomb.png").write_bytes(png_file(side, side, b""))
-    with pytest.raises(ImageError, match=r"bomb\.png: .*pixels"):
-        images.read(tmp_path / "bomb.png")
-
-
-def test_a_file_of_more_bytes_than_allowed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(images.reading, "MAX_BYTES", 100)
-    (tmp_path / "long.png").write_bytes(bytes(101))
-    with pytest.raises(ImageError, match=r"long\.png: 101 bytes, more than the 100 allowed"):
-        images.read(tmp_path / "long.png")
-    with pytest.raises(ImageError, match=r"<bytes>: 101 bytes, more than the 100 allowed"):
-        images.read(bytes(101))
+    monkeypatch.setattr(images.reading, "MAX_BYTES", size - 1)
+    for source in (tmp_path / "large.png", images.encode(PHOTO)):
+        with pytest.raises(ImageError, match=f"{size:,} bytes, more than the {size - 1:,} allowed: resize"):
+            images.read(source)
 
 
 def test_damaged_metadata_is_read_over_in_silence_on_many_threads(capfd: pytest.CaptureFixture[str]):
@@ -654,7 +556,7 @@ SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
         "too large",
     ),
     "PNG of more rows than are said": (lambda: png_file(8, 8, bytes(10**8)), None),
-    "PNG of many rows": (lambda: png_file(1, 70_000, b""), "a side of more than the 65535 allowed"),
+    "PNG of many rows": (lambda: png_file(1, 70_000, b""), "or the 65535 of a side: resize"),
     "GIF of a huge screen": (lambda: small("GIF")[:6] + b"\xff" * 4 + small("GIF")[10:], "pixels"),
     "GIF of many comments": (lambda: with_gif_block(b"!\xfe" + b"\1a" * 10**7 + b"\0"), PARTS),
     "GIF of nothing": (lambda: with_gif_block(bytes(5 * 10**7)), PARTS),
@@ -729,11 +631,6 @@ def test_what_is_written_reads_back_to_the_pixel(tmp_path: Path, suffix: str, ch
     assert torch.equal(images.read(tmp_path / f"a{suffix}", channels=channels), pixels)
 
 
-def test_an_image_with_strides_is_written_as_it_looks():
-    pixels = noise_image(3, 12, 12)[:, ::2, 1::3]
-    assert torch.equal(images.read(images.encode(pixels)), pixels)
-
-
 def test_a_suffix_that_is_not_written_is_refused_with_those_that_are(tmp_path: Path):
     with pytest.raises(
         ImageError, match=r"a\.gif: cannot write '\.gif': use one of \.bmp, \.jpeg, \.jpg, \.png"
@@ -742,10 +639,9 @@ def test_a_suffix_that_is_not_written_is_refused_with_those_that_are(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["GIF", "png", "TIFF"])
-def test_a_format_that_is_not_written_is_refused_with_those_that_are(name: str):
-    with pytest.raises(ImageError, match=rf"cannot write '{name}': .*Known: BMP, JPEG, PNG, WEBP"):
-        images.encode(PHOTO, name)
+def test_a_format_that_is_not_written_is_refused_with_those_that_are():
+    with pytest.raises(ImageError, match=r"cannot write 'GIF': .*Known: BMP, JPEG, PNG, WEBP"):
+        images.encode(PHOTO, "GIF")
 
 
 def test_a_jpeg_has_quality_95_and_full_chroma():
@@ -780,11 +676,6 @@ def test_the_same_pixels_give_the_same_bytes(format_name: str):
 # Digests
 
 
-@pytest.mark.parametrize("format_name", ["PNG", "BMP", "WEBP"])
-def test_a_picture_has_one_digest_in_whatever_file_it_came(format_name: str):
-    assert images.digest(images.read(images.encode(PHOTO, format_name))) == images.digest(PHOTO)
-
-
 def test_a_digest_is_of_the_pixels_in_order_and_not_of_their_place_in_memory():
     assert images.digest(PHOTO.permute(0, 2, 1).contiguous().permute(0, 2, 1)) == images.digest(PHOTO)
 
@@ -795,11 +686,6 @@ def test_pictures_that_differ_in_a_pixel_or_in_shape_have_different_digests():
     flat = torch.zeros(1, 1, 12, dtype=torch.uint8)
     pictures = [PHOTO, other, PHOTO[:1], flat, flat.view(1, 12, 1), flat.view(1, 3, 4), flat.view(3, 1, 4)]
     assert len({images.digest(picture) for picture in pictures}) == len(pictures)
-
-
-def test_only_an_image_at_rest_has_a_digest():
-    with pytest.raises(ImageError, match="uint8"):
-        images.digest(PHOTO.float())
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
@@ -825,10 +711,11 @@ def as_pillow(pixels: Tensor) -> Image.Image:
     return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
 
 
-def with_palette(levels: list[int]) -> Image.Image:
-    picture = Image.new("P", (2, 1))
-    picture.putpalette(levels)
-    picture.putdata([0, 1])
+def row(mode: str, values: list[Any], palette: list[int] | None = None) -> Image.Image:
+    picture = Image.new(mode, (len(values), 1))
+    if palette:
+        picture.putpalette(palette)
+    picture.putdata(values)
     return picture
 
 
@@ -866,6 +753,12 @@ def png_file(
     header = struct.pack(">IIBBBBB", width, height, depth, colours, 0, 0, 0)
     chunks = {b"IHDR": header, **(extra or {}), b"IDAT": zlib.compress(rows), b"IEND": b""}
     return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks.items())
+
+
+def png_16(samples: list[int], *, colours: int = 2, clear: bytes = b"") -> bytes:
+    """Two pixels of 16 bits, and the level or colour that is transparent."""
+    body = b"\0" + struct.pack(f">{len(samples)}H", *samples)
+    return png_file(2, 1, body, depth=16, colours=colours, extra={b"tRNS": clear} if clear else None)
 
 
 def tiff_file(width: int, height: int, samples: bytes, tags: dict[int, tuple[int, ...]]) -> bytes:
@@ -953,13 +846,3 @@ def half_a_write(path: Path, data: bytes) -> int:
     with path.open("wb") as opened:
         opened.write(data[: len(data) // 2])
     raise OSError(28, "No space left on device", os.fspath(path))
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

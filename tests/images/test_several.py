@@ -18,7 +18,6 @@ SEVERAL = ["GIF", "PNG", "WEBP", "TIFF", "MPO", "AVIF", "HEIF", "JPEGs"]
 LOSSLESS = ["PNG", "WEBP", "TIFF"]
 
 
-@cache
 def pictures() -> list[Image.Image]:
     base = Image.new("RGB", (56, 40), "red")
     second = base.copy()

@@ -83,6 +83,8 @@ def test_a_base_install_protects_a_folder_and_writes_its_manifest(photograph: Pa
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
 
     assert "No module named 'torch'" in run("-c", "import torch").stderr
+    version = "import importlib.metadata; importlib.metadata.version('torch')"
+    assert "PackageNotFoundError" in run("-c", version).stderr
     ran = run("-m", "sfumato", "protect", "photos", "out", "--with", "pixelize:cell=16", "--ledger", "l.db")
     assert (ran.returncode, ran.stderr.count("PyTorch")) == (0, 0)
     versions = json.loads(Path("out/manifest.json").read_text())["versions"]

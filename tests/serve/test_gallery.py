@@ -1,5 +1,6 @@
 """The nearest prototypes, and that they are those of now."""
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -64,23 +65,25 @@ def test_what_was_enrolled_or_forgotten_since_is_seen(kept):
     assert ask(galleries, place, 9.0)[0].guesses[0].label == "bowl"
 
 
-def test_what_did_not_change_is_not_read_again(kept, monkeypatch: pytest.MonkeyPatch):
-    store, _, place = kept
-    galleries = Galleries(store)
-    ask(galleries, place, 0.0)
-    monkeypatch.setattr(store, "prototypes", None)
-    assert ask(galleries, place, 0.0)[0].guesses[0].label == "amphora"
-
-
-def test_what_is_answered_without_a_thread_is_the_same_and_of_now(kept):
+def test_questions_of_one_moment_are_answered_together_each_its_own_and_of_now(kept):
     store, key, place = kept
     galleries = Galleries(store)
-    asked = "museum", place, np.array([[1.0, 0.0]], np.float32)
-    assert galleries.answer_quickly(*asked, top=2, refusal=None) is None  # nothing is read yet
-    answers = galleries.answer(*asked, top=2, refusal=None)
-    assert galleries.answer_quickly(*asked, top=2, refusal=None) == answers
-    enrol(store, key, place, "cup", [9.0])
-    assert galleries.answer_quickly(*asked, top=2, refusal=None) is None
+
+    async def together() -> list[list[ImageAnswer]]:  # in two parts: 64 at most
+        queries = [np.array([[float(each), 0.0]], np.float32) for each in range(100)]
+        return await asyncio.gather(
+            *(galleries.ask("museum", place, each, top=2, refusal=refusing(9.0)) for each in queries)
+        )
+
+    for label in ("cup", "jug"):  # at first nothing is read yet; then the version is new
+        enrol(store, key, place, label, [9.0, 9.0])
+        alone = ask(galleries, place, *map(float, range(100)), refusal=refusing(9.0), top=2)
+        for (one,), other in zip(asyncio.run(together()), alone, strict=True):
+            assert [each.label for each in one.guesses] == [each.label for each in other.guesses]
+            assert one.none_of_these == other.none_of_these
+    store.delete_classifier("museum", place, by=key)
+    with pytest.raises(NotFoundError):
+        asyncio.run(together())
 
 
 def test_a_gallery_that_many_ask_for_at_once_is_read_by_one_of_them(kept, monkeypatch: pytest.MonkeyPatch):

@@ -82,23 +82,10 @@ def hats(store: Store, key: Key) -> ClassifierInfo:
 # Keys.
 
 
-def test_a_secret_finds_its_key(store: Store):
-    key, secret = store.create_key("zoo", role="read", name="gate", rate=5, quota=7)
-    assert store.key(secret) == key
-    assert (key.tenant, key.role, key.name, key.rate, key.quota) == ("zoo", "read", "gate", 5, 7)
-
-
 def test_of_a_secret_only_the_hash_is_kept(store: Store):
     _, secret = store.create_key("zoo", role="read", name="gate")
     assert secret not in str(everything(store))
     assert run(store, "select hash from keys") == [(hashlib.sha256(secret.encode()).digest(),)]
-
-
-def test_an_unknown_secret_and_a_revoked_one_are_alike(store: Store):
-    key, secret = store.create_key("zoo", role="read", name="gate")
-    store.revoke(key.id)
-    assert store.key(secret) is None
-    assert store.key("sfumato_guessed \udc80") is None
 
 
 def test_a_key_that_has_expired_is_worthless_also_where_it_is_remembered(
@@ -732,10 +719,6 @@ def test_a_new_store_can_be_begun_by_several_at_once(new_url: str):
 # Rates.
 
 
-def test_a_key_without_a_rate_never_waits(store: Store, key: Key):
-    assert [store.take(key) for _ in range(5)] == [0.0] * 5
-
-
 def test_requests_past_the_rate_wait_for_the_end_of_the_minute(store: Store):
     key, _ = store.create_key("zoo", role="read", name="gate", rate=3)
     waits = [store.take(key) for _ in range(5)]
@@ -763,17 +746,6 @@ def test_a_rate_holds_over_threads(store: Store):
 
 
 # Keys that are remembered.
-
-
-def test_a_key_is_remembered_for_a_second(store: Store, monkeypatch: pytest.MonkeyPatch):
-    _, secret = store.create_key("zoo", role="read", name="gate")
-    assert store.recall(secret) is None  # nobody has asked for it
-    found = store.key(secret)
-    assert found is not None
-    assert store.recall(secret) == found
-    now = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: now() + keys.REMEMBERED)
-    assert store.recall(secret) is None
 
 
 def test_a_key_that_is_revoked_here_is_refused_at_once_and_elsewhere_within_a_second(
@@ -881,12 +853,6 @@ def test_there_is_no_column_for_an_image(store: Store):
         ("classes", "sum"),
         ("examples", "embedding"),
     }
-
-
-def test_a_store_opened_again_has_what_it_had(url: str, store: Store, hats: ClassifierInfo, open_store: Open):
-    before = everything(store)
-    store.close()
-    assert everything(open_store(url)) == before
 
 
 def test_tables_of_another_program_are_left_alone(new_url: str, open_store: Open):

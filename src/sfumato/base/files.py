@@ -17,7 +17,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,6 +28,9 @@ from sfumato.errors import BusyError, DataError
 
 # A short name of its own: the name of the file itself may already have the longest length of the system.
 PART = ".sfumato-*.part"
+
+_NO_LOCKS = "its file system has no locks ({}), as NFS without its lock service: name a file on a disk of "
+_NO_LOCKS += "this machine, or mount that file system with locks"
 
 
 @contextmanager
@@ -56,12 +59,9 @@ def cache_folder(kind: str) -> Path:
 
 @contextmanager
 def claim(path: Path) -> Iterator[None]:
-    """Lets one process at a time make `path`, by a lock that the system releases when the process ends.
+    """Lets one process at a time make `path`, by a lock that ends with the process; others get a BusyError.
 
     Check inside the block whether the file exists by now: another process may have made it.
-
-    Raises:
-        BusyError: another process is making it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_suffix(".lock")
@@ -79,11 +79,7 @@ def claim(path: Path) -> Iterator[None]:
 
 
 def lock_file(handle: int, path: object) -> None:
-    """Locks an open file until it is closed.
-
-    Args:
-        handle: of the file.
-        path: its name in errors.
+    """Locks an open file until it is closed; `path` is its name in errors.
 
     Raises:
         BlockingIOError: another process has locked it.
@@ -94,51 +90,32 @@ def lock_file(handle: int, path: object) -> None:
     except BlockingIOError:
         raise
     except OSError as error:
-        raise DataError(f"{path}: {_without_locks(error)}") from error
+        raise DataError(f"{path}: {_NO_LOCKS.format(error.strerror)}") from error
 
 
 def why_no_locks(folder: Path) -> str | None:
     """Why nothing can be locked in a folder, and the cure; None if locks work, or nothing can be written."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:  # nobody else has this file
-                return _without_locks(error)
-    except OSError:
-        pass
+    with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:  # nobody else has this file
+            return _NO_LOCKS.format(error.strerror)
     return None
 
 
-def _without_locks(error: OSError) -> str:
-    return (
-        f"its file system has no locks ({error.strerror}), as NFS without its lock service: name a file on a "
-        "disk of this machine, or mount that file system with locks"
-    )
-
-
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
-    """Opens a regular file to read it: no device, which may never end, and no pipe, which may never begin.
-
-    Raises:
-        OSError: it cannot be opened, or is not a regular file.
-    """
+    """Opens a regular file to read it: no device, which may never end, and no pipe, which may never begin."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe that nobody writes to blocks
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
         os.close(handle)
-        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-        words = os.strerror(number) if stat.S_ISDIR(mode) else "not a regular file"
-        raise OSError(number, words, os.fspath(path))
+        words = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "not a regular file"
+        raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, words, os.fspath(path))
     return os.fdopen(handle, "rb")
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes.
-
-    Raises:
-        OSError: it cannot be read, is not a regular file, or (errno EFBIG) is longer.
-    """
+    """The content of a regular file of at most `most` bytes; a longer one is an OSError with EFBIG."""
     with open_regular(path) as file:
         content = file.read(most + 1)
         size = max(len(content), os.fstat(file.fileno()).st_size)
@@ -155,12 +132,9 @@ def leads_out(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> b
 
 
 def below(folder: Path, name: str, line: str) -> Path:
-    """The path of a file that a line of a table in a folder names.
+    """The path of a file that a line of a table in a folder names. Raises DataError for one outside of it.
 
     A table may be from a stranger: it could name private files, which a copy or a release would then hold.
-
-    Raises:
-        DataError: the file lies outside of the folder, or the name is not the name of a file.
     """
     path = folder / name
     if "\0" in name:
@@ -181,22 +155,16 @@ Line = tuple[str, dict[str, str]]
 
 
 def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[Line]]:
-    """Reads a CSV from a file; see parse_table for the result and errors.
-
-    Raises:
-        OSError: it cannot be read, is not a regular file, or has more than MOST_TABLE bytes.
-    """
+    """Reads a CSV from a file of at most MOST_TABLE bytes, as parse_table does. Raises OSError, too."""
     return parse_table(os.fspath(path), read_regular(path, MOST_TABLE))
 
 
 def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
     """Reads the header of a CSV, and for each row its position ("list.csv, line 3") and texts by column.
 
-    Args:
-        name: its name in errors.
-        content: UTF-8, or UTF-16 with a byte order mark; commas, semicolons or tabs between the cells, as in
-            the header, or as Excel's line `sep=;` before it says. `write_rows` may have written it. Missing
-            cells at the end of a row are empty.
+    The content is UTF-8, or UTF-16 with a byte order mark, with commas, semicolons or tabs between the cells,
+    as in the header, or as Excel's line `sep=;` before it says. `write_rows` may have written it. Missing
+    cells at the end of a row are empty.
 
     Raises:
         DataError: it is not such a text, is empty, has no header, two columns of one name, a row with more
@@ -242,64 +210,51 @@ def _check_header(name: str, header: list[str]) -> None:
 
 
 def _rows(name: str, reader: Any, header: list[str]) -> Iterator[dict[str, str]]:
-    for number, cells in enumerate(reader, 1):
+    for number, cells in enumerate(filter(None, reader), 1):
+        line = f"{name}, line {reader.line_num}"
         if number * len(header) > MOST_CELLS:
             raise DataError(
                 f"{name}: more than {MOST_CELLS:,} cells in {len(header):,} columns: leave out columns or "
                 "rows; write vectors as .npy or .parquet"
             )
         if any(cells[len(header) :]):
-            raise DataError(
-                f"{name}, line {reader.line_num}: {len(cells)} values below {len(header)} columns: put a "
-                "value that holds a separator in double quotes"
-            )
-        if cells:
-            for column, cell in zip(header, cells, strict=False):
-                if cell.startswith("#") and cell.upper() in _ERRORS:
-                    raise DataError(
-                        f"{name}, line {reader.line_num}: {column!r} holds {cell}, an error of a "
-                        "spreadsheet: correct it"
-                    )
-            texts = [read_cell(cell) for cell in cells] + [""] * (len(header) - len(cells))
-            yield dict(zip(header, texts, strict=False))
+            words = "put a value that holds a separator in double quotes"
+            raise DataError(f"{line}: {len(cells)} values below {len(header)} columns: {words}")
+        for column, cell in zip(header, cells, strict=False):
+            if cell.startswith("#") and cell.upper() in _ERRORS:
+                raise DataError(f"{line}: {column!r} holds {cell}, an error of a spreadsheet: correct it")
+        texts = [read_cell(cell) for cell in cells] + [""] * (len(header) - len(cells))
+        yield dict(zip(header, texts, strict=False))
 
 
 def _text_of(name: str, content: bytes) -> str:
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         text = content.decode("utf-16" if wide else "utf-8-sig")
-        if "\0" not in text:
-            return text
-        reason = "it holds null characters"
-    except UnicodeDecodeError as error:
-        reason = str(error)
-    raise DataError(f"{name}: cannot be read as a CSV in UTF-8 ({reason}): save it as CSV in UTF-8")
+        if "\0" in text:
+            raise ValueError("it holds null characters")
+    except ValueError as error:
+        words = f"{name}: cannot be read as a CSV in UTF-8 ({error}): save it as CSV in UTF-8"
+        raise DataError(words) from error
+    return text
 
 
 def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
     """Raises DataError for two texts that look alike, see sfumato.base.alike; equal ones too.
 
-    Args:
-        name: of their file or folder.
-        what: their role, such as "columns are called".
-        texts: as they are written.
+    `name` is of their file or folder, and `what` is their role, such as "columns are called".
     """
     before: dict[str, str] = {}
     for text in texts:
         key = look(text)
-        if key not in before:
-            before[key] = text
-            continue
-        if before[key] == text:
-            raise DataError(f"{name}: two {what} {text!r}: rename or remove one")
-        raise DataError(
-            f"{name}: two {what} {before[key]!a} and {text!a}, which look alike: write both alike"
-        )
+        if key in before:
+            words = f"{before[key]!a} and {text!a}, which look alike: write both alike"
+            words = f"{text!r}: rename or remove one" if before[key] == text else words
+            raise DataError(f"{name}: two {what} {words}")
+        before[key] = text
 
 
-# Texts that spreadsheets run as a formula.
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
-_QUOTED = re.compile(r"'+[=+\-@\t\r]")
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the beginnings of texts that spreadsheets run
 
 
 def write_rows(file: TextIO, rows: Iterable[Iterable[object]], *, end: str = "\r\n") -> None:
@@ -307,19 +262,14 @@ def write_rows(file: TextIO, rows: Iterable[Iterable[object]], *, end: str = "\r
 
     A text that begins with =, +, -, @, a tab or a carriage return gets an apostrophe in front, which
     spreadsheets read as "this is text"; one that begins with apostrophes before these gets one more.
-    Numbers stay as they are. None is empty.
-
-    Args:
-        file: open for text, with newline="".
-        rows: the header among them.
-        end: of a line.
+    Numbers stay as they are. None is empty. The file is open for text, with newline="".
     """
     csv.writer(file, lineterminator=end).writerows([_escape(value) for value in row] for row in rows)
 
 
 def read_cell(text: str) -> str:
     """Restores the text of a cell that `write_rows` wrote."""
-    return text[1:] if _QUOTED.match(text) else text
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def _escape(value: object) -> object:
@@ -338,43 +288,30 @@ _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 def has_more_values(text: str | bytes, most: int) -> bool:
     """Whether a JSON text has more commas and colons than `most`, outside of strings."""
-    if len(text) <= most:
-        return False
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     values = content.count(b",") + content.count(b":")
-    if values <= most:
-        return False
-    return (
-        values - sum(match[0].count(b",") + match[0].count(b":") for match in _STRINGS.finditer(content))
-        > most
-    )
+    if values > most:
+        values -= sum(match[0].count(b",") + match[0].count(b":") for match in _STRINGS.finditer(content))
+    return values > most
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Reads JSON strictly: no NaN or infinity, and no key that occurs twice.
+    """Reads JSON strictly: no NaN or infinity, no key that occurs twice, at most MOST_VALUES values and keys.
 
-    Raises:
-        ValueError: it is not JSON, too deep, or of more than MOST_VALUES values and keys.
+    Raises ValueError for anything else.
     """
     if has_more_values(text, MOST_VALUES):
         raise ValueError(f"more than {MOST_VALUES:,} values")
     try:
-        return json.loads(
-            text, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_each_key_once
-        )
+        return json.loads(text, parse_constant=_number, parse_float=_number, object_pairs_hook=_each_key_once)
     except RecursionError as error:
         raise ValueError("lists or objects nested too deep: maximum recursion depth exceeded") from error
 
 
-def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is not a number")
-
-
 def _number(word: str) -> float:
-    value = float(word)
-    if math.isinf(value):
-        raise ValueError(f"{word[:20]} is too large a number")
-    return value
+    if not math.isfinite(float(word)):
+        raise ValueError(f"{word[:20]} is {'too large' if word[-1].isdigit() else 'not'} a number")
+    return float(word)
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -390,17 +327,14 @@ def printable(name: str) -> str:
 
 
 def check_new(path: Path, *, force: bool, suffix: str = "") -> None:
-    """Raises DataError as check_writable, and if a file exists and is not to be replaced with `force`."""
+    """Raises DataError as check_writable does, and for a file that exists, without `force`."""
     check_writable(path, suffix=suffix)
     if path.exists() and not force:
         raise DataError(f"{path}: already exists: name another file, or replace it with --force")
 
 
 def check_writable(path: Path, *, folder: bool = False, suffix: str = "") -> None:
-    """Raises DataError now, rather than after the work, if a file, or one in a folder, cannot be written.
-
-    Or if its name ends as files of another format than `suffix` do.
-    """
+    """Raises DataError now, not after the work, if a file, or one in a folder, cannot be written so named."""
     if suffix and path.suffix not in ("", suffix):
         raise DataError(f"{path}: a {suffix} file would be written: name it {path.with_suffix(suffix).name}")
     if path.is_dir() and not folder:
@@ -409,9 +343,7 @@ def check_writable(path: Path, *, folder: bool = False, suffix: str = "") -> Non
     while not os.path.lexists(place):
         place = place.parent
     try:
-        with tempfile.TemporaryFile(dir=place):
-            pass
+        tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error.strerror}): name a place where you may write"
-        ) from error
+        words = f"{path}: cannot be written ({error.strerror}): name a place where you may write"
+        raise DataError(words) from error

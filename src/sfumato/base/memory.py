@@ -46,8 +46,7 @@ def keep_freed() -> Iterator[None]:
 
 def give_back() -> None:
     """Returns free memory to the system, in a tenth of a second for a GiB."""
-    library = _glibc()
-    if library is not None:
+    if library := _glibc():
         library.malloc_trim(0)
 
 
@@ -73,8 +72,7 @@ def limit_memory(more: int) -> Iterator[None]:
 
 
 def _set(settings: dict[int, int]) -> None:
-    library = _glibc()
-    if library is not None:
+    if library := _glibc():
         for setting, value in settings.items():
             library.mallopt(setting, value)
 

@@ -32,16 +32,13 @@ def check_expanded(what: str, becomes: int, takes: int) -> None:
 
 @contextmanager
 def open_parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Iterator[Any]:
-    """Opens a file as pyarrow's ParquetFile, if its columns stay within bounds; repeated texts stay single.
+    """Opens a file as pyarrow's ParquetFile, if its columns (None for all) stay within bounds.
 
-    Args:
-        path: the file.
-        columns: those that are to be read; None for all.
+    Repeated texts stay single.
 
     Raises:
         DataError: no such file, no Parquet file, an encoding of unknown size, or a column that becomes many
             times as large as it is; also while it is read.
-        MissingExtraError: pyarrow is not installed.
     """
     with needs_extra("reading Parquet files", "parquet"):
         import pyarrow

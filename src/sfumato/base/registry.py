@@ -41,11 +41,7 @@ def register(group: str, name: str, thing: Any) -> None:
 
 
 def list_added() -> list[Added]:
-    """Lists the things that this program registered, for its workers; see `adopt`.
-
-    Raises:
-        ConfigError: something cannot be sent to another process.
-    """
+    """Lists the things that this program registered, for its workers; see `adopt`. Raises ConfigError."""
     import pickle
 
     for group, name, thing in _ADDED:
@@ -81,14 +77,7 @@ class Registry(Mapping[str, _Thing]):
     def __init__(
         self, group: str, noun: str, check: Callable[[str, Any], str], built_in: Mapping[str, _Thing | str]
     ) -> None:
-        """Opens a group.
-
-        Args:
-            group: of GROUPS, or one for sfumato alone.
-            noun: a thing of the group, in words.
-            check: name and thing -> why the thing does not fit the group; "" if it does.
-            built_in: the things of sfumato.
-        """
+        """Opens a group. `noun` is a thing of it; `check` says why a thing does not fit it, "" if it does."""
         self._group, self._noun, self._check = group, noun, check
         self._table = _TABLES.setdefault(group, {})
         self._checked: dict[str, tuple[Any, _Thing]] = {}
@@ -106,22 +95,20 @@ class Registry(Mapping[str, _Thing]):
         return iter([*self._table, *(name for name in _entry_points(self._group) if name not in self._table)])
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(list(self))
 
     def __contains__(self, name: object) -> bool:
         return name in self._table or name in _entry_points(self._group)
 
     def _load(self, name: str, registered: Any) -> _Thing:
         thing, package = registered, ""
-        if isinstance(registered, str):
-            registered = _Reference(registered)
-        if isinstance(registered, _Reference):
-            package = registered.package
+        if isinstance(registered, str | _Reference):
+            path, package = (registered, "") if isinstance(registered, str) else registered
             try:
-                thing = load(registered.path)
+                thing = load(path)
             except Exception as error:
                 raise ConfigError(
-                    f"{self._noun} {name!r}{package} cannot be imported from {registered.path} "
+                    f"{self._noun} {name!r}{package} cannot be imported from {path} "
                     f"({type(error).__name__}: {error}): repair the package, or uninstall it"
                 ) from error
         if reason := self._check(name, thing):

@@ -56,14 +56,12 @@ def serve(
     app: Any,
     listener: socket.socket,
     *,
-    most_connections: int = 1000,
     certificate: str | os.PathLike[str] | None = None,
     private_key: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serves an application of ASGI until stopped, and finishes accepted requests within 30 s.
 
     It waits for slow clients without end: on an address that others reach, a proxy belongs before it.
-    Requests beyond most_connections are answered by 503.
 
     Raises:
         ConfigError: a certificate or key (PEM) that cannot be used.
@@ -80,7 +78,6 @@ def serve(
         log_config=None,
         access_log=False,  # its lines hold labels, or links
         server_header=False,
-        limit_concurrency=most_connections,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=30,
         h11_max_incomplete_event_size=_PIECE,

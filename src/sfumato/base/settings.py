@@ -20,11 +20,7 @@ _DEEPEST, _MOST_VALUES = 20, 10_000
 
 
 def configure(kind: type[_Config], overrides: Sequence[str]) -> _Config:
-    """Makes a configuration from "dotted.key=value" strings, values as YAML reads them.
-
-    Raises:
-        ConfigError: see `check_settings`.
-    """
+    """Makes a configuration from "dotted.key=value" strings, as `parse_overrides` and `check_settings` do."""
     return check_settings(kind, parse_overrides(overrides), "training")
 
 
@@ -37,16 +33,15 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def check_settings(kind: type[_Config], settings: Mapping[str, Any], where: str) -> _Config:
-    """Makes a configuration of these settings.
+    """Makes a configuration, a dataclass whose fields may be dataclasses, of values by field.
 
     Args:
-        kind: a dataclass, whose fields may be dataclasses.
-        settings: values by field.
+        kind: the dataclass.
+        settings: its values.
         where: the name of the settings in messages: a file, or a command.
 
     Raises:
-        ConfigError: a key that does not exist (it names the nearest), or a value of the wrong type or out
-            of range.
+        ConfigError: no such key (it names the nearest), or a value of the wrong type or out of range.
     """
     check_keys(kind, settings, where)
     try:
@@ -92,11 +87,7 @@ def override(settings: dict[str, Any], text: str) -> None:
 
 
 def read_yaml(path: Path) -> Any:
-    """Reads a YAML file.
-
-    Raises:
-        ConfigError: it cannot be read, or has more than MOST_YAML bytes; or see parse_yaml.
-    """
+    """Reads a YAML file as parse_yaml reads its text. Raises ConfigError."""
     try:
         return parse_yaml(read_regular(path, MOST_YAML).decode())
     except OSError as error:
@@ -108,8 +99,7 @@ def read_yaml(path: Path) -> Any:
 def parse_yaml(text: str) -> Any:
     """Reads a YAML text, with no more memory than its length allows.
 
-    Raises:
-        ValueError: it is not YAML, has a key twice, gives a value a name (&, *), or is too long or too deep.
+    Raises ValueError if it has a key twice, gives a value a name (&, *), or is too long, too deep or no YAML.
     """
     if len(text) > MOST_YAML:
         raise ValueError(f"{len(text):,} characters, and at most {MOST_YAML:,} are read")
@@ -120,10 +110,7 @@ def parse_yaml(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses, before anything is built, values that would become much larger than their text.
-
-    State: the depth of lists and mappings, and the number of values.
-    """
+    """Refuses, before anything is built, values that would become much larger than their text."""
 
     _depth = _count = 0
 
@@ -151,24 +138,16 @@ class _Loader(yaml.SafeLoader):
 
 
 def list_keys(kind: Any, *, below: str = "") -> Iterator[tuple[str, str, str]]:
-    """The keys of a configuration, dotted if it is nested, with their types and defaults.
-
-    Args:
-        kind: a dataclass.
-        below: the prefix of each key.
-    """
+    """The keys of a configuration, dotted if it is nested (`below` is in front), with types and defaults."""
     types = get_type_hints(kind)
     for field in dataclasses.fields(kind):
         hint, key = types[field.name], f"{below}{field.name}"
         if dataclasses.is_dataclass(hint):
             yield from list_keys(hint, below=f"{key}.")
             continue
-        if field.default is not dataclasses.MISSING:
-            default = yaml_of(field.default)
-        elif field.default_factory is not dataclasses.MISSING:
+        default = "needed" if field.default is dataclasses.MISSING else yaml_of(field.default)
+        if field.default_factory is not dataclasses.MISSING:
             default = yaml_of(field.default_factory())
-        else:
-            default = "needed"
         words = getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint)
         yield key, words.replace("typing.", "").replace("NoneType", "null").replace("None", "null"), default
 

@@ -22,15 +22,9 @@ _XZ_MEMORY = 1 << 27  # bytes, for xz -9
 _MOST_BEHIND = 100  # reads behind the end
 _FREE, _RATIO = 1 << 30, 100  # bytes that any packed file may become, and more for each of its bytes
 
-_EXTENDED = frozenset(
-    {
-        tarfile.XHDTYPE,
-        tarfile.XGLTYPE,
-        tarfile.SOLARIS_XHDTYPE,
-        tarfile.GNUTYPE_LONGNAME,
-        tarfile.GNUTYPE_LONGLINK,
-    }
-)
+_EXTENDED: tuple[bytes, ...] = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EXTENDED += (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_SPARSE = "a tar file with sparse files: pack them without --sparse"
 
 
 class DamagedTarError(Exception):
@@ -38,14 +32,10 @@ class DamagedTarError(Exception):
 
 
 def read_members(file: Any) -> Iterator[tuple[tarfile.TarInfo, Callable[..., bytes] | None]]:
-    """Yield each member, and the function that reads its content (None if it is no regular file).
+    """Yields each member, and the function that reads its content (None for links and folders).
 
-    Args:
-        file: opened for reading, from its beginning; it need not seek. Plain, or packed by gzip, bzip2 or xz.
-
-    Raises:
-        DamagedTarError: also when content is read: it is damaged, ends early, or passes a bound; see above.
-        OSError: it cannot be read.
+    The file is open at its beginning, and need not seek; plain, or packed by gzip, bzip2 or xz. Raises
+    DamagedTarError, also when content is read, if it is damaged, ends early, or passes a bound; see above.
     """
     packed = _Counted(file, file.read(6))
     unpack = next((unpack for magic, unpack in _UNPACK.items() if packed.head.startswith(magic)), None)
@@ -73,22 +63,19 @@ def _read(content: Any, size: int = -1) -> bytes:
 def _explain_damage() -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise DamagedTarError("a damaged tar file") from error
-    except OSError as error:
-        if error.errno is not None:
+    except (tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # gzip and bzip2 set no number
             raise
-        raise DamagedTarError("a damaged tar file") from error  # bzip2 says so
+        raise DamagedTarError("a damaged tar file") from error
 
 
 class _Unxz:
-    """A file packed by xz, unpacked in bounded memory. State: the decoder."""
+    """A file packed by xz, unpacked in bounded memory."""
 
     def __init__(self, file: "_Counted") -> None:
         self._file, self._decoder = file, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes."""
         while not self._decoder.eof:
             packed = self._file.read(1 << 16) if self._decoder.needs_input else b""
             if self._decoder.needs_input and not packed:
@@ -106,7 +93,7 @@ _UNPACK: dict[bytes, Any] = {
 
 
 class _Counted:
-    """A file whose bytes are counted. State: their number.
+    """A file whose bytes are counted.
 
     Raises DamagedTarError if they are more than the `packed` bytes that they come from may become, and
     EOFError if more and more is read behind the end: tarfile skips a member of any size in small steps.
@@ -117,7 +104,6 @@ class _Counted:
         self._first, self.bytes, self._behind = head, 0, 0
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes."""
         data, self._first = self._first[:size], self._first[size:] if size >= 0 else b""
         data = data or self._file.read(size)
         self.bytes += len(data)
@@ -134,7 +120,6 @@ class _BoundedInfo(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, *arguments: Any) -> "_BoundedInfo":
-        """Parse a block. Raises DamagedTarError for a header whose text is too long, or a sparse file."""
         header = super().frombuf(*arguments)
         if header.size < 0:
             raise tarfile.ReadError("a size below 0")
@@ -146,7 +131,6 @@ class _BoundedInfo(tarfile.TarInfo):
 
     @classmethod
     def fromtarfile(cls, opened: tarfile.TarFile) -> "_BoundedInfo":
-        """Read a header, with its extended headers."""
         state = opened.__dict__
         state["nested"] = state.get("nested", 0) + 1
         if state["nested"] > _MAX_NESTED or len(opened.pax_headers) > _MAX_GLOBALS:
@@ -167,6 +151,3 @@ class _BoundedInfo(tarfile.TarInfo):
 
     def _proc_gnusparse_10(self, *_: Any) -> None:
         raise DamagedTarError(_SPARSE)
-
-
-_SPARSE = "a tar file with sparse files: pack them without --sparse"

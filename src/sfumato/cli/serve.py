@@ -112,7 +112,6 @@ def serve(
             server.serve(
                 application,
                 listener,
-                most_connections=config.most_connections,
                 certificate=certificate,
                 private_key=private_key,
             )

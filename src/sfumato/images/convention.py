@@ -51,16 +51,10 @@ def to_uint8(images: "Tensor") -> "Tensor":
 
 def check_batch(images: Images) -> None:
     """Raises ImageError unless `images` is a (N, C, H, W) uint8 batch with C of 1 or 3."""
-    if not _is_uint8(images) or images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ImageError(
-            f"a batch of images is (N, C, H, W) uint8 with 1 or 3 channels, "
-            f"got {tuple(images.shape)} {images.dtype}"
-        )
-
-
-def _is_uint8(images: Images) -> bool:
-    """Checks a tensor without the name of its type, which only PyTorch has."""
-    return images.dtype == np.uint8 if isinstance(images, np.ndarray) else str(images.dtype) == "torch.uint8"
+    # The name of a tensor's type, which only PyTorch has.
+    if str(images.dtype) not in ("uint8", "torch.uint8") or images.ndim != 4 or images.shape[1] not in (1, 3):
+        words = "a batch of images is (N, C, H, W) uint8 with 1 or 3 channels"
+        raise ImageError(f"{words}, got {tuple(images.shape)} {images.dtype}")
 
 
 def map_batches(function: Callable[..., np.ndarray], images: np.ndarray, *others: np.ndarray) -> np.ndarray:
@@ -74,10 +68,7 @@ def map_batches(function: Callable[..., np.ndarray], images: np.ndarray, *others
     parts = [[array[i : i + step] for array in arrays] for i in range(0, len(images), step)]
     if len(parts) < 2:
         return function(*arrays)
-    threads = min(len(parts), thread_count())
-    if threads < 2:
-        return np.concatenate([function(*part) for part in parts])
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(min(len(parts), thread_count())) as pool:
         return np.concatenate(list(pool.map(lambda part: function(*part), parts)))
 
 

@@ -22,30 +22,35 @@ from sfumato.errors import ImageError, needs_extra
 
 # A 50-megapixel photograph passes; a decompression bomb does not. Nor does an image with many rows, each of
 # which costs Pillow time and memory, however narrow. JPEG and GIF end at this side.
-MAX_PIXELS = 64_000_000
-MAX_SIDE = 65_535
+MAX_PIXELS, MAX_SIDE = 64_000_000, 65_535
 
 # The most segments, frames or pages of a file: each costs a step in Python, and 64 MB hold 16 million.
 MAX_PARTS = 65_536
+TOO_MANY_PARTS = f"an image in more than {MAX_PARTS} parts: save it anew"
 
 # A progressive JPEG's scan of 100 bytes covers the whole image, in some 30 ms at 8000x8000: 64 MB of them
 # would take hours. An encoder's usual script has 10 scans. Pillow copies all EXIF before for each block.
 _MAX_SCANS = 32
 
 NO_IMAGE = "not an image that can be read"
-_TOO_MANY = "more pixels than allowed"
-_SIGNATURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF87a": "GIF", b"GIF89a": "GIF"}
-_SIGNATURES |= {b"II*\0": "TIFF", b"MM\0*": "TIFF"}
-_BMP_HEADERS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})  # bytes; "BM" alone begins words, too
-_HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"})
-_AVIF_BRANDS = frozenset({b"avif", b"avis"})
+_TOO_LARGE = "more pixels than allowed"
+_KINDS = {
+    "JPEG": rb"\xff\xd8\xff",
+    "PNG": rb"\x89PNG\r\n\x1a\n",
+    "GIF": rb"GIF8[79]a",
+    "TIFF": rb"II\*\0|MM\0\*",
+    "WEBP": rb"RIFF.{4}WEBP",
+    "BMP": rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0\0\0",  # with its header's length; "BM" begins words
+    # "mif1" and "msf1" say only that there are images; the brands after them give the coding.
+    "AVIF": rb".{4}ftyp(avi[fs]|m[is]f1.{4}(.{4}){0,60}?avi[fs])",
+    "HEIF": rb".{4}ftyp(he[iv][cxms]|m[is]f1)",
+}
 
 # The end of coded data: not a stuffed zero, nor a restart marker.
 _JPEG_MARKER = re.compile(rb"\xff+([\xc0-\xcf\xd9-\xfe])")
 
 # None, fax, LZW, JPEG, Deflate and PackBits, as cameras, scanners and editors write.
-_TIFF_CODECS = frozenset({"raw", "tiff_ccitt", "group3", "group4", "tiff_lzw", "jpeg", "packbits"})
-_TIFF_CODECS |= {"tiff_adobe_deflate", "tiff_deflate"}
+_TIFF_CODECS = re.compile(r"raw|tiff_ccitt|group[34]|tiff_lzw|jpeg|packbits|tiff(_adobe)?_deflate")
 _SUBFILE, _PHOTOMETRIC, _ORIENTATION, _STRIP_LENGTHS, _SUBSAMPLING = 254, 262, 274, 279, 530
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_LENGTHS = 322, 323, 325
 _T = Image.Transpose
@@ -66,10 +71,9 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class PixelBudget:
-    """Limits the pixels that this process decodes at once: further decodes wait for their turn.
+    """Limits the pixels that this process decodes at once; further decodes wait, in turn.
 
-    One image with more pixels than the limit is decoded alone. Waiting images go in turn, so small ones
-    do not keep a large one waiting for ever. State: the pixels of the decodes under way.
+    One image with more pixels than the limit is decoded alone. State: the pixels of the decodes under way.
     """
 
     def __init__(self, limit: int) -> None:
@@ -94,8 +98,7 @@ class PixelBudget:
                 self._change.notify()
 
 
-# For the images that are read at the same time, in all threads of a process.
-UNDER_WAY = PixelBudget(2 * MAX_PIXELS)
+UNDER_WAY = PixelBudget(2 * MAX_PIXELS)  # of all threads
 os.register_at_fork(after_in_child=UNDER_WAY.forget)
 
 
@@ -104,43 +107,25 @@ def not_read(message: str) -> ImageError:
     return ImageError(message, cause="a kind of image that is not read")
 
 
-def too_many_parts() -> ImageError:
-    """A file with more than MAX_PARTS parts."""
-    return not_read(f"an image in more than {MAX_PARTS} parts: save it anew")
-
-
 def refusal(name: str, error: Exception) -> ImageError:
     """The ImageError that names the file, for an error of a decoder."""
     if isinstance(error, ImageError):
         return ImageError(f"{name}: {error}", cause=error.cause)
     cause = NO_IMAGE if isinstance(error, UnidentifiedImageError) else "a damaged image"
-    cause = _TOO_MANY if isinstance(error, Image.DecompressionBombError) else cause
+    cause = _TOO_LARGE if isinstance(error, Image.DecompressionBombError) else cause
     reason = str(error).split("<")[0].strip(" :'\n") or type(error).__name__
     return ImageError(f"{name}: {cause} ({reason})", cause=cause)
 
 
 def kind_of(data: bytes) -> str:
-    """The decoder for a file's first bytes; no other one ever sees the file."""
-    for signature, kind in _SIGNATURES.items():
-        if data.startswith(signature):
+    """The decoder for a file's first bytes; no other one ever sees the file. Raises ImageError."""
+    for kind, signature in _KINDS.items():
+        if re.match(signature, data, re.DOTALL):
             return kind
-    if data[:2] == b"BM" and int.from_bytes(data[14:18], "little") in _BMP_HEADERS:
-        return "BMP"
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "WEBP"
-    if data[4:8] == b"ftyp":
-        # "mif1" and "msf1" say only that there are images; the brands after them give the coding.
-        brands = [data[i : i + 4] for i in (8, *range(16, min(int.from_bytes(data[:4]), 256), 4))]
-        if brands[0] in (b"mif1", b"msf1"):
-            brands = [*(brand for brand in brands if brand in _AVIF_BRANDS), b"heic"]
-        if brands[0] in _AVIF_BRANDS | _HEIC_BRANDS:
-            return "AVIF" if brands[0] in _AVIF_BRANDS else "HEIF"
     if data.startswith((b"II+\0", b"MM\0+")):
         raise not_read("a BigTIFF: save it as an ordinary TIFF")
-    raise ImageError(
-        f"{NO_IMAGE} (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC and AVIF are): save it as PNG or JPEG",
-        cause=NO_IMAGE,
-    )
+    known = "JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC and AVIF are"
+    raise ImageError(f"{NO_IMAGE} ({known}): save it as PNG or JPEG", cause=NO_IMAGE)
 
 
 class _Counted(io.BytesIO):
@@ -151,7 +136,7 @@ class _Counted(io.BytesIO):
     def read(self, size: int | None = -1, /) -> bytes:
         self._left -= 1
         if self._left < 0:
-            raise too_many_parts()
+            raise not_read(TOO_MANY_PARTS)
         return super().read(size)
 
 
@@ -192,12 +177,9 @@ def open_heic(data: bytes) -> Any:
 def check_size(picture: Any) -> Any:
     """Returns an opened picture. Raises ImageError if it is larger than allowed."""
     width, height = picture.size
-    if width * height > MAX_PIXELS:
-        words = f"{width}x{height} pixels, more than the {MAX_PIXELS} allowed: resize the file"
-        raise ImageError(words, cause=_TOO_MANY)
-    if max(width, height) > MAX_SIDE:
-        words = f"{width}x{height} pixels, a side of more than the {MAX_SIDE} allowed: cut it into parts"
-        raise ImageError(words, cause="a side of more pixels than allowed")
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        words = f"{width}x{height} pixels, more than the {MAX_PIXELS} allowed, or the {MAX_SIDE} of a side"
+        raise ImageError(f"{words}: resize the file", cause=_TOO_LARGE)
     return picture
 
 
@@ -205,7 +187,7 @@ def _check_tiff(picture: Any, length: int) -> None:
     tags, codec = picture.tag_v2, picture.info["compression"]
     if tags.get(_SUBFILE) == 1:
         raise not_read("a thumbnail before the picture, as in a camera's raw file: save it as PNG or JPEG")
-    if codec not in _TIFF_CODECS:
+    if not _TIFF_CODECS.fullmatch(codec):
         raise not_read(f"a TIFF of compression {codec}: save it with LZW or Deflate")
     if (codec, tags.get(_PHOTOMETRIC)) == ("raw", 6) and tags.get(_SUBSAMPLING) != (1, 1):
         raise not_read("a TIFF of uncompressed, subsampled YCbCr: save it as RGB")
@@ -219,20 +201,18 @@ def jpeg_segments(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
     """The marker, start and end of each segment of the JPEG at a position."""
     position += 2
     for _ in range(MAX_PARTS):
-        match = _JPEG_MARKER.search(data, position)
-        if match is None:
+        if (match := _JPEG_MARKER.search(data, position)) is None:
             return
         marker, start = match[1][0], match.end() - 2
         if marker == 0xD9:
             yield marker, start, start + 2
             return
-        (length,) = struct.unpack_from(">H", data, start + 2)
-        position = start + 2 + length
+        position = start + 2 + struct.unpack_from(">H", data, start + 2)[0]
         if marker == 0xDA:
             following = _JPEG_MARKER.search(data, position)
             position = len(data) if following is None else following.start()
         yield marker, start, position
-    raise too_many_parts()
+    raise not_read(TOO_MANY_PARTS)
 
 
 def decode(picture: Any, channels: int | None) -> Image.Image:
@@ -256,16 +236,16 @@ def decode(picture: Any, channels: int | None) -> Image.Image:
 def _orientation(picture: Image.Image) -> Any:
     """The orientation in EXIF or, if it has none, in XMP, from any block of the file that holds them."""
     info = picture.info
-    exif, imagemagick, xmp = (_from_hex(info.get(f"Raw profile type {name}", "")) for name in _PROFILES)
+    exif, app1, xmp = (_from_hex(info.get(f"Raw profile type {name}", "")) for name in _PROFILES)
     with suppress(*DECODING_ERRORS):
         tags = Image.Exif()
-        tags.load(info.get("exif") or exif or imagemagick)
+        tags.load(info.get("exif") or exif or app1)
         return tags[_ORIENTATION]
-    if picture.format == "AVIF":  # boxes of its own turn it, which Pillow gives as EXIF
+    xmp = info.get("xmp") or xmp or app1
+    if picture.format == "AVIF" or not isinstance(xmp, bytes):  # its boxes turn an AVIF, as EXIF of Pillow
         return 1
-    xmp = info.get("xmp") or xmp or imagemagick
-    found = isinstance(xmp, bytes) and _XMP_ORIENTATION.search(xmp[:_MOST_XMP].replace(b"\0", b""))
-    return int(found[1]) if found else 1
+    match = _XMP_ORIENTATION.search(xmp[:_MOST_XMP].replace(b"\0", b""))
+    return int(match[1]) if match else 1
 
 
 def _from_hex(text: str) -> bytes:
@@ -289,14 +269,11 @@ def eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
         if "transparency" in image.info:
             high[levels == image.info["transparency"]] = 255
         return Image.fromarray(high).convert(mode)
-    if image.mode in ("I", "F"):
-        # convert("L") would clip these too, and the file does not state the picture's range.
-        raise not_read(
-            f"values of mode {image.mode} have no stated range: save it with 8 or 16 bits a channel"
-        )
+    if image.mode in ("I", "F"):  # convert("L") would clip these, too
+        words = f"values of mode {image.mode} have no stated range: save it with 8 or 16 bits a channel"
+        raise not_read(words)
     if image.has_transparency_data:
-        layer = image.convert("LA") if image.mode == "La" else image
-        layer = layer if layer.mode == "RGBA" else layer.convert("RGBA")
+        layer = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
         image = Image.new("RGB", layer.size, "white")
         image.paste(layer, mask=layer)
     elif image.mode == "LAB":

@@ -17,14 +17,11 @@ def take(picture: Any) -> tuple[Pixels, Callable[[Pixels], Any]]:
     A picture of Pillow is turned upright by its EXIF, and laid on white if it is transparent; it comes back
     as "L" or "RGB". Arrays are (H, W), (H, W, C) or (N, H, W, C) uint8. Tensors are (C, H, W) or
     (N, C, H, W), uint8 or floats in [0, 1], which are rounded to 256 levels; a subclass of Tensor comes back
-    as itself, on its device.
+    as itself, on its device. Raises ImageError for another type, shape or range.
 
     Returns:
         (N, C, H, W) uint8 pixels, and a function that maps pixels of this shape to the library, type, axes
         and range of what was taken.
-
-    Raises:
-        ImageError: it has another type, shape or range.
     """
     if isinstance(picture, Image.Image):
         taken, to_array = take(np.asarray(eight_bits(ImageOps.exif_transpose(picture), None)))
@@ -68,6 +65,5 @@ def _take_tensor(picture: Any) -> tuple[Pixels, Callable[[Pixels], Any]]:
 
 
 def _check(pixels: Pixels) -> Pixels:
-    """Returns the pixels in one block of memory. Raises ImageError as check_batch does."""
     check_batch(pixels)
     return np.ascontiguousarray(pixels)

@@ -7,6 +7,8 @@ import errno
 import io
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +24,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Programs and cameras write these for the formats that are read.
-SUFFIXES = frozenset({".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jif", ".jfif", ".jfi", ".mpo", ".webp"})
-SUFFIXES |= {".bmp", ".dib", ".gif", ".tif", ".tiff", ".heic", ".heics", ".heif", ".heifs", ".hif"}
-SUFFIXES |= {".avif", ".avifs"}
+_SUFFIXES = "png apng jpg jpeg jpe jif jfif jfi mpo webp bmp dib gif tif tiff heic heics heif heifs hif"
+SUFFIXES = frozenset(f".{suffix}" for suffix in f"{_SUFFIXES} avif avifs".split())
 
 MAX_BYTES = 64_000_000
 
 TRANSPARENT = ("PNG", "WEBP")  # formats with transparency
 
 _WRITABLE = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP"}
-_SAVE_SETTINGS: dict[str, dict[str, Any]] = {
+_SETTINGS: dict[str, dict[str, Any]] = {
     # Run lengths after PNG's filters: 4 times as fast on photographs as Pillow's default, and no larger.
     "PNG": {"compress_level": 1, "compress_type": zlib.Z_RLE},
     "JPEG": {"quality": 95, "subsampling": 0},
@@ -39,11 +40,8 @@ _SAVE_SETTINGS: dict[str, dict[str, Any]] = {
     "WEBP": {"lossless": True, "method": 0, "quality": 0},
     "BMP": {},
 }
-_MODES = {2: "LA", 3: "RGB", 4: "RGBA"}
-_LOSSY_SETTINGS: dict[str, dict[str, Any]] = {
-    "JPEG": {"subsampling": 0},
-    "WEBP": {"lossless": False, "method": 4},
-}
+_LOSSY: dict[str, dict[str, Any]] = {"JPEG": {"subsampling": 0}, "WEBP": {"lossless": False, "method": 4}}
+_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
 def read(
@@ -82,28 +80,32 @@ def read_array(
     if channels not in (1, 3, None):
         raise ConfigError(f"channels is 1, 3 or None for the image's own, got {channels}")
     name, data = name_and_bytes(source)
-    try:
+    with naming(name):
         return pixels_of(open_picture(data), channels, size)
-    except DECODING_ERRORS as error:
-        raise refusal(name, error) from error
 
 
 def name_and_bytes(source: str | os.PathLike[str] | bytes) -> tuple[str, bytes]:
     """A file's name in errors, and its bytes, at most MAX_BYTES. Raises ImageError."""
-    name, data = ("<bytes>", source) if isinstance(source, bytes) else (os.fspath(source), b"")
-    length = len(data)
-    if not isinstance(source, bytes):
-        try:
-            data = read_regular(name, MAX_BYTES)
-        except OSError as error:
-            if error.errno != errno.EFBIG:
-                words = f"{name}: cannot be read ({error.strerror})"
-                raise ImageError(words, cause="cannot be read") from error
-            length = Path(name).stat().st_size
-    if length > MAX_BYTES:
-        words = f"{name}: {length} bytes, more than the {MAX_BYTES} allowed: resize the file"
-        raise ImageError(words, cause="more bytes than allowed")
+    name = "<bytes>" if isinstance(source, bytes) else os.fspath(source)
+    try:
+        data = source if isinstance(source, bytes) else read_regular(name, MAX_BYTES)
+        if len(data) > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"{len(data):,} bytes, more than the {MAX_BYTES:,} allowed")
+    except OSError as error:
+        large = error.errno == errno.EFBIG
+        words = f"{error.strerror}: resize the file" if large else f"cannot be read ({error.strerror})"
+        cause = "more bytes than allowed" if large else "cannot be read"
+        raise ImageError(f"{name}: {words}", cause=cause) from error
     return name, data
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Turns errors of decoders into an ImageError that names the file."""
+    try:
+        yield
+    except DECODING_ERRORS as error:
+        raise refusal(name, error) from error
 
 
 def pixels_of(picture: Any, channels: int | None, size: int | None = None) -> Pixels:
@@ -114,8 +116,7 @@ def pixels_of(picture: Any, channels: int | None, size: int | None = None) -> Pi
 
 def resize(image: Pixels, size: int) -> Pixels:
     """The centre square of a (C, H, W) uint8 image with a side of `size` pixels, as `read` gives it."""
-    bands = [Image.fromarray(plane) for plane in image]
-    return planes_of(bands[0] if len(bands) == 1 else Image.merge(_MODES[len(bands)], bands), size)
+    return planes_of(Image.merge(_MODES[len(image)], [Image.fromarray(plane) for plane in image]), size)
 
 
 def planes_of(picture: Image.Image, size: int | None = None) -> Pixels:
@@ -133,14 +134,12 @@ def planes_of(picture: Image.Image, size: int | None = None) -> Pixels:
 def write(path: str | os.PathLike[str], image: Images, *, quality: int | None = None) -> None:
     """Writes one (C, H, W) uint8 image, its format by the suffix, with pixels and nothing else.
 
-    The file appears whole or not at all; `quality` is that of `encode`. Raises ImageError for an unknown
-    suffix.
+    The file appears whole or not at all. Raises ImageError for an unknown suffix, or as `encode` does.
     """
     path = Path(path)
-    format_name = _WRITABLE.get(path.suffix.lower())
-    if format_name is None:
+    if path.suffix.lower() not in _WRITABLE:
         raise ImageError(f"{path}: cannot write {path.suffix!r}: use one of {', '.join(sorted(_WRITABLE))}")
-    encoded = encode(image, format_name, quality=quality)
+    encoded = encode(image, _WRITABLE[path.suffix.lower()], quality=quality)
     try:
         with whole(path) as temporary:
             temporary.write_bytes(encoded)
@@ -156,27 +155,25 @@ def encode(
     The same pixels give the same bytes, as long as the versions of Pillow and its libraries stay.
 
     Args:
-        image: (C, H, W) uint8 with C of 1 or 3.
+        image: with 1 or 3 channels.
         format_name: "PNG", "BMP", "WEBP" or "JPEG".
         quality: 1 to 100, for the lossy formats only. JPEG has 95 by default, always with full chroma, since
             a subsampled one mixes the colours of protected cells. WebP is lossless unless a quality is given.
         shown: (1, H, W) bool, the shown pixels: the others are transparent, and `read` makes them white.
 
-    Raises:
-        ImageError: `image` is something else, or the format is unknown.
-        ConfigError: the quality is out of range, or the format has no quality, or no transparency.
+    Raises ImageError or ConfigError for another image, format or quality.
     """
     check_batch(image[None])
-    if format_name not in _SAVE_SETTINGS:
-        raise ImageError(f"cannot write {format_name!r}: {did_you_mean(format_name, _SAVE_SETTINGS)}")
-    settings = _SAVE_SETTINGS[format_name]
+    if format_name not in _SETTINGS:
+        raise ImageError(f"cannot write {format_name!r}: {did_you_mean(format_name, _SETTINGS)}")
+    settings = _SETTINGS[format_name]
     if quality is not None:
-        if format_name not in _LOSSY_SETTINGS or not 1 <= quality <= 100:
+        if format_name not in _LOSSY or not 1 <= quality <= 100:
             raise ConfigError(f"quality is 1 to 100, for JPEG or WEBP, got {quality} for {format_name}")
-        settings = _LOSSY_SETTINGS[format_name] | {"quality": quality}
-    pixels = np.ascontiguousarray(as_array(image))
+        settings = _LOSSY[format_name] | {"quality": quality}
     size = (image.shape[2], image.shape[1])
     # Equal to fromarray, without its look at types and strides: a fifth of the time for a small image.
+    pixels = np.ascontiguousarray(as_array(image))
     planes = [Image.frombuffer("L", size, plane, "raw", "L", 0, 1) for plane in pixels]
     if shown is not None:
         if format_name not in TRANSPARENT:
@@ -186,6 +183,5 @@ def encode(
         settings = settings | ({"exact": True} if format_name == "WEBP" else {})
     buffer = io.BytesIO()
     # merge is 8 times as fast as a transposed copy of the array.
-    picture = planes[0] if len(planes) == 1 else Image.merge(_MODES[len(planes)], planes)
-    picture.save(buffer, format=format_name, **settings)
+    Image.merge(_MODES[len(planes)], planes).save(buffer, format=format_name, **settings)
     return buffer.getvalue()

@@ -13,25 +13,21 @@ from sfumato.base.files import open_regular
 from sfumato.errors import ImageError
 from sfumato.images import decoding
 from sfumato.images.convention import Pixels
-from sfumato.images.decoding import DECODING_ERRORS, MAX_PARTS, MAX_PIXELS, kind_of, open_picture, refusal
-from sfumato.images.reading import SUFFIXES, name_and_bytes, pixels_of
+from sfumato.images.decoding import MAX_PARTS, MAX_PIXELS, TOO_MANY_PARTS, kind_of, not_read, open_picture
+from sfumato.images.reading import SUFFIXES, name_and_bytes, naming, pixels_of
 
 # All pictures of a file together: `read_pictures` ends behind them. A byte that is copied costs an eighth.
 _MOST_PIXELS = 4 * MAX_PIXELS
 
-_ANIMATED = frozenset({"PNG", "WEBP", "GIF", "AVIF"})
+_ANIMATED = ("PNG", "WEBP", "GIF", "AVIF")
 _HEAD = 512  # bytes
 _JPEG = re.compile(rb"\xff\xd8\xff[\xc0-\xc4\xdb-\xef\xfe]")
 _SUB_DIRECTORIES = 330
 
 
 def is_image(source: str | os.PathLike[str] | bytes) -> bool:
-    """Whether a file is to be read as an image: by its first bytes, whatever its name is, or by its suffix.
-
-    Args:
-        source: a path, or the first 512 bytes or more. An unreadable path is judged by its suffix.
-    """
-    head = source[:_HEAD] if isinstance(source, bytes) else b""
+    """Whether a file is to be read as an image: by its first bytes (512 are enough), or by its suffix."""
+    head = source if isinstance(source, bytes) else b""
     if not isinstance(source, bytes):
         if Path(source).suffix.lower() in SUFFIXES:
             return True
@@ -46,16 +42,12 @@ def is_image(source: str | os.PathLike[str] | bytes) -> bool:
 def count_pictures(source: str | os.PathLike[str] | bytes) -> int:
     """The number of pictures in an image file: pages, frames, thumbnails of its container, depth maps.
 
-    The thumbnail in EXIF, layers, and a colour picture's transparency do not count.
-
-    Raises:
-        ImageError: no image, a damaged one, or one of more than MAX_PARTS parts.
+    The thumbnail in EXIF, layers, and a colour picture's transparency do not count. Raises ImageError, also
+    for a file of more than MAX_PARTS parts.
     """
     name, data = name_and_bytes(source)
-    try:
+    with naming(name):
         return 1 + len(_others(data))
-    except DECODING_ERRORS as error:
-        raise refusal(name, error) from error
 
 
 def read_first(
@@ -63,10 +55,8 @@ def read_first(
 ) -> tuple[Pixels, int]:
     """Reads a file as `read_array` does, once. -> its first picture, and the number of others in it."""
     name, data = name_and_bytes(source)
-    try:
+    with naming(name):
         return pixels_of(open_picture(data), channels, size), len(_others(data))
-    except DECODING_ERRORS as error:
-        raise refusal(name, error) from error
 
 
 def read_pictures(
@@ -77,23 +67,17 @@ def read_pictures(
     A frame of an animation is the whole canvas, as a viewer shows it. A further picture that cannot be read
     yields its error; a frame ends the animation then. Pictures behind 4 * MAX_PIXELS in all are not read:
     `count_pictures` says how many there are. One picture is held at a time, as `read` holds it; of an
-    animation, its decoder holds a canvas besides.
-
-    Raises:
-        ImageError: the first picture cannot be read; see `read`.
+    animation, its decoder holds a canvas besides. Raises ImageError if the first one cannot be read.
     """
     name, data = name_and_bytes(source)
-    try:
+    with naming(name):
         first = pixels_of(open_picture(data), channels)
-    except DECODING_ERRORS as error:
-        raise refusal(name, error) from error
     yield first
+    left, animated = _MOST_PIXELS - first[0].size, kind_of(data) in _ANIMATED
     try:
         others = _others(data)
-    except DECODING_ERRORS as error:
-        yield refusal(name, error)
-        return
-    left, animated = _MOST_PIXELS - first[0].size, kind_of(data) in _ANIMATED
+    except decoding.DECODING_ERRORS as error:
+        others = [partial(_refuse, error)]
     for opened in others:
         try:
             picture = decoding.check_size(opened())
@@ -101,8 +85,8 @@ def read_pictures(
             if left < 0:
                 return
             yield pixels_of(picture, channels)
-        except DECODING_ERRORS as error:
-            yield refusal(name, error)
+        except decoding.DECODING_ERRORS as error:
+            yield decoding.refusal(name, error)
             if animated:
                 return
 
@@ -113,7 +97,7 @@ def _others(data: bytes) -> list[Callable[[], Any]]:
     if kind in _ANIMATED:
         picture = open_picture(data)
         if picture.n_frames > MAX_PARTS:
-            raise decoding.too_many_parts()
+            raise not_read(TOO_MANY_PARTS)
         return [partial(_open_frame, picture, frame) for frame in range(1, picture.n_frames)]
     if kind == "JPEG":
         return [partial(_open_part, b"", data, start) for start in _jpegs(data)[1:]]
@@ -135,22 +119,21 @@ def _open_part(head: bytes, data: bytes, start: int) -> Any:
 
 def _jpegs(data: bytes) -> list[int]:
     """Where the JPEGs of a file begin, one behind the other, as in an MPO and in photographs with depth."""
-    starts, start = list[int](), 0
+    starts = [0]
     while len(starts) <= MAX_PARTS:
-        starts.append(start)
-        ends = [end for _, _, end in decoding.jpeg_segments(data, start)]
-        following = _JPEG.search(data, max(start + 2, *ends[-1:]))
+        ends = [end for _, _, end in decoding.jpeg_segments(data, starts[-1])]
+        following = _JPEG.search(data, max(starts[-1] + 2, *ends[-1:]))
         if following is None:
             return starts
-        start = following.start()
-    raise decoding.too_many_parts()
+        starts.append(following.start())
+    raise not_read(TOO_MANY_PARTS)
 
 
 def directories(data: bytes) -> list[int]:
     """The positions of a TIFF's directories: its pages, and those below them."""
     order = ">" if data.startswith(b"MM") else "<"
     found: dict[int, None] = {}
-    queue, tags = [struct.unpack_from(order + "I", data, 4)[0]], 0
+    queue, tags = [*struct.unpack_from(order + "I", data, 4)], 0
     for place in queue:  # it grows
         if place in found or not 8 <= place <= len(data) - 6:
             continue
@@ -158,7 +141,7 @@ def directories(data: bytes) -> list[int]:
         (number,) = struct.unpack_from(order + "H", data, place)
         tags += number
         if tags > 16 * MAX_PARTS or len(queue) > MAX_PARTS:
-            raise decoding.too_many_parts()
+            raise not_read(TOO_MANY_PARTS)
         end = place + 2 + 12 * number
         for entry in range(place + 2, min(end, len(data) - 11), 12):
             tag, count, start = struct.unpack_from(order + "H2xII", data, entry)
@@ -179,10 +162,10 @@ def _heic_pictures(data: bytes) -> list[Callable[[], Any]]:
         openers += [partial(image.get_aux_image, each) for ids in image.info["aux"].values() for each in ids]
     track = data.find(b"stsz") + 12  # the frames of a sequence, of which libheif opens none
     if track > 12:
-        (frames,) = struct.unpack_from(">I", data, track)
-        openers += [_refuse_frame] * min(frames, MAX_PARTS)
+        error = not_read("a frame of a sequence in HEIC: save it as PNG or JPEG")
+        openers += [partial(_refuse, error)] * min(*struct.unpack_from(">I", data, track), MAX_PARTS)
     return openers
 
 
-def _refuse_frame() -> Any:
-    raise decoding.not_read("a frame of a sequence in HEIC: save it as PNG or JPEG")
+def _refuse(error: Exception) -> Any:
+    raise error

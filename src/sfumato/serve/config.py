@@ -18,7 +18,6 @@ class ServiceConfig:
         most_images, most_pixels: of a release; see sfumato.wire.decode.
         most_held: bytes of all requests together: their bodies and everything made from them; requests beyond
             it are answered by 503.
-        most_connections: at once; requests on further ones are answered by 503.
         body_seconds: time limit for a body. A proxy before the server limits headers and answers.
         window, most_batch, most_waiting: see Engine.
         allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.
@@ -34,7 +33,6 @@ class ServiceConfig:
     most_images: int = 64
     most_pixels: int = 16_000_000
     most_held: int = 200_000_000
-    most_connections: int = 1000
     body_seconds: float = 20.0
     window: float = 0.002
     most_batch: int = 32
@@ -46,7 +44,7 @@ class ServiceConfig:
     confidence_step: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("most_bytes", "most_images", "most_pixels", "most_connections", "body_seconds"):
+        for name in ("most_bytes", "most_images", "most_pixels", "body_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}={getattr(self, name)}: must be above 0, or nothing can be sent")
         if self.most_held < self.most_bytes:

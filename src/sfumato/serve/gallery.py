@@ -5,10 +5,13 @@ labels. There the search is exact. PostgreSQL searches a gallery that does not f
 sfumato.learn.gallery computes with prototypes; studies measure it.
 """
 
+import asyncio
 import threading
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
+from anyio.to_thread import run_sync as in_thread
 
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.gallery import Gallery, order
@@ -19,6 +22,7 @@ from sfumato.wire.messages import GuessedClass, ImageAnswer
 _MOST_BYTES = 1 << 30  # of cached prototypes
 _BESIDE = 28  # bytes of a prototype in addition to its vector: weight, square, shots and hash
 _QUICK = 1 << 16  # numbers that are compared in less time than a thread starts
+_MOST_TOGETHER = 64  # queries, unless one question has more
 _LOOKED_AT = 100  # prototypes over which probabilities are taken if a gallery is too large to cache
 
 
@@ -54,6 +58,7 @@ class Galleries:
         self._kept: dict[tuple[str, str], Kept] = {}  # the one that was read last is the last
         self._large: set[tuple[str, str]] = set()
         self._reading = threading.Lock()
+        self._gathering: dict[Hashable, tuple[list[np.ndarray], asyncio.Task[list[ImageAnswer]]]] = {}
 
     def answer(
         self,
@@ -74,8 +79,7 @@ class Galleries:
         refused.
 
         Args:
-            tenant, classifier, queries, top: the queries of a classifier, and how many classes to name.
-            refusal: the refusal for these queries.
+            tenant, classifier, queries, top, refusal: of these queries.
             codes: the way of making prototypes, the same for all questions of a classifier; None for means.
 
         Raises:
@@ -87,16 +91,46 @@ class Galleries:
             return self._search(tenant, classifier, queries, top, None if codes is not None else refusal)
         return _name(kept, queries, top, refusal)
 
-    def answer_quickly(
-        self, tenant: str, classifier: str, queries: np.ndarray, *, top: int, refusal: Refusal | None
-    ) -> list[ImageAnswer] | None:
-        """Answer like `answer` where that is faster than starting a thread; None if it is not."""
+    async def ask(
+        self,
+        tenant: str,
+        classifier: str,
+        queries: np.ndarray,
+        *,
+        top: int,
+        refusal: Refusal | None,
+        codes: CodePrototypes | None = None,
+    ) -> list[ImageAnswer]:
+        """Answer like `answer`, in an event loop: the same questions of one turn of it together.
+
+        The store is asked after the last of these arrived.
+        """
+        key = (tenant, classifier, top, refusal)
+        parts, task = self._gathering.get(key, ([], None))
+        start = sum(map(len, parts))
+        if task is None or start + len(queries) > _MOST_TOGETHER:
+            start, parts = 0, []
+            task = asyncio.create_task(self._answer_together(key, parts, codes))
+            self._gathering[key] = parts, task
+        parts.append(queries)
+        return (await asyncio.shield(task))[start : start + len(queries)]
+
+    async def _answer_together(
+        self, key: tuple[str, str, int, Refusal | None], parts: list[np.ndarray], codes: CodePrototypes | None
+    ) -> list[ImageAnswer]:
+        """Answer the questions that were gathered, at once if that takes less time than starting a thread."""
+        if self._gathering[key][0] is parts:
+            del self._gathering[key]
+        queries = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        tenant, classifier, top, refusal = key
         kept = self._kept.get((tenant, classifier))
-        if self._store.is_remote or kept is None or len(queries) * kept.gallery.vectors.size > _QUICK:
-            return None
-        if self._store.version(tenant, classifier) != kept.stored.version:
-            return None
-        return _name(kept, queries, top, refusal)
+        if kept is not None and not self._store.is_remote:
+            quick = len(queries) * kept.gallery.vectors.size <= _QUICK
+            if quick and self._store.version(tenant, classifier) == kept.stored.version:
+                return _name(kept, queries, top, refusal)
+        return await in_thread(
+            lambda: self.answer(tenant, classifier, queries, top=top, refusal=refusal, codes=codes)
+        )
 
     def read(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> Kept | None:
         """Return the present prototypes; None if they are too large to cache, and the store searches them."""

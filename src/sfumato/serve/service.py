@@ -52,14 +52,9 @@ class Service:
     """One server. State: that of its parts, and the models of recently used classifiers.
 
     Attributes:
-        config: its limits.
-        store: keys, classifiers, embeddings.
-        models: the models that it runs, by name.
-        engine: embeds.
-        galleries: find the nearest classes.
+        models: by name.
         tables: make all answers of a classifier at once.
         room: for the bodies of all requests, and all that is made of them.
-        metrics: the counts.
     """
 
     config: ServiceConfig

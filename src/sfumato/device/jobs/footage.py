@@ -73,13 +73,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 class Footage:
-    """A video that is read once, from its beginning. State: the position.
-
-    Attributes:
-        base: seconds of a tick.
-        rate: frames a second, on average.
-        left_out: the number of other tracks of each kind: sound, subtitles, covers and the like.
-    """
+    """A video that is read once, from its beginning. State: the position."""
 
     def __init__(self, opened: Any, path: Path, file: Any) -> None:
         from av.video.reformatter import VideoReformatter
@@ -96,13 +90,14 @@ class Footage:
             cure = ": write the one you mean into a file of its own" if streams else ""
             raise ImageError(f"{path}: {found}{cure}", cause=found if streams else "no video")
         self._stream = streams[0]
+        # Other tracks: sound, subtitles, covers and the like.
         self.left_out = Counter(stream.type for stream in opened.streams if stream is not self._stream)
         marks = {name.lower(): value for name, value in self._stream.metadata.items()}
         if marks.get("alpha_mode", "0") != "0":  # WebM stores transparency apart from the frames
             raise ImageError(f"{path}: {_TRANSPARENT}", cause="partly transparent")
         self._stream.thread_type = "AUTO"
         base = self._stream.time_base
-        self.base = base if base and base.denominator <= _FINEST else _BASE
+        self.base = base if base and base.denominator <= _FINEST else _BASE  # seconds of a tick
         rate = self._stream.average_rate
         self.rate = rate if rate and 1 <= rate <= 1000 else Fraction(25)
         self._square = self._stream.sample_aspect_ratio or Fraction(1)
@@ -163,9 +158,7 @@ class Footage:
                 cause="too large",
             )
         wide = frame.color_trc in (ColorTrc.SMPTE2084, ColorTrc.ARIB_STD_B67)  # HDR: PQ and HLG
-        to_screen = (
-            {"dst_color_trc": ColorTrc.BT709, "dst_color_primaries": ColorPrimaries.BT709} if wide else {}
-        )
+        screen = {"dst_color_trc": ColorTrc.BT709, "dst_color_primaries": ColorPrimaries.BT709}
         # Players assume BT.709 for unnamed colours in a picture of this height.
         unnamed = frame.colorspace == 2 and not frame.format.is_rgb and frame.height >= 720
         rgb = self._reformatter.reformat(
@@ -174,7 +167,7 @@ class Footage:
             height=height,
             format="rgb24",
             src_colorspace=Colorspace.ITU709 if unnamed else None,
-            **to_screen,
+            **(screen if wide else {}),
         )
         image = rgb.to_ndarray().transpose(2, 0, 1)
         matrix = frame.side_data.get(Type.DISPLAYMATRIX)

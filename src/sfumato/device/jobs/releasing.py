@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import Region, RegionRelease
 from sfumato.protect.release import Protection, Release, file_digest_of
-
-if TYPE_CHECKING:
-    from sfumato.protect.code import Code
 
 
 class Released(NamedTuple):
@@ -87,7 +84,10 @@ def charge_and_release(
         SpecError: a parameter does not fit images of this size.
         LedgerError: the ledger cannot be written.
     """
-    digests = _digests(images)
+    check_batch(images)
+    if not len(images):
+        raise ImageError("there are no images to release: give at least one")
+    digests = [digest(image) for image in as_array(images)]
     spec = protection_key(protection.spec, file_digest_of(protection))
     kept = ledger.find_releases(digests, spec) if protection.draws_noise else {}
     fresh = {name: i for i, name in enumerate(digests) if name not in kept}
@@ -105,8 +105,28 @@ def charge_and_release(
     check_differs(protection, wanted, released)
     if protection.draws_noise:
         kept |= {name: values.tobytes() for name, values in zip(fresh, released.array, strict=True)}
-    charges = _charges(protection, images, digests, spec, ledger, people, names, printed)
-    charged = ledger.charge([replace(charge, release=kept.get(charge.image)) for charge in charges])
+    shape = (images.shape[1], images.shape[2], images.shape[3])
+    guarantee, tells = partial(protection.guarantee, shape), information(protection)
+    seen = _fingerprints(ledger, digests, images) if printed is None else printed
+    count = len(digests)
+    charged = ledger.charge(
+        [
+            Charge(
+                image=image,
+                spec=spec,
+                shape=shape,
+                guarantee=guarantee,
+                release=kept.get(image),
+                name=name,
+                person=person,
+                fingerprint=fingerprint,
+                information=tells,
+            )
+            for image, person, name, fingerprint in zip(
+                digests, people or [None] * count, names or [""] * count, seen, strict=True
+            )
+        ]
+    )
     if not protection.draws_noise:
         rows = {name: row for row, name in enumerate(fresh)}
         released = released.rows([rows[name] for name in digests])
@@ -117,56 +137,12 @@ def charge_and_release(
         kept[name] if packet is None else packet
         for name, packet in zip(digests, charged.releases, strict=True)
     ]
-    released = _with(released, packets)
+    like = released.array
+    values = np.frombuffer(bytearray().join(packets), like.dtype).reshape(count, *like.shape[1:])
+    released = replace(released, array=values)
     if isinstance(released, RegionRelease):
         released = replace(released, covered=None, boxes=tuple(regions[name][0] for name in digests))
     return Released(released, charged.new, charged.numbers)
-
-
-def _with(released: Any, packets: Sequence[bytes]) -> Any:
-    """Build a release of the same kind from packets of values, one for each image."""
-    like = released.array
-    values = np.frombuffer(bytearray().join(packets), like.dtype).reshape(len(packets), *like.shape[1:])
-    return replace(released, array=values)
-
-
-def _digests(images: Images) -> list[bytes]:
-    """Compute the digests of (N, C, H, W) images. Raises ImageError if they are not images."""
-    check_batch(images)
-    if not len(images):
-        raise ImageError("there are no images to release: give at least one")
-    return [digest(image) for image in as_array(images)]
-
-
-def _charges(
-    protection: "Protection | Code",
-    images: Images,
-    digests: Sequence[bytes],
-    spec: str,
-    ledger: Ledger,
-    people: Sequence[str | None] | None,
-    names: Sequence[str] | None,
-    printed: Sequence[Fingerprint | None] | None,
-) -> list[Charge]:
-    """Make a charge for each image, without its release."""
-    shape = (images.shape[1], images.shape[2], images.shape[3])
-    tells, unknown = information(protection), [None] * len(digests)
-    seen = _fingerprints(ledger, digests, images) if printed is None else printed
-    given = zip(digests, people or unknown, names or [""] * len(digests), seen, strict=True)
-    return [
-        Charge(
-            image=image,
-            spec=spec,
-            shape=shape,
-            guarantee=partial(protection.guarantee, shape),
-            release=None,
-            name=name,
-            person=person,
-            fingerprint=fingerprint,
-            information=tells,
-        )
-        for image, person, name, fingerprint in given
-    ]
 
 
 def check_covers(protection: Region, covered: Sequence[NDArray[np.bool_]], most_clear: float) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -27,12 +27,8 @@ from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.images import SUFFIXES, Pixels
-from sfumato.protect.release import KINDS, Release, artefact_of, kind_of
+from sfumato.protect.release import KINDS, artefact_of
 from sfumato.protect.spec import parse, portable
-
-if TYPE_CHECKING:
-    from sfumato.protect.answer import AnswerRelease
-    from sfumato.wire import AnyRelease
 
 SHARDS = (".tar", ".tar.gz", ".tgz")
 
@@ -61,16 +57,13 @@ class FolderConfig:
     Attributes:
         format_name: "PNG", "WEBP" or "BMP" (lossless), or "JPEG" (lossy: hides no less, but differs from the
             images that a denoiser was trained on). A mask writes hidden pixels as transparent: PNG, WEBP.
-            "RELEASE" is the format that travels to a service, see sfumato.wire: the only one for codes and
-            features. Answers are "TEXT", the name of the class.
+            Codes and features are "RELEASE", see sfumato.wire, and answers "TEXT", the name of the class.
         cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
-        rename: derive names from a secret key instead of using the originals, in meaningless folders. All
-            files have one time, and are written in the order of these names, in tar files, too.
-        people: each folder of the source, with all below it, has the images of one person, for the budgets of
-            people; otherwise the person is unknown.
+        rename: derive names from a secret key, in meaningless folders. All files have one time, and are
+            written in the order of these names, in tar files, too.
+        people: each folder of the source, with all below it, is one person; otherwise they are unknown.
         size: every image becomes a centre square of this side, before protection; None keeps its size.
-        channels: 3 or 1 makes every image colour or grey; None keeps its own channels, or for a trained
-            protection takes those of its training images.
+        channels: 3 or 1 makes every image colour or grey; None takes a trained protection's, or its own.
     """
 
     format_name: str = "PNG"
@@ -119,7 +112,7 @@ class Job:
     secret: bytes  # the key for new names
 
     def person(self, name: str) -> str | None:
-        """Return the person in the image of that name; None if unknown."""
+        """Tell the person by the name of their image; None if unknown."""
         folder, slash, _ = name.partition("/")
         return folder if self.config.people and slash else None
 
@@ -158,23 +151,18 @@ def usual_format(kind: str) -> str:
     return {"numbers": RELEASE, "bits": RELEASE, "answer": TEXT}.get(kind, "PNG")
 
 
-def encode_files(
-    release: "AnyRelease | AnswerRelease", config: FolderConfig, *, made_of: str | None
-) -> Iterator[bytes]:
+def encode_files(release: Any, config: FolderConfig, *, made_of: str | None) -> Iterator[bytes]:
     """Yield the file content for each image of a release whose kind fits, see folder.check_format."""
-    if kind_of(release) == "answer":
-        yield from (f"{name}\n".encode() for name in cast("AnswerRelease", release).names)
-        return
-    sent = cast("AnyRelease", release)
-    if config.format_name == RELEASE:
-        for row in range(len(sent.array)):
-            yield wire.encode(sent.rows([row]), made_of=made_of)
-        return
-    assert isinstance(sent, Release)  # folder.check_format made sure
-    pixels = sent.array if config.cells else sent.pictures()
-    shown = repeat(None) if sent.shown is None else sent.shown
-    for image, mask in zip(pixels, shown, strict=False):
-        yield images.encode(image, config.format_name, shown=mask)
+    if config.format_name == TEXT:
+        yield from (f"{name}\n".encode() for name in release.names)
+    elif config.format_name == RELEASE:
+        for row in range(len(release.array)):
+            yield wire.encode(release.rows([row]), made_of=made_of)
+    else:
+        pixels = release.array if config.cells else release.pictures()
+        shown = repeat(None) if release.shown is None else release.shown
+        for image, mask in zip(pixels, shown, strict=False):
+            yield images.encode(image, config.format_name, shown=mask)
 
 
 class _Picture(NamedTuple):

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sfumato.device.ledger.near_copies import DETAIL, LEVELS, THUMBNAIL, Fingerprint, pack, smoothing
+from sfumato.device.ledger.near_copies import DETAIL, LEVELS, THUMBNAIL, Fingerprint, smoothing
 from sfumato.images import Images, Pixels, as_array, check_batch, resize
 from sfumato.protect.pixelize import cell_sums
 
@@ -46,21 +46,19 @@ def fingerprints(images: Images) -> list[Fingerprint | None]:
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
     centres = _squares(pixels[:, :, top : top + side, left : left + side])
-    views = list(enumerate(centres))
-    sides = [side] * len(views)
+    views = [(row, square, side) for row, square in enumerate(centres)]
     for row, image in enumerate(pixels):
         inner = _without_frame(image)
         if inner.shape[1:] != (side, side):
-            views.append((row, _squares(inner[None])[0]))
-            sides.append(min(inner.shape[1:]))
-    squares = np.stack([square for _, square in views])
+            views.append((row, _squares(inner[None])[0], min(inner.shape[1:])))
+    squares = np.stack([square for _, square, _ in views])
     thumbnails, contrasts = _thumbnails(squares, THUMBNAIL)
     details, _ = _thumbnails(squares, DETAIL)
     keys, probes = _index(squares)
     found: list[Fingerprint | None] = [None] * len(pixels)
-    for number, (row, _) in enumerate(views):
+    for number, (row, _, side) in enumerate(views):
         if contrasts[number] >= _LEAST_CONTRAST:
-            bits = thumbnails[number].tobytes() + details[number].tobytes() + bytes([min(255, sides[number])])
+            bits = thumbnails[number].tobytes() + details[number].tobytes() + bytes([min(255, side)])
             before = found[row] or Fingerprint(b"", (), ())
             found[row] = Fingerprint(
                 before.bits + bits,
@@ -107,12 +105,10 @@ def _squares(pixels: Pixels) -> np.ndarray:
     values = pixels.astype(np.float32)
     grey = values[:, 0]
     if values.shape[1] == 3:
-        grey = grey * _LUMA[0]
-        grey += values[:, 1] * _LUMA[1]
+        grey = grey * _LUMA[0] + values[:, 1] * _LUMA[1]
         grey += values[:, 2] * _LUMA[2]
     down, along = _averages(height, cell, _BASE), _averages(width, cell, _BASE)
-    squares: np.ndarray = np.matmul(np.matmul(down, grey), along.T)
-    return squares
+    return np.asarray(np.matmul(np.matmul(down, grey), along.T))
 
 
 @lru_cache(64)
@@ -121,8 +117,7 @@ def _averages(side: int, cell: int, parts: int) -> np.ndarray:
     edges = np.append(np.arange(0, side, cell), side).astype(float)
     ends = np.arange(parts + 1) * side / parts
     overlap = np.minimum(ends[1:, None], edges[1:]) - np.maximum(ends[:-1, None], edges[:-1])
-    weights: np.ndarray = overlap.clip(0) / (edges[1:] - edges[:-1]) * parts / side
-    return weights.astype(np.float32)
+    return np.asarray(overlap.clip(0) / (edges[1:] - edges[:-1]) * parts / side, np.float32)
 
 
 def _thumbnails(squares: np.ndarray, cells: int) -> tuple[np.ndarray, np.ndarray]:
@@ -138,7 +133,8 @@ def _thumbnails(squares: np.ndarray, cells: int) -> tuple[np.ndarray, np.ndarray
     usual = np.sqrt(np.matmul(np.matmul(level, values * values), level.T))
     values /= usual + 0.3 * contrasts[:, None, None] + np.float32(1e-6)
     values /= values.std((1, 2), keepdims=True) + np.float32(1e-6)
-    return pack(values.reshape(len(squares), -1)), contrasts
+    steps = np.rint(4 * values.reshape(len(squares), -1) + 7.5).clip(0, 15).astype(np.uint8)
+    return steps[:, ::2] << 4 | steps[:, 1::2], contrasts
 
 
 # The index.
@@ -147,9 +143,8 @@ def _thumbnails(squares: np.ndarray, cells: int) -> tuple[np.ndarray, np.ndarray
 def _bands(squares: np.ndarray, side: int, sigmas: tuple[float, float]) -> np.ndarray:
     """Squares resized to `side`, the difference of two Gaussians. (N, 48, 48) -> (N, side, side)."""
     fine, coarse = (smoothing(side, sigma) @ _averages(_BASE, 1, side) for sigma in sigmas)
-    band: np.ndarray = np.matmul(np.matmul(fine, squares), fine.T)
-    band -= np.matmul(np.matmul(coarse, squares), coarse.T)
-    return band
+    band = np.matmul(np.matmul(fine, squares), fine.T)
+    return np.asarray(band - np.matmul(np.matmul(coarse, squares), coarse.T))
 
 
 def _polynomials() -> tuple[list[tuple[int, int]], np.ndarray]:
@@ -173,25 +168,15 @@ _MIRROR_X = np.array([(-1) ** x for x, _ in _ORDERS], np.float32)
 _MIRROR_Y = np.array([(-1) ** y for _, y in _ORDERS], np.float32)
 _TRANSPOSE = np.array([_ORDERS.index((y, x)) for x, y in _ORDERS])
 # The median around blobs of photographs (of LFW, Caltech-101 and CIFAR-10), in the order of _ORDERS[2:].
-# fmt: off
-_MEDIANS = np.array(
-    [
-        -0.2, -0.03, 0.16, -0.02, -0.06, -0.02, -0.06, 0.01, -0.01,
-        0.0, -0.32, -0.03, 0.16, 0.0, -0.09, -0.11, 0.02, -0.01,
-        -0.01, 0.26, 0.0, -0.11, -0.05, -0.01, -0.1,
-    ],
-    np.float32,
+_MEDIANS = np.divide(
+    [-20, -3, 16, -2, -6, -2, -6, 1, -1, 0, -32, -3, 16, 0, -9, -11, 2, -1, -1, 26, 0, -11, -5, -1, -10],
+    np.float32(100),
+    dtype=np.float32,
 )
-# fmt: on
 _SIGNS = 1 << np.arange(len(_ORDERS) - 2)
 # Responses, then their change when a blob lies one cell to the right, or below.
-_FILTERS = np.concatenate(
-    [
-        _POLYNOMIALS,
-        (np.roll(_POLYNOMIALS, 1, 2) - np.roll(_POLYNOMIALS, -1, 2)) / 2,
-        (np.roll(_POLYNOMIALS, 1, 1) - np.roll(_POLYNOMIALS, -1, 1)) / 2,
-    ]
-)
+_CHANGES = [(np.roll(_POLYNOMIALS, 1, axis) - np.roll(_POLYNOMIALS, -1, axis)) / 2 for axis in (2, 1)]
+_FILTERS = np.concatenate([_POLYNOMIALS, *_CHANGES])
 _FILTERS = _FILTERS.reshape(len(_FILTERS), -1).T.astype(np.float32)  # (225, 81)
 
 
@@ -223,10 +208,8 @@ def _variants(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mirrored, _ = _words(responses * _MIRROR_Y)
     turned, _ = _words(responses[:, _TRANSPOSE])
     to_mirror, to_turn = responses[:, 1], (responses[:, 0] - responses[:, 1]) * np.float32(0.7)
-    return (
-        np.column_stack([words, mirrored, turned, words[:, None] ^ _SIGNS]),
-        np.column_stack([np.zeros_like(to_turn), to_mirror, to_turn, margins]),
-    )
+    costs = np.column_stack([np.zeros_like(to_turn), to_mirror, to_turn, margins])
+    return np.column_stack([words, mirrored, turned, words[:, None] ^ _SIGNS]), costs
 
 
 def _whole(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -238,11 +221,7 @@ def _whole(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _blobs(squares: np.ndarray, side: int, limit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The strongest blobs of each square.
-
-    Returns:
-        (P,) the square of each, (P,) 1 for dark and 2 for bright ones, (P, 27) responses to the polynomials.
-    """
+    """The strongest blobs: (P,) their squares, (P,) 1 if dark and 2 if bright, (P, 27) their responses."""
     bands = _bands(squares, side, (1.2, 2.4))
     edge = _RADIUS + 1
     centre = bands[:, edge:-edge, edge:-edge]
@@ -256,10 +235,8 @@ def _blobs(squares: np.ndarray, side: int, limit: int) -> tuple[np.ndarray, np.n
     owners, rows, columns = owners[order], rows[order], columns[order]
     patches = sliding_window_view(bands, (2 * edge + 1, 2 * edge + 1), (1, 2))[owners, rows, columns]
     value = patches[:, edge, edge]
-    right, below = (
-        _vertex(patches[:, edge, edge - 1], value, patches[:, edge, edge + 1]),
-        _vertex(patches[:, edge - 1, edge], value, patches[:, edge + 1, edge]),
-    )
+    right = _vertex(patches[:, edge, edge - 1], value, patches[:, edge, edge + 1])
+    below = _vertex(patches[:, edge - 1, edge], value, patches[:, edge + 1, edge])
     filtered = (patches.reshape(-1, len(_FILTERS)) @ _FILTERS).reshape(len(patches), 3, len(_ORDERS))
     responses = filtered[:, 0] + right[:, None] * filtered[:, 1] + below[:, None] * filtered[:, 2]
     bright = value > 0
@@ -269,15 +246,13 @@ def _blobs(squares: np.ndarray, side: int, limit: int) -> tuple[np.ndarray, np.n
 def _extreme(bands: np.ndarray, larger: np.ufunc) -> np.ndarray:
     """The extreme of 3 x 3 neighbours. (N, h, w) -> (N, h - 2, w - 2)."""
     rows = larger(larger(bands[:, :-2], bands[:, 1:-1]), bands[:, 2:])
-    extreme: np.ndarray = larger(larger(rows[:, :, :-2], rows[:, :, 1:-1]), rows[:, :, 2:])
-    return extreme
+    return np.asarray(larger(larger(rows[:, :, :-2], rows[:, :, 1:-1]), rows[:, :, 2:]))
 
 
 def _vertex(before: np.ndarray, value: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Locate the extreme of the parabola through three neighbours, between -1/2 and 1/2."""
     bend = 2 * value - before - after
-    vertex: np.ndarray = ((after - before) / np.where(bend == 0, 1, 2 * bend)).clip(-0.5, 0.5)
-    return vertex
+    return np.asarray(((after - before) / np.where(bend == 0, 1, 2 * bend)).clip(-0.5, 0.5))
 
 
 def _canonical(responses: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ with a large logo is not recognised.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product, starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -37,21 +38,13 @@ class Fingerprint:
     probes: tuple[int, ...]  # at most 200 a view: the images stored under one of them are compared
 
 
-def pack(thumbnails: np.ndarray) -> np.ndarray:
-    """Pack (N, D) values of about unit variance -> (N, D / 2) uint8, in 16 steps of 4 bits each."""
-    steps = np.rint(4 * thumbnails + 7.5).clip(0, 15).astype(np.uint8)
-    both: np.ndarray = steps[:, ::2] << 4 | steps[:, 1::2]
-    return both
-
-
 @lru_cache(64)
 def smoothing(cells: int, sigma: float) -> np.ndarray:
     """(cells, cells) weights of a Gaussian along a line that is mirrored at both ends."""
     at = np.arange(cells, dtype=float)
     mirrored = np.stack([at, -1 - at, 2 * cells - 1 - at])
     weights = np.exp(-((at[:, None, None] - mirrored) ** 2) / (2 * sigma**2)).sum(1)
-    smoothing: np.ndarray = weights / weights.sum(1, keepdims=True)
-    return smoothing.astype(np.float32)
+    return np.asarray(weights / weights.sum(1, keepdims=True), np.float32)
 
 
 # Weights that extract the slow variation of a thumbnail, by its number of cells.
@@ -60,11 +53,8 @@ LEVELS = {THUMBNAIL: smoothing(THUMBNAIL, 2.5), DETAIL: smoothing(DETAIL, 5.0)}
 
 def near_copies(first: bytes, second: bytes) -> bool:
     """Whether two images are near copies of each other, by the `bits` of their fingerprints. Symmetric."""
-    return any(_alike(one, other) for one in _views_of(first) for other in _views_of(second))
-
-
-def _views_of(bits: bytes) -> list[bytes]:
-    return [bits[start : start + _VIEW] for start in range(0, len(bits), _VIEW)]
+    views = [[bits[at : at + _VIEW] for at in range(0, len(bits), _VIEW)] for bits in (first, second)]
+    return any(starmap(_alike, product(*views)))
 
 
 def _alike(first: bytes, second: bytes) -> bool:
@@ -72,7 +62,9 @@ def _alike(first: bytes, second: bytes) -> bool:
     if first == second:
         return True
     first, second = sorted((first, second))
-    correlations = _coarse(first, second)
+    (views, energies), (turned, energies_of_turned) = _shift(first), _turn(second)
+    energies = energies[:, None] * energies_of_turned
+    correlations = (views @ turned.T / np.sqrt(energies + np.float32(1e-6))).ravel()  # (8 S,)
     if correlations.max() < _LEAST_COARSE:
         return False
     shown, turns = _details(first)[0], _details(second)
@@ -80,8 +72,8 @@ def _alike(first: bytes, second: bytes) -> bool:
     for start in np.argpartition(-correlations, _STARTS)[:_STARTS]:
         shift, turn = divmod(int(start), len(_TURNS))
         rough = _refine(blurred, _BLURRED @ turns[turn] @ _BLURRED.T, _POSES[shift], _ROUGH_STEPS)
-        found.append((rough[0], turn, rough[1]))
-    _, turn, pose = max(found, key=lambda each: each[0])
+        found.append((*rough[:2], turn))
+    _, pose, turn = max(found, key=lambda each: each[0])
     correlation, _, shared = _refine(shown, turns[turn], pose, _STEPS)
     rule = _OF_SMALL if max(first[-1], second[-1]) < _SMALL else _RULE
     return correlation >= _LEAST and _worst(*shared, rule) <= rule.most
@@ -135,11 +127,7 @@ _POSES = np.column_stack([np.log(_SHIFTS[:, 0]), np.zeros(len(_SHIFTS)), 2 * _SH
 
 
 def _cells_under(shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Locate the cells of one thumbnail in another, enlarged to 32 x 32, under each of (S, 3) shifts.
-
-    Returns:
-        (S, 256) numbers of cells, 32 * 32 for those outside, and (S, 256) 1 for those inside, else 0.
-    """
+    """(S, 256) cells of one thumbnail in another of 32 x 32, 32 * 32 if outside; and 1 inside, else 0."""
     fine = 2 * THUMBNAIL
     lines = shifts[:, :1, None] * _CELLS + shifts[:, 1:, None]  # (S, 2, 16)
     lines = np.rint((lines + THUMBNAIL / 2) * 2 - 0.5).astype(int)
@@ -155,20 +143,12 @@ _ENLARGE = (smoothing(2 * THUMBNAIL, 1.6) @ np.repeat(np.eye(THUMBNAIL), 2, axis
 
 
 def _unpack(content: bytes) -> np.ndarray:
-    """D / 2 bytes -> (D,) float32 values. See pack."""
+    """D / 2 bytes, each of two values in 16 steps -> (D,) float32."""
     both = np.frombuffer(content, np.uint8)
     values = np.empty(2 * len(both), np.float32)
     values[::2], values[1::2] = both >> 4, both & 15
     values -= np.float32(7.5)
     return values
-
-
-def _coarse(first: bytes, second: bytes) -> np.ndarray:
-    """(8 S,) correlations of two blurred thumbnails, one under each shift, the other under each turn."""
-    (views, energies), (turned, energies_of_turned) = _shift(first), _turn(second)
-    energies = energies[:, None] * energies_of_turned
-    correlations: np.ndarray = (views @ turned.T / np.sqrt(energies + np.float32(1e-6))).ravel()
-    return correlations
 
 
 def _thumbnail(bits: bytes) -> np.ndarray:
@@ -206,8 +186,7 @@ _DOWN, _RIGHT = np.mgrid[:DETAIL, :DETAIL].astype(np.float32) - np.float32((DETA
 @lru_cache(32)
 def _details(bits: bytes) -> np.ndarray:
     """Read the detailed values from the `bits` of a fingerprint, under each turn: (8, 32, 32)."""
-    turns: np.ndarray = _unpack(bits[THUMBNAIL**2 // 2 : -1])[_DETAIL_TURNS]
-    return turns
+    return np.asarray(_unpack(bits[THUMBNAIL**2 // 2 : -1])[_DETAIL_TURNS])
 
 
 def _refine(
@@ -215,8 +194,7 @@ def _refine(
 ) -> tuple[float, np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Refine the pose of one (32, 32) image in another by Gauss-Newton steps (Lucas & Kanade 1981).
 
-    Returns:
-        the correlation, the pose, and the parts of both that overlap: see _worst.
+    Returns the correlation, the pose, and the parts of both that overlap: see _worst.
     """
     highest, tried = -1.0, pose
     for _ in range(steps):
@@ -241,8 +219,7 @@ def _level(values: np.ndarray, inside: np.ndarray) -> np.ndarray:
     A thumbnail is levelled with its surroundings, which a crop lacks. Levelled again, both lack them.
     """
     slow = (_SLOW @ (values * inside) @ _SLOW.T) / (_SLOW @ inside @ _SLOW.T + np.float32(1e-6))
-    levelled: np.ndarray = (values - slow) * inside
-    return levelled
+    return np.asarray((values - slow) * inside)
 
 
 def _worst(view: np.ndarray, part: np.ndarray, inside: np.ndarray, rule: _Rule) -> float:
@@ -263,9 +240,8 @@ def _worst(view: np.ndarray, part: np.ndarray, inside: np.ndarray, rule: _Rule) 
 def _view(values: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scale, turn and shift a (32, 32) image by a pose, see _POSES, interpolated between its cells.
 
-    Returns:
-        (32, 32) values, 0 for cells outside; (32, 32) 1 for cells inside, else 0; and (4, 1024) the
-        derivatives of the values by each number of the pose.
+    Returns (32, 32) values, 0 for cells outside; (32, 32) 1 for cells inside, else 0; and (4, 1024) the
+    derivatives of the values by each number of the pose.
     """
     scale = np.exp(pose[0])
     cosine, sine = np.float32(scale * np.cos(pose[1])), np.float32(scale * np.sin(pose[1]))
@@ -279,13 +255,11 @@ def _view(values: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     down, right = at - corners
     cell = (corners[0] * DETAIL + corners[1]).astype(np.intp)
     flat = values.ravel()
-    upper_left, upper_right = flat.take(cell), flat.take(cell + 1)
-    lower_left, lower_right = flat.take(cell + DETAIL), flat.take(cell + DETAIL + 1)
-    upper = upper_left + (upper_right - upper_left) * right
-    lower = lower_left + (lower_right - lower_left) * right
+    upper, lower = flat.take(cell), flat.take(cell + DETAIL)
+    along_upper, along_lower = flat.take(cell + 1) - upper, flat.take(cell + DETAIL + 1) - lower
+    upper, lower = upper + along_upper * right, lower + along_lower * right
     downwards = (lower - upper) * inside
-    sideways = ((upper_right - upper_left) * (1 - down) + (lower_right - lower_left) * down) * inside
+    sideways = (along_upper * (1 - down) + along_lower * down) * inside
     turned = downwards * beside - sideways * below
-    slopes: np.ndarray = np.stack([downwards * below + sideways * beside, turned, downwards, sideways])
-    view: np.ndarray = (upper + (lower - upper) * down) * inside
-    return view, inside, slopes.reshape(4, -1)
+    slopes = np.stack([downwards * below + sideways * beside, turned, downwards, sideways])
+    return (upper + (lower - upper) * down) * inside, inside, slopes.reshape(4, -1)

@@ -28,17 +28,8 @@ def page_of_package() -> Path | None:
     return folder if (folder / "index.html").is_file() else None
 
 
-def create(
-    store: Store,
-    models: Sequence[Served],
-    config: ServiceConfig | None = None,
-) -> FastAPI:
-    """Create the application. It does not close the store or other arguments.
-
-    Args:
-        store: keys, classifiers, embeddings.
-        models: the models to run, each under its own name.
-        config: the limits.
+def create(store: Store, models: Sequence[Served], config: ServiceConfig | None = None) -> FastAPI:
+    """Create the application. It does not close the store.
 
     Raises:
         ConfigError: no model, or two of one name.

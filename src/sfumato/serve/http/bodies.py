@@ -30,13 +30,7 @@ _Message = TypeVar("_Message", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Received:
-    """The checked content of a body, and the input for the model.
-
-    Attributes:
-        model, release, demand: as their names say.
-        inputs: the input for the model.
-        labels: the label and id of each image, if the body has them.
-    """
+    """The checked content of a body, with the labels if it has them, and the input for the model."""
 
     model: Served
     release: wire.AnyRelease
@@ -51,7 +45,6 @@ async def receive(
     """Receive the body of a request, a release that the model of a classifier takes.
 
     Args:
-        service, request, tenant, classifier: as their names say.
         take: counts the bytes that are held until the request is answered.
         with_labels: whether the body has a label and an id for each image, see sfumato.wire.labelled.
 

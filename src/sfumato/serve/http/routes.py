@@ -107,10 +107,9 @@ async def classify(
         body = await receive(service, request, take, tenant=key.tenant, classifier=classifier)
         embeddings = await service.engine.embed(body.model, body.inputs)
     refusal, codes = body.model.refusal_of(body.release), body.model.codes
-    subject, galleries = (key.tenant, classifier, embeddings), service.galleries
-    answers = galleries.answer_quickly(*subject, top=top, refusal=refusal)
-    if answers is None:
-        answers = await in_thread(lambda: galleries.answer(*subject, top=top, refusal=refusal, codes=codes))
+    answers = await service.galleries.ask(
+        key.tenant, classifier, embeddings, top=top, refusal=refusal, codes=codes
+    )
     if not answers[0].guesses:
         raise Problem(409, "the classifier has no class: enrol examples first")
     # Not as Answers, which would be checked again. JSON has no infinity, a possible distance of the largest
