@@ -29,14 +29,14 @@ app = typer.Typer(help="The releases of this device, and its privacy budgets.", 
 
 @app.command()
 def show(
-    person: Annotated[str | None, typer.Option(help="What is proved of one person; '' of every one.")] = None,
+    person: Annotated[str | None, typer.Option(help="Proofs about one person; '' about every one.")] = None,
     among: _Among = None,
     path: LedgerFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the releases, the number of images, how much of each budget is spent, and what is proved.
+    """Show the releases, the number of images, how much of each budget is spent, and the proofs.
 
-    What is proved bounds naming a person from all their releases so far, whatever an adversary knows. A
+    A proof bounds naming a person from all their releases so far, whatever an adversary knows. A
     person is a label of `enrol --people`, or a sub-folder of `protect --people`. Nothing is proved about
     pixels as they are usually released. Something is proved about codes of few bits, and about answers.
 
@@ -139,7 +139,7 @@ def budget(
 
     naming=1% of=1000 per=year is for a person: after the releases of any year nobody names them among 1,000
     equally likely people in more than 1% of cases. By default nothing is assumed; with assuming=exchangeable,
-    releases are independent draws from what the person shows, and near copies are one draw.
+    releases are independent draws from the same images of a person, and near copies are one draw.
 
     Example: sfumato ledger budget epsilon=10
     """

@@ -29,7 +29,7 @@ LEFT = {
     "train meta --clip": "`sfumato train meta --set private.settings.start=1`",
     "train meta --source": "`sfumato train meta --data FILE.yaml`, a study file with settings of its data",
 }
-"""Words that were typed -> what they are now: commands and options of today in backticks.
+"""Words that were typed -> their replacement: commands and options of today in backticks.
 
 The first row that fits is said, so rows of a command's own commands stand before it.
 """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sfumato.audits.findings import Report
 
 app = typer.Typer(
-    help="Find what leaks: try all attacks that fit, and say what to change.", no_args_is_help=True
+    help="Find leaks: try all attacks that fit, and say how to mend them.", no_args_is_help=True
 )
 
 

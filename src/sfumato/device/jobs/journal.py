@@ -1,4 +1,4 @@
-"""What became of the files of a folder job: outcomes, the journal that resumes a run, and the manifest.
+"""The files of a folder job: their outcomes, the journal that resumes a run, and the manifest.
 
 The journal, one small database a target, lies next to the ledger and not in the target, because it has the
 names of the originals. The manifest travels with the releases.

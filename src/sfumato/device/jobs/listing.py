@@ -18,7 +18,7 @@ _CHUNK_BYTES = 8 << 20
 def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[str, str, int]]:
     """Yield path, stamp and size in bytes of the images and shards of a storage, or of one shard of it.
 
-    Images are told by their suffix, or else by their first bytes.
+    Images are recognised by their suffix, or else by their first bytes.
     """
     if only is not None:
         entry = source.look(only)
@@ -110,7 +110,7 @@ class Plan:
 def todo(
     job: Job, plan: Plan, journal: Journal | None, outcome: Outcome, skip: Callable[[int], None]
 ) -> Iterator[Item]:
-    """Yield the files whose releases are missing; `skip` is told the bytes of each other one."""
+    """Yield the files whose releases are missing; `skip` gets the bytes of each other one."""
     for listed, first in plan.items(job):
         item, owner = listed, first
         if journal is not None and job.target is not None:

@@ -255,9 +255,9 @@ def _parse_naming(text: str) -> _Naming:
     return _Naming(value, count, period, assuming)
 
 
-_SUMMED: dict[str, str] = {"pure": "eps", "gaussian": "mu^2", "concentrated": "rho"}  # what adds up
+_SUMMED: dict[str, str] = {"pure": "eps", "gaussian": "mu^2", "concentrated": "rho"}  # these add up
 _CODES = " can hold it: release a code of bits or an answer"
-# What is missing of a release that no budget holds, what no budget does, with the cure, and what it holds.
+# For a release that no budget holds: its lack, the refusal with the cure, and the budgets that hold it.
 _PROVED = (
     "nothing is proved of it",
     " can hold it: use a protection with a proof, such as dp-pix",

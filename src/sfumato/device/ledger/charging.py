@@ -61,7 +61,7 @@ class Charge:
     release: bytes | None
     name: str = ""  # of its file, for messages on this device
     person: str | None = None  # who is in it, if known
-    fingerprint: Fingerprint | None = None  # of the picture as read; None if it has none or is known
+    fingerprint: Fingerprint | None = None  # of the picture as read; None without one, or if it is known
     information: Information = NOTHING_KNOWN  # the most that the release can tell
 
 
@@ -176,7 +176,7 @@ class _Batch:
         return int(number)
 
     def _near(self, fingerprint: Fingerprint) -> list[int]:
-        """Find the images of which one with this fingerprint is a near copy."""
+        """Find the images that one with this fingerprint nearly copies."""
         marks = ", ".join("?" * len(fingerprint.probes))
         candidates = self.database.execute(
             "select id, fingerprint from (select image as number, count(*) as shared "

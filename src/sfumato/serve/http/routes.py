@@ -368,7 +368,7 @@ async def show_audit(
     since: _Moment = None,
     most: Annotated[int, _DIGITS, Query(ge=1, le=10_000, description="How many changes to list.")] = 1000,
 ) -> list[AuditLine]:
-    """Say which key changed what, and when, the newest change first. Needs the role `admin`."""
+    """List the changes with their keys and times, the newest first. Needs the role `admin`."""
     return await in_thread(lambda: service.store.audit(key.tenant, since=since, most=most))
 
 
@@ -396,7 +396,7 @@ async def create_key(key: Admin, service: Serving, request: Request) -> MadeKey:
 
 @router.delete("/v1/keys/{key_id}", status_code=204)
 async def revoke_key(key: Admin, service: Serving, key_id: Id) -> None:
-    """Revoke a key of your tenant; what it enrolled stays. Needs the role `admin`.
+    """Revoke a key of your tenant; its examples stay. Needs the role `admin`.
 
     Errors: 404 if your tenant has no such key; 409 if it is the key of this request.
     """

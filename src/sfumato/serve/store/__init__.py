@@ -1,8 +1,7 @@
 """The store of the cloud: tenants, keys, classifiers, embeddings of examples, and the log of their changes.
 
 One schema in SQLite, a file on the machine of the service, or in PostgreSQL with pgvector, which several
-machines may share. What a method acknowledged is completely on the disk; what it did not acknowledge is
-complete or absent. Every query names the tenant, and to one tenant the objects of another are missing, not
+machines may share. An acknowledged change is completely on the disk; another is complete or absent. Every query names the tenant, and to one tenant the objects of another are missing, not
 forbidden.
 
 There are no images and no releases here, and of a key only the SHA-256 of its secret. Embeddings are private
