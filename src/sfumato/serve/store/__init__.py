@@ -1,14 +1,8 @@
 """The store of the cloud: tenants, keys, classifiers, embeddings of examples, and the log of their changes.
 
 One schema in SQLite, a file on the machine of the service, or in PostgreSQL with pgvector, which several
-machines may share. An acknowledged change is completely on the disk; another is complete or absent. Every query names the tenant, and to one tenant the objects of another are missing, not
-forbidden.
-
-There are no images and no releases here, and of a key only the SHA-256 of its secret. Embeddings are private
-all the same: see the threat model. Forgotten data is deleted: SQLite overwrites it with zeros in the file,
-and empties its write-ahead log. PostgreSQL keeps deleted rows in its files until `VACUUM` has run, which it
-does by itself, and in its write-ahead log until that is recycled. No database reaches into earlier backups:
-keep those no longer than you may keep their content.
+machines may share. An acknowledged change is completely on the disk; another is complete or absent. Every
+query names the tenant, and to one tenant the objects of another are missing, not forbidden.
 """
 
 from sfumato.errors import needs_extra
