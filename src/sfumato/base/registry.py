@@ -95,7 +95,7 @@ class Registry(Mapping[str, _Thing]):
         return iter([*self._table, *(name for name in _entry_points(self._group) if name not in self._table)])
 
     def __len__(self) -> int:
-        return len(list(self))
+        return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
         return name in self._table or name in _entry_points(self._group)
