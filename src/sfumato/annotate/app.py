@@ -14,7 +14,7 @@ from sfumato.annotate import results
 from sfumato.annotate.campaign import CANNOT_TELL, CHOOSE
 from sfumato.annotate.store import PROXY, Annotator, Question, Store
 from sfumato.base import server
-from sfumato.errors import DataError, SfumatoError, needs_extra
+from sfumato.errors import DataError, SfumatoError, first_problem, needs_extra
 
 with needs_extra("the annotation page", "annotate"):
     import jinja2
@@ -99,9 +99,7 @@ def create(path: str | os.PathLike[str]) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     def answer_malformed(request: Request, error: RequestValidationError) -> Response:
-        problem = error.errors()[0]  # without the input, which may not be text
-        where = ".".join(map(str, problem["loc"]))
-        return JSONResponse({"detail": f"{where}: {problem['msg']}"}, 422)
+        return JSONResponse({"detail": first_problem(error)}, 422)
 
     @app.exception_handler(SfumatoError)
     def answer_error(request: Request, error: SfumatoError) -> Response:

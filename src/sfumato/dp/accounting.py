@@ -152,7 +152,6 @@ def calibrate(
     """
     check_budget(budget_epsilon)
     asked = Stretch(1.0, rate, steps)
-    _by_setting([*spent, asked], delta)
     if spent and (cost := epsilon(spent, delta)) >= budget_epsilon:
         raise ConfigError(
             f"eps = {round_up(cost)} at delta = {delta:g} is spent before the first step, of a budget of "

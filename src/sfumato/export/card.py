@@ -18,7 +18,7 @@ from sfumato import artefacts
 from sfumato.base.files import parse_json
 from sfumato.base.onnx_graphs import Graph
 from sfumato.base.schemas import validate_json
-from sfumato.errors import ArtefactError
+from sfumato.errors import ArtefactError, first_problem
 from sfumato.learn.refusal import Refusal
 from sfumato.protect.spec import check_portable
 
@@ -92,9 +92,8 @@ def read(graph: Graph, content: bytes, schema: type[Card]) -> dict[str, Any]:
         card = parse_json(graph.session.get_modelmeta().custom_metadata_map.get(_KEY, ""))
         validate_json(schema, json.dumps(card))
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        key = ".".join(map(str, problem["loc"])) or "the card"
-        raise ArtefactError(f"damaged, or of another version or kind: {key}: {problem['msg']}") from error
+        problem = first_problem(error, "the card")
+        raise ArtefactError(f"damaged, or of another version or kind: {problem}") from error
     except ValueError as error:
         raise ArtefactError("has no card of sfumato: export an artefact with `sfumato export`") from error
     alone = {key: value for key, value in card.items() if key != "sha256"}

@@ -10,7 +10,7 @@ from typing import Any
 import pydantic
 
 from sfumato.base.schemas import validate_json
-from sfumato.errors import DataError
+from sfumato.errors import DataError, first_problem
 
 _PREFIX = struct.Struct("<4sBI")
 
@@ -59,6 +59,4 @@ def parse(kind: Any, header: bytes, what: str) -> Any:
     try:
         return validate_json(kind, header, most_values=_MOST_VALUES)
     except pydantic.ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, problem["loc"])) or "JSON"
-        raise DataError(f"{what}: {place}: {problem['msg']}") from error
+        raise DataError(f"{what}: {first_problem(error, 'JSON')}") from error

@@ -170,17 +170,9 @@ class Store(Keys):
 
     def classes(self, tenant: str, classifier: str) -> list[ClassSummary]:
         """List the classes of a classifier, the oldest first."""
-        # A classifier without classes gives one row of nulls.
-        query = (
-            select(classes.c.label, classes.c.examples, classes.c.created)
-            .select_from(_WITH_CLASSES)
-            .where(*_is(tenant, classifier))
-            .order_by(classes.c.id)
+        rows = self._rows_of_classes(
+            tenant, classifier, classes.c.label, classes.c.examples, classes.c.created
         )
-        with self._reading() as connection:
-            rows = connection.execute(query).all()
-        if not rows:
-            raise _no_classifier()
         return [
             ClassSummary(label=label, examples=count, created=moment(created))
             for label, count, created in rows
@@ -273,21 +265,12 @@ class Store(Keys):
         """Read the prototypes of a classifier, all of one version."""
         # In PostgreSQL, the bytes of the sum are read faster than the text of the vector.
         numbers = classes.c.sum if self._postgresql else classes.c.vector
-        query = (
-            select(
-                *(classifiers.c.version, classifiers.c.dimension),
-                *(classes.c.label, numbers, classes.c.weight, classes.c.examples),
-            )
-            .select_from(_WITH_CLASSES)
-            .where(*_is(tenant, classifier))
-            .order_by(classes.c.id)
+        rows = self._rows_of_classes(
+            *(tenant, classifier, classifiers.c.version, classifiers.c.dimension),
+            *(classes.c.label, numbers, classes.c.weight, classes.c.examples),
         )
-        with self._reading() as connection:
-            rows = connection.execute(query).all()
-        if not rows:
-            raise _no_classifier()
         version, dimension = rows[0].version, rows[0].dimension or 0
-        if rows[0].label is None:  # a classifier without classes gives one row of nulls
+        if rows[0].label is None:
             return Prototypes(version, (), np.zeros((0, dimension), np.float32), (), np.zeros(0))
         _, _, labels, parts, weights, counts = zip(*rows, strict=True)
         kind = "<f8" if self._postgresql else "<f4"
@@ -296,6 +279,15 @@ class Store(Keys):
         if self._postgresql:
             vectors = (vectors / weighed[:, None]).astype(np.float32)
         return Prototypes(version, labels, vectors, counts, weighed)
+
+    def _rows_of_classes(self, tenant: str, classifier: str, *columns: Any) -> Sequence[Any]:
+        """Read columns of each class of a classifier, the oldest first; without a class, one row of nulls."""
+        query = select(*columns).select_from(_WITH_CLASSES).where(*_is(tenant, classifier))
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(classes.c.id)).all()
+        if not rows:
+            raise _no_classifier()
+        return rows
 
     def count(self, tenant: str, classifier: str) -> tuple[int, int]:
         """Count the prototypes of a classifier, and the numbers of each; 0 before the first."""
