@@ -148,7 +148,7 @@ def gradient_inversion_steps(device: torch.device, precision: str, done: Done) -
 def service_batches(device: torch.device, precision: str, done: Done) -> None:
     protection = parse("pixelize:cell=4")
     config = replace(few_shot.FS_PIC_CELEBA, cell=1, precision=precision)
-    model = few_shot.make_untrained(3, config, [protection]).to(device)
+    model = few_shot.make_untrained(3, config, protection).to(device)
     batch = torch.randint(0, 256, (32, 3, 84, 84), dtype=torch.uint8)
     while True:
         model.embed(batch)

@@ -111,7 +111,7 @@ def evaluate(episodes: int, folder: Path) -> Work:
     from sfumato.protect import parse
 
     glyphs, protection = _glyphs(200), parse("pixelize:cell=2")
-    model = few_shot.make_untrained(1, replace(few_shot.FS_PIC_CELEBA, denoiser_depth=None), [protection])
+    model = few_shot.make_untrained(1, replace(few_shot.FS_PIC_CELEBA, denoiser_depth=None), protection)
     return lambda: few_shot.evaluate(model, glyphs, way=5, shot=5, episodes=episodes)
 
 

@@ -31,12 +31,11 @@ from sfumato.learn import same_scenes as costs
 from sfumato.learn.augmentation import augment
 from sfumato.learn.calibration import measure_prototypes
 from sfumato.learn.code_prototypes import of_card
-from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.learn.method import as_input, check_apart, classes_of, kind_of, make_portable
 from sfumato.learn.private_feature import reverse_gradient
-from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
+from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototype_logits, prototypes
 from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, make_code_network
