@@ -10,8 +10,8 @@ and the best epoch is chosen by images under the mask that a device would apply.
 
 Unlike the paper: masks are trained as a device applies them, by a straight-through gradient. As published
 (`selection="soft"`) a hidden pixel that reveals the class is darkened, not shown; docs/results.md has both.
-Beyond the paper: `anneal_from`; `against`, an adversary who names people by the shown pixels, see Adversary; and
-`values="shape"`, masks that are trained for their shape alone.
+Beyond the paper: `anneal_from`; `against`, an adversary who names people by the shown pixels, see Adversary;
+and `values="shape"`, masks that are trained for their shape alone.
 """
 
 import math
