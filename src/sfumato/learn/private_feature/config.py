@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.base.precision import resolve
 from sfumato.errors import ConfigError
+from sfumato.learn.method import check_least
 
 VARIANTS = ("network", "simple", "dpfe", "log-rank", "adversarial", "information")
 
@@ -55,17 +55,12 @@ class FeatureConfig:
             raise ConfigError(f"variant={self.variant}: choose {', '.join(VARIANTS)}")
         if not 0 <= self.beta < math.inf:
             raise ConfigError(f"beta={self.beta:g}: at least 0, which adds no privacy")
-        for name in ("dimension", "attribute_epochs", "simple_epochs", "private_epochs", "pairs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        check_least(self, dimension=1, attribute_epochs=1, simple_epochs=1, private_epochs=1, pairs=1)
         least = max(4, 2 * self.pairs)
         if self.batch < least:
             raise ConfigError(
                 f"batch={self.batch}: at least {least}, for pairs={self.pairs} and for batch norm"
             )
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.001)")
-        resolve(self.precision)
 
     @property
     def epochs(self) -> int:
