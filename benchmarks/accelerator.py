@@ -30,7 +30,7 @@ from roofline import TYPES, Watched, bytes_of
 from timing import record, short, write
 from torch import Tensor
 
-from sfumato.attack import feature_inversion, reidentify, restore
+from sfumato.attack import reidentify, undo
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
 from sfumato.base import memory
 from sfumato.base.precision import resolve
@@ -125,14 +125,14 @@ def restorer_steps(device: torch.device, precision: str, done: Done) -> None:
     def seen(images: Tensor, step: int) -> Tensor:
         return parse("dp-pix:cell=4,epsilon=3").release(images, seeded_noise(step)).images()
 
-    config = restore.RestorationConfig(steps=FOREVER)
-    restore.train_restorer(noise().images, seen, config, progress=done, device=device)
+    config = undo.RestorationConfig(steps=FOREVER)
+    undo.train_restorer(noise().images, seen, config, progress=done, device=device)
 
 
 def feature_inversion_steps(device: torch.device, precision: str, done: Done) -> None:
     features = torch.randn(IMAGES, 32, generator=torch.Generator().manual_seed(0))
-    config = feature_inversion.InversionConfig(steps=FOREVER)
-    feature_inversion.train(features, noise().images, config, progress=done, device=device)
+    config = undo.InversionConfig(steps=FOREVER)
+    undo.train_inverter(features, noise().images, config, progress=done, device=device)
 
 
 def gradient_inversion_steps(device: torch.device, precision: str, done: Done) -> None:

@@ -36,10 +36,10 @@ from torch import Tensor
 
 from sfumato import data, images
 from sfumato.assess import log_rank, similarity
-from sfumato.attack import feature_identity, feature_inversion, reidentify
+from sfumato.attack import feature_identity, reidentify, undo
 from sfumato.attack.faces import FaceFinder
-from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.attack.undo import InversionConfig
 from sfumato.base.proportions import over_people
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
@@ -386,7 +386,7 @@ class Study:
 
     def invert(self, model: FeatureModel, part: Part) -> dict[str, Any]:
         """What a decoder, trained on the training people, restores of the test people's features."""
-        decoder = feature_inversion.train(
+        decoder = undo.train_inverter(
             model.features(self.train.images), self.train.images, self._scale.inversion, seed=self._seed
         )
         restored = decoder.restore(model.features(self._test.images))
