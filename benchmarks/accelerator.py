@@ -31,7 +31,8 @@ from timing import record, short, write
 from torch import Tensor
 
 from sfumato.attack import reidentify, undo
-from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
+from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert
+from sfumato.attack.victim import ThreatModel, share
 from sfumato.base import memory
 from sfumato.base.precision import resolve
 from sfumato.data.labelled import Label, LabelledImages

@@ -137,7 +137,8 @@ def train_mask(steps: int, folder: Path) -> Work:
 
 
 def _inversion(steps: int, batch: int) -> Work:
-    from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
+    from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert
+    from sfumato.attack.victim import ThreatModel, share
     from sfumato.networks import LeNet
 
     shape, labels = (3, 32, 32), torch.arange(batch) % 10
