@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from sfumato.base.threads import thread_count
+from sfumato.base.hardware import thread_count
 
 
 def test_there_are_as_many_threads_as_pytorch_has():
@@ -24,7 +24,7 @@ def test_without_pytorch_the_environment_says_how_many(monkeypatch: pytest.Monke
 def test_a_limit_holds_for_a_pytorch_that_is_imported_later(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     code = (
-        "from sfumato.base.threads import limit_threads, thread_count; "
+        "from sfumato.base.hardware import limit_threads, thread_count; "
         "limit_threads(1); first = thread_count(); "
         "import torch; assert first == torch.get_num_threads() == thread_count() == 1"
     )

@@ -10,9 +10,7 @@ from sfumato.errors import DataError, needs_extra
 
 # Most bytes in memory of a part of a column, and most for each of its bytes in the file.
 MOST_EXPANDED, MOST_TIMES = 256_000_000, 32
-
 BATCH = 65_536  # rows, and of encoded images fewer
-
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 # DELTA_BYTE_ARRAY repeats the beginning of a text for each row that shares it.
 _ENCODINGS = frozenset(
@@ -32,13 +30,10 @@ def check_expanded(what: str, becomes: int, takes: int) -> None:
 
 @contextmanager
 def open_parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Iterator[Any]:
-    """Opens a file as pyarrow's ParquetFile, if its columns (None for all) stay within bounds.
+    """Opens a file as pyarrow's ParquetFile, in which repeated texts stay single.
 
-    Repeated texts stay single.
-
-    Raises:
-        DataError: no such file, no Parquet file, an encoding of unknown size, or a column that becomes many
-            times as large as it is; also while it is read.
+    Raises DataError for no Parquet file, and if one of its columns (None for all) has an encoding of unknown
+    size or becomes many times as large as it is; also while it is read.
     """
     with needs_extra("reading Parquet files", "parquet"):
         import pyarrow
