@@ -83,9 +83,7 @@ def test_with_many_hits_the_variance_between_people_decides_and_one_more_person_
     ("named", "probes", "share", "times"),
     [
         (whole, EVEN, 0.05, 1.0),  # photographs as trials: too low in 36% of studies, when nobody is hit
-        (whole, EVEN, 0.1, 1.0),
         (whole, EVEN, 0.2, 1.0),
-        (whole, [3.0] * 40, 0.05, 1.0),
         (alike, EVEN, 0.05, 1.0),
         (alike, UNEVEN, 0.2, 1.0),
         (spread, EVEN, 0.05, 1.2),

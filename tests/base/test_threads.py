@@ -9,11 +9,8 @@ import torch
 from sfumato.base.hardware import thread_count
 
 
-def test_there_are_as_many_threads_as_pytorch_has():
+def test_there_are_as_many_threads_as_pytorch_has_or_without_it_the_environment_says(monkeypatch):
     assert thread_count() == torch.get_num_threads()
-
-
-def test_without_pytorch_the_environment_says_how_many(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setenv("OMP_NUM_THREADS", "5,2")
     assert thread_count() == 5

@@ -32,14 +32,11 @@ LOSSLESS = [".png", ".bmp", ".webp"]
 # The convention
 
 
-def test_all_256_levels_survive_the_way_to_float_and_back():
-    levels = torch.arange(256).to(torch.uint8)
-    assert torch.equal(images.to_uint8(images.to_float(levels)), levels)
-
-
 @settings(deadline=None)
 @given(st.lists(st.floats(-1, 2, width=32), min_size=1, max_size=20))
-def test_to_uint8_gives_the_nearest_level_and_clamps(values: list[float]):
+def test_to_uint8_gives_the_nearest_level_and_clamps_and_to_float_none_of_it_away(values: list[float]):
+    levels = torch.arange(256).to(torch.uint8)
+    assert torch.equal(images.to_uint8(images.to_float(levels)), levels)
     nearest = [min(range(256), key=lambda level: abs(level - 255 * value)) for value in values]
     got = images.to_uint8(torch.tensor(values))
     for value, level, expected in zip(values, got.tolist(), nearest, strict=True):
@@ -47,37 +44,24 @@ def test_to_uint8_gives_the_nearest_level_and_clamps(values: list[float]):
         assert level == expected or abs(abs(255 * value - level) - 0.5) < 1e-3
 
 
-def test_to_float_refuses_images_that_are_float_already():
+def test_a_batch_that_is_not_n_c_h_w_uint8_is_refused_with_its_shape():
+    shapes = [(3, 4, 4), (1, 2, 4, 4), (1, 4, 4, 3)]  # one image, two channels, channels last
+    for batch in (torch.zeros(1, 3, 4, 4), *(torch.zeros(shape, dtype=torch.uint8) for shape in shapes)):
+        with pytest.raises(ImageError, match=r"\(N, C, H, W\) uint8 with 1 or 3 channels, got \("):
+            images.check_batch(batch)
     with pytest.raises(ImageError, match=r"uint8, got torch\.float32: convert with to_uint8"):
         images.to_float(torch.zeros(1, 3, 4, 4))
 
 
-@pytest.mark.parametrize(
-    "batch",
-    [
-        torch.zeros(1, 3, 4, 4),
-        torch.zeros(3, 4, 4, dtype=torch.uint8),
-        torch.zeros(1, 2, 4, 4, dtype=torch.uint8),
-        torch.zeros(1, 4, 4, 3, dtype=torch.uint8),
-    ],
-    ids=["float", "one image", "two channels", "channels last"],
-)
-def test_a_batch_that_is_not_n_c_h_w_uint8_is_refused_with_its_shape(batch: Tensor):
-    with pytest.raises(ImageError, match=r"\(N, C, H, W\) uint8 with 1 or 3 channels, got \("):
-        images.check_batch(batch)
-
-
 @pytest.mark.parametrize("count", [0, 1, 7, 200])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_map_batches_is_the_function_applied_at_once_on_any_number_of_threads(
-    count: int, threads: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_map_batches_is_the_function_applied_at_once_on_any_number_of_threads(count: int, monkeypatch):
     def thin(part: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(part[:, :, ::-1, ::2]).astype(np.int32) * 3
 
     batch = np.resize(noise_image(3, 64, 50).numpy(), (count, 3, 64, 50))
-    monkeypatch.setattr(images.convention, "thread_count", lambda: threads)
-    assert np.array_equal(images.map_batches(thin, batch), thin(batch))
+    for threads in (1, 3):
+        monkeypatch.setattr(images.convention, "thread_count", lambda threads=threads: threads)
+        assert np.array_equal(images.map_batches(thin, batch), thin(batch))
 
 
 # Reading
@@ -113,61 +97,41 @@ def test_16_bit_grey_keeps_its_range(format_name: str, kind: str, channels: int)
 
 
 RGB_16 = [0, 32768, 65535, 257, 2570, 25700]
-COLOURS = [10, 20, 30, 200, 100, 50]
+PALETTE = Image.frombytes("P", (2, 1), b"\0\1")
+PALETTE.putpalette([10, 20, 30, 200, 100, 50])
+PREMULTIPLIED = {258: (8, 8), 262: (1,), 338: (1,)}
 INKS = [(255, 128, 128), (0, 128, 128), (137, 208, 195)]  # white, black, a red in sRGB's gamut
 
 # A file -> the pixels of its row, and how far they may be off.
 ROWS: dict[str, tuple[Callable[[], bytes], list[Any], int]] = {
-    "palette": (lambda: encoded(row("P", [0, 1], COLOURS), "PNG"), [[10, 20, 30], [200, 100, 50]], 0),
     "CMYK": (lambda: encoded(row("CMYK", [(0, 255, 255, 0)] * 8), "JPEG"), [[254, 0, 0]] * 8, 55),
     "LAB": (lambda: encoded(row("LAB", INKS), "TIFF"), [[255] * 3, [0] * 3, [255, 30, 30]], 30),
     "grey of LAB": (lambda: encoded(row("LAB", INKS[:2]), "TIFF"), [255, 0], 0),
     # Pillow heeds that white is zero up to 8 bits.
     "white is 0": (lambda: tiff_file(2, 1, b"\0\xff", {258: (8,), 262: (0,)}), [255, 0], 0),
-    "white is 0 of 16 bits": (
-        lambda: tiff_file(2, 1, b"\0\0\xff\xff", {258: (16,), 262: (0,)}),
-        [255, 0],
-        0,
-    ),
+    "white is 0 of 16": (lambda: tiff_file(2, 1, b"\0\0\xff\xff", {258: (16,), 262: (0,)}), [255, 0], 0),
     "16 bits a colour of TIFF": (
         lambda: tiff_file(2, 1, struct.pack("<6H", *RGB_16), {258: (16, 16, 16), 262: (2,)}),
         [[0, 128, 255], [1, 10, 100]],
         0,
     ),
-    "16 bits a colour of PNG": (lambda: png_16(RGB_16), [[0, 128, 255], [1, 10, 100]], 0),
+    "16 bits a colour of PNG": (lambda: png_16(RGB_16, 2), [[0, 128, 255], [1, 10, 100]], 0),
     "transparency": (
         lambda: encoded(row("RGBA", [(10, 20, 30, 255), (10, 20, 30, 0), (0, 0, 0, 51)]), "PNG"),
         [[10, 20, 30], [255] * 3, [204] * 3],
         0,
     ),
     # 40 of a possible 200, and 55 of white.
-    "premultiplied grey": (
-        lambda: tiff_file(1, 1, b"\x28\xc8", {258: (8, 8), 262: (1,), 338: (1,)}),
-        [[95] * 3],
-        0,
-    ),
-    "premultiplied colour": (
-        lambda: tiff_file(1, 1, b"\x28\0\xc8\xc8", {258: (8,) * 4, 262: (2,), 338: (1,)}),
-        [[95, 55, 255]],
-        0,
-    ),
+    "premultiplied": (lambda: tiff_file(1, 1, b"\x28\xc8", PREMULTIPLIED), [[95] * 3], 0),
     # Not its neighbour, which has the same high byte.
-    "a transparent level of 16 bits": (
-        lambda: png_16([0x1234, 0x1235], colours=0, clear=b"\x12\x34"),
-        [255, 0x12],
-        0,
-    ),
+    "a clear level of 16 bits": (lambda: png_16([0x1234, 0x1235], 0, b"\x12\x34"), [255, 0x12], 0),
     # Of its 8 bits, Pillow would compare the wrong ones, and make another colour white.
-    "a transparent colour of 16 bits": (
-        lambda: png_16([0x1234] * 3 + [0x3400] * 3, clear=b"\x12\x34" * 3),
+    "a clear colour of 16 bits": (
+        lambda: png_16([0x1234] * 3 + [0x3400] * 3, 2, b"\x12\x34" * 3),
         [[0x12] * 3, [0x34] * 3],
         0,
     ),
-    "a transparent entry of GIF": (
-        lambda: encoded(row("P", [0, 1], COLOURS), "GIF", transparency=1),
-        [[10, 20, 30], [255] * 3],
-        0,
-    ),
+    "a clear entry": (lambda: encoded(PALETTE, "GIF", transparency=1), [[10, 20, 30], [255] * 3], 0),
 }
 
 
@@ -223,9 +187,7 @@ def test_the_boxes_of_a_heic_say_how_it_is_turned_and_not_its_exif():
 def test_a_heic_without_its_plugin_names_the_extra(brand: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     head = struct.pack(">I4s4s4x4s4s", 24, b"ftyp", brand, b"mif1", b"heic")
-    with pytest.raises(
-        MissingExtraError, match=r"reading HEIC .* pip install -c constraints.txt -e '\.\[heic\]'"
-    ):
+    with pytest.raises(MissingExtraError, match=r"reading HEIC .* -e '\.\[heic\]'"):
         images.read(head + bytes(100))
 
 
@@ -240,8 +202,6 @@ OWN: dict[str, tuple[int, Callable[[], bytes]]] = {
     "16 bits": (1, lambda: encoded(Image.new("I;16", (4, 4)), "PNG")),
     "16 bits and alpha": (1, lambda: png_file(png_header(1, 1, 16, 4), bytes(5))),
     "grey palette": (1, lambda: encoded(row("P", [0, 1], [10, 10, 10, 200, 200, 200]), "PNG")),
-    "GIF": (1, lambda: encoded(Image.new("L", (4, 4)), "GIF")),
-    "RGB": (3, lambda: encoded(Image.new("RGB", (4, 4)), "PNG")),
     "RGBA": (3, lambda: encoded(Image.new("RGBA", (4, 4)), "PNG")),
     "CMYK": (3, lambda: encoded(Image.new("CMYK", (4, 4)), "JPEG")),
     "coloured palette": (3, lambda: encoded(row("P", [0, 1], [10, 10, 10, 200, 200, 201]), "PNG")),
@@ -322,22 +282,12 @@ def test_an_orientation_is_applied_whichever_block_states_it(file: Callable[[], 
     assert images.read(file()).shape == (3, 6, 4)
 
 
-def test_exif_counts_before_xmp():
-    exif = Image.Exif()
-    exif[0x0112] = 1
-    assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=exif, xmp=XMP_6)).shape == (3, 4, 6)
-
-
-@pytest.mark.parametrize(
-    "exif",
-    [
-        *(b"", b"II", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff", bytes(40)),
-        b"II*\0\x08\0\0\0\1\0\x12\1",
-        *(EXIF_6[6:-8] + bytes([way, *bytes(7)]) for way in (0, 9, 255)),
-    ],
-)
-def test_an_exif_block_without_an_orientation_that_can_be_read_means_upright(exif: bytes):
-    assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=b"Exif\0\0" + exif)).shape == (3, 4, 6)
+def test_an_exif_block_without_an_orientation_that_can_be_read_means_upright_and_exif_counts_before_xmp():
+    upright = [EXIF_6[6:-8] + bytes([way, *bytes(7)]) for way in (0, 1, 9, 255)]
+    damaged = [b"", b"II", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff", bytes(40)]
+    for exif in (*upright, *damaged, b"II*\0\x08\0\0\0\1\0\x12\1"):
+        settings = {"exif": b"Exif\0\0" + exif} | ({"xmp": XMP_6} if exif in upright else {})
+        assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", **settings)).shape == (3, 4, 6)
 
 
 @pytest.mark.parametrize(("height", "width"), [(20, 30), (30, 20), (20, 20), (21, 30), (6, 30)])
@@ -375,20 +325,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "text": (lambda: b"dear diary, this is text\n" * 9, "not an image that can be read"),
     "empty": (lambda: b"", "not an image that can be read"),
     "signature": (lambda: b"\x89PNG\r\n\x1a\n", "not an image that can be read|a damaged image"),
-    "svg": (lambda: b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image that can be read"),
     "BigTIFF": (lambda: b"II+\0" + bytes(20), "a BigTIFF: save it as an ordinary TIFF"),
-    "float": (
-        lambda: encoded(Image.new("F", (2, 1)), "TIFF"),
-        "F values have no stated range: save it with 8 or 16 bits",
-    ),
-    "int32": (
-        lambda: encoded(Image.new("I", (2, 1)), "TIFF"),
-        "I values have no stated range: save it with 8 or 16 bits",
-    ),
-    "raw": (
-        lambda: encoded(Image.new("RGB", (6, 4)), "TIFF", tiffinfo={254: 1}),
-        "a thumbnail before the picture, as in a camera's raw file",
-    ),
+    "float": (lambda: encoded(Image.new("F", (2, 1)), "TIFF"), "F values have no stated range: save it with"),
+    "int32": (lambda: encoded(Image.new("I", (2, 1)), "TIFF"), "I values have no stated range: save it with"),
+    "raw": (lambda: encoded(Image.new("L", (6, 4)), "TIFF", tiffinfo={254: 1}), "a thumbnail before the pic"),
     # Pillow has limits of its own, a warning and an error, above ours: they must not show.
     "bomb": (
         lambda: png_file(png_header(8001, 8001), b""),
@@ -479,15 +419,9 @@ SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
     "JPEG of the usual scans": (lambda: scans(1), None),
     "JPEG of many segments": (lambda: with_bytes("JPEG", 2, b"\xff\xfe\0\2" * 10**7), PARTS),
     "JPEG of junk": (lambda: with_bytes("JPEG", 2, b"\xff" + bytes(5 * 10**7)), PARTS),
-    "JPEG of many blocks of EXIF": (
-        lambda: with_bytes("JPEG", 2, EXIF * 900),
-        "more than 32 scans and blocks",
-    ),
+    "JPEG of many blocks": (lambda: with_bytes("JPEG", 2, EXIF * 900), "more than 32 scans and blocks"),
     "PNG of many chunks": (lambda: with_bytes("PNG", 33, png_chunk(b"IDAT", b"") * 4 * 10**6), PARTS),
-    "PNG of zipped text": (
-        lambda: with_bytes("PNG", 33, png_chunk(b"zTXt", b"k\0\0" + ZEROS) * 90),
-        "too large",
-    ),
+    "PNG of zipped text": (lambda: with_bytes("PNG", 33, png_chunk(b"zTXt", ZEROS) * 90), "too large"),
     "PNG of more rows than are said": (lambda: png_file(png_header(8, 8), bytes(10**8)), None),
     "GIF of a huge screen": (lambda: small("GIF")[:6] + b"\xff" * 4 + small("GIF")[10:], "pixels"),
     "GIF of many comments": (lambda: with_gif_block(b"!\xfe" + b"\1a" * 10**7 + b"\0"), PARTS),
@@ -505,18 +439,12 @@ SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
         lambda: tiff_file(8, 8, bytes(64), {322: (65_520,), 323: (65_520,), 324: (8,), 325: (64,)}),
         "tiles larger than images may be",
     ),
-    "TIFF of a JPEG of many scans": (
-        lambda: tiff_file(800, 800, scans(99), {259: (7,)}),
-        "a damaged image",
-    ),
-    "TIFF of a codec with its own memory": (
+    "TIFF of scans": (lambda: tiff_file(800, 800, scans(99), {259: (7,)}), "a damaged image"),
+    "TIFF of LZMA": (
         lambda: tiff_file(8, 8, bytes(64), {259: (34925,)}),
-        "compression lzma: save it with LZW or Deflate",
+        "lzma: save it with LZW",
     ),
-    "BMP of run lengths": (
-        lambda: bmp_file(8000, 8000, compression=1),
-        "run-length coded BMP: save it as PNG",
-    ),
+    "BMP of run lengths": (lambda: RUN_LENGTHS, "run-length coded BMP: save it as PNG"),
 }
 
 
@@ -554,11 +482,14 @@ def test_what_is_written_reads_back_to_the_pixel(tmp_path: Path, suffix: str, ch
     assert torch.equal(images.read(tmp_path / f"a{suffix}", channels=channels), pixels)
 
 
-def test_a_suffix_or_format_that_is_not_written_is_refused_with_those_that_are(tmp_path: Path):
+def test_a_suffix_format_or_quality_that_is_not_written_is_refused_with_those_that_are(tmp_path: Path):
     with pytest.raises(ImageError, match=r"a\.gif: cannot write '\.gif': use one of \.bmp, \.jpeg, \.jpg, "):
         images.write(tmp_path / "a.gif", PHOTO)
     with pytest.raises(ImageError, match=r"cannot write 'GIF': .*Known: BMP, JPEG, PNG, WEBP"):
         images.encode(PHOTO, "GIF")
+    for name, quality in (("PNG", 90), ("JPEG", 0), ("WEBP", 101)):
+        with pytest.raises(ConfigError, match=f"1 to 100, for JPEG or WEBP, got {quality} for {name}"):
+            images.encode(PHOTO, name, quality=quality)
 
 
 def test_a_jpeg_has_quality_95_and_full_chroma():
@@ -573,19 +504,11 @@ def test_a_webp_is_lossy_only_when_a_quality_is_asked_for(tmp_path: Path):
     images.write(tmp_path / "a.webp", PHOTO, quality=50)
     assert (tmp_path / "a.webp").read_bytes() == images.encode(PHOTO, "WEBP", quality=50)
     assert not torch.equal(images.read(tmp_path / "a.webp"), PHOTO)
-    assert torch.equal(images.read(images.encode(PHOTO, "WEBP")), PHOTO)
-
-
-@pytest.mark.parametrize(("format_name", "quality"), [("PNG", 90), ("BMP", 1), ("JPEG", 0), ("WEBP", 101)])
-def test_a_quality_that_cannot_be_had_is_refused(format_name: str, quality: int):
-    with pytest.raises(ConfigError, match=f"1 to 100, for JPEG or WEBP, got {quality} for {format_name}"):
-        images.encode(PHOTO, format_name, quality=quality)
 
 
 @pytest.mark.parametrize("format_name", ["PNG", "JPEG", "WEBP", "BMP"])
 def test_the_same_pixels_give_the_same_bytes(format_name: str):
     first = images.encode(PHOTO, format_name)
-    assert images.encode(PHOTO.clone(), format_name) == first
     strided = PHOTO.repeat_interleave(2, dim=2)[:, :, ::2]
     assert images.encode(strided, format_name) == first
 
@@ -628,10 +551,10 @@ def row(mode: str, values: list[Any], palette: list[int] | None = None) -> Image
     return picture
 
 
-ZEROS = zlib.compress(bytes(10**7))
+ZEROS = b"k\0\0" + zlib.compress(bytes(10**7))
 
 
-def png_16(samples: list[int], *, colours: int = 2, clear: bytes = b"") -> bytes:
+def png_16(samples: list[int], colours: int, clear: bytes = b"") -> bytes:
     """Two pixels of 16 bits, and the level or colour that is transparent."""
     body = b"\0" + struct.pack(f">{len(samples)}H", *samples)
     return png_file(png_header(2, 1, 16, colours), body, png_chunk(b"tRNS", clear) if clear else b"")
@@ -655,12 +578,9 @@ def tiff_file(width: int, height: int, samples: bytes, tags: dict[int, tuple[int
     return b"II*\0" + struct.pack("<I", at) + samples.ljust(at - 8, b"\0") + directory
 
 
-def bmp_file(width: int, height: int, *, compression: int) -> bytes:
-    """The header of a BMP with 8 bits a pixel."""
-    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, compression, 0, 0, 0, 0, 0)
-    return struct.pack("<2sIHHI", b"BM", 0, 0, 0, 54 + 1024) + info + bytes(1024)
-
-
+# The header of a BMP with 8 bits a pixel.
+RUN_LENGTHS = struct.pack("<2sIHHI", b"BM", 0, 0, 0, 1078)
+RUN_LENGTHS += struct.pack("<IiiHHIIiiII", 40, 8000, 8000, 1, 8, 1, 0, 0, 0, 0, 0) + bytes(1024)
 # A segment of JPEG.
 EXIF = b"\xff\xe1\xff\xffExif\0\0" + bytes(65_527)
 

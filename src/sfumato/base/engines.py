@@ -28,8 +28,6 @@ _Made = TypeVar("_Made")
 # What a worker gets from the program: its folder, threads and registered things.
 _Surroundings: TypeAlias = tuple[Path, int, Sequence[registry.Added]]
 _LOST_WORKERS = 3  # repetitions of a task whose worker is lost
-_ANSWERS = 5.0  # seconds
-_STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,25 +226,21 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
         import ray.util.scheduling_strategies
     address = config.address or os.environ.get("RAY_ADDRESS")
     cpus = config.cpus * (config.workers or max(1, (os.cpu_count() or 1) // config.cpus))
-    new = {"num_cpus": cpus, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
+    new = {"num_cpus": cpus, "object_store_memory": 100 << 20, "include_dashboard": False}
     try:
         host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
         if colon and port.isdecimal():  # Ray itself would wait for minutes if nobody listens there
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
         # Not None, by which Ray would join the cluster that was last begun on this machine.
         ray.init(address or "local", log_to_driver=False, logging_level="error", **({} if address else new))
     except (OSError, OverflowError, ValueError, RuntimeError) as error:
-        raise ConfigError(
-            f"address={address!r}: no Ray cluster answers ({error}): begin one with `ray start --head`, "
-            "or leave the address out, and one is started here"
-        ) from error
+        cure = "begin one with `ray start --head`, or leave the address out, and one is started here"
+        raise ConfigError(f"address={address!r}: no Ray cluster answers ({error}): {cure}") from error
     try:
         tasks = _Ray(ray, config)
         if not tasks.workers:
-            raise ConfigError(
-                f"cpus={config.cpus}, gpus={config.gpus:g}: no node of the cluster can run such a task; the "
-                f"cluster has {ray.cluster_resources()}"
-            )
+            words = f"no node of the cluster can run such a task; it has {ray.cluster_resources()}"
+            raise ConfigError(f"cpus={config.cpus}, gpus={config.gpus:g}: {words}")
         yield tasks
     finally:
         ray.shutdown()

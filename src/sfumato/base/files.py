@@ -127,10 +127,9 @@ def below(folder: Path, name: str, line: str) -> Path:
         raise DataError(f"{line}: {printable(name)} is not the name of a file: correct it or remove the row")
     if leads_out(path, folder):
         trusted = printable(str(Path(os.path.realpath(path)).parent))
-        raise DataError(
-            f"{line}: {printable(name)} lies outside of the folder of the table; a stranger's table could so "
-            f"read private files: if you trust this one, set SFUMATO_OUTSIDE={trusted}"
-        )
+        words = "lies outside of the folder of the table; a stranger's table could so read private files"
+        cure = f"if you trust this one, set SFUMATO_OUTSIDE={trusted}"
+        raise DataError(f"{line}: {printable(name)} {words}: {cure}")
     return path
 
 

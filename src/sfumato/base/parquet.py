@@ -22,10 +22,8 @@ _ENCODINGS = frozenset(
 def check_expanded(what: str, becomes: int, takes: int) -> None:
     """Raises DataError if something of a file is many times as large in memory, and large."""
     if becomes > max(MOST_EXPANDED, MOST_TIMES * takes):
-        raise DataError(
-            f"{what}: {takes:,} bytes that become {becomes:,}, more than {MOST_TIMES} times as many: "
-            "leave out rows that repeat others, or write it in parts"
-        )
+        words = f"{takes:,} bytes that become {becomes:,}, more than {MOST_TIMES} times as many"
+        raise DataError(f"{what}: {words}: leave out rows that repeat others, or write it in parts")
 
 
 @contextmanager
@@ -60,10 +58,8 @@ def _check(path: Path, file: Any, columns: Sequence[str] | None) -> set[str]:
             if columns is not None and name.partition(".")[0] not in columns:
                 continue
             if unknown := set(part.encodings) - _ENCODINGS:
-                raise DataError(
-                    f"{path}: {name} is coded as {', '.join(sorted(unknown))}, whose size is not known "
-                    "before it is read: write it with pyarrow's own settings"
-                )
+                words = f"{name} is coded as {', '.join(sorted(unknown))}, whose size is not known before"
+                raise DataError(f"{path}: {words} it is read: write it with pyarrow's own settings")
             width = _WIDTHS.get(part.physical_type) or metadata.schema.column(number).length
             becomes = max(part.total_uncompressed_size, part.num_values * width)
             check_expanded(f"{path}, {name}", becomes, part.total_compressed_size)

@@ -42,10 +42,8 @@ def list_added() -> list[Added]:
         try:
             pickle.dumps(thing)
         except Exception as error:
-            raise ConfigError(
-                f"{name!r} of {group} cannot be sent to workers ({error}): define it in a module, not in "
-                "a function or a notebook, or use --workers 1"
-            ) from error
+            cure = "define it in a module, not in a function or a notebook, or use --workers 1"
+            raise ConfigError(f"{name!r} of {group} cannot be sent to workers ({error}): {cure}") from error
     return list(_ADDED)
 
 

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeAlias
 
 from sfumato.errors import ConfigError, needs_extra
+
+File: TypeAlias = str | os.PathLike[str] | None
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -25,10 +27,8 @@ def listen(host: str, port: int) -> socket.socket:
         return listener
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]  # the rest repeats the address
-        raise ConfigError(
-            f"cannot serve on port {port} of {host} ({reason}): choose another with --port, or 0 for "
-            "any that is free, and a --host of this machine"
-        ) from error
+        cure = "choose another with --port, or 0 for any that is free, and a --host of this machine"
+        raise ConfigError(f"cannot serve on port {port} of {host} ({reason}): {cure}") from error
 
 
 def address_of(listener: socket.socket, scheme: str = "http") -> str:
@@ -44,13 +44,7 @@ def is_local(listener: socket.socket) -> bool:
     return ip_address(listener.getsockname()[0]).is_loopback
 
 
-def serve(
-    app: Any,
-    listener: socket.socket,
-    *,
-    certificate: str | os.PathLike[str] | None = None,
-    private_key: str | os.PathLike[str] | None = None,
-) -> None:
+def serve(app: Any, listener: socket.socket, *, certificate: File = None, private_key: File = None) -> None:
     """Serves an application of ASGI until stopped, and finishes accepted requests within 30 s.
 
     It waits for slow clients without end: on an address that others reach, a proxy belongs before it. Raises
@@ -77,10 +71,8 @@ def serve(
     try:
         config.load()
     except OSError as error:
-        raise ConfigError(
-            f"{certificate}: not a certificate that can be used with {private_key} ({error}): name PEM "
-            "files that belong together"
-        ) from error
+        words = f"{certificate}: not a certificate that can be used with {private_key} ({error})"
+        raise ConfigError(f"{words}: name PEM files that belong together") from error
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # strangers could fill the log with warnings
     uvicorn.Server(config).run(sockets=[listener])
 
@@ -88,13 +80,15 @@ def serve(
 @contextmanager
 def until_stopped() -> Iterator[None]:
     """Runs a block until SIGTERM or Ctrl-C, says so, and continues: a stopped service has not failed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stops = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(each, signal.default_int_handler) for each in stops]
     try:
         yield
     except KeyboardInterrupt:
         print("stopped", flush=True)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in zip(stops, before, strict=True):
+            signal.signal(each, handler)
 
 
 @contextmanager

@@ -28,8 +28,8 @@ MAX_PIXELS, MAX_SIDE = 64_000_000, 65_535
 MAX_PARTS = 65_536
 TOO_MANY_PARTS = f"an image in more than {MAX_PARTS} parts: save it anew"
 
-# A progressive JPEG's scan of 100 bytes covers the whole image, in some 30 ms at 8000x8000: 64 MB of them
-# would take hours. An encoder's usual script has 10 scans. Pillow copies all EXIF before for each block.
+# A progressive JPEG's scan of 100 bytes takes some 30 ms at 8000x8000: 64 MB of them would take hours. An
+# encoder's usual script has 10 scans. Pillow copies all EXIF before for each block.
 _MAX_SCANS = 32
 
 NO_IMAGE = "not an image that can be read"
@@ -46,7 +46,6 @@ _KINDS = {
     "HEIF": rb".{4}ftyp(he[iv][cxms]|m[is]f1)",
 }
 
-# The end of coded data: not a stuffed zero, nor a restart marker.
 _JPEG_MARKER = re.compile(rb"\xff+([\xc0-\xcf\xd9-\xfe])")
 _JPEG = re.compile(rb"\xff\xd8\xff[\xc0-\xc4\xdb-\xef\xfe]")
 
@@ -58,7 +57,7 @@ _T = Image.Transpose
 _TURNS = {2: _T.FLIP_LEFT_RIGHT, 3: _T.ROTATE_180, 4: _T.FLIP_TOP_BOTTOM, 5: _T.TRANSPOSE}
 _TURNS |= {6: _T.ROTATE_270, 7: _T.TRANSVERSE, 8: _T.ROTATE_90}  # by EXIF's orientations
 
-# The errors of decoders on damaged files. Pillow raises TypeError at tags of other types than it expects.
+# Of decoders on damaged files. Pillow raises TypeError at tags of other types than it expects.
 DECODING_ERRORS: tuple[type[Exception], ...] = (ArithmeticError, EOFError, LookupError, OSError, RuntimeError)
 DECODING_ERRORS += (SyntaxError, TypeError, ValueError, struct.error, Image.DecompressionBombError)
 
@@ -96,7 +95,7 @@ os.register_at_fork(after_in_child=UNDER_WAY.forget)
 
 
 def not_read(message: str) -> ImageError:
-    """An unread kind of image; the message says which, and what to do."""
+    """The error of an unread kind of image, whose message says what to do."""
     return ImageError(message, cause="a kind of image that is not read")
 
 
@@ -196,14 +195,14 @@ def jpeg_segments(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
         if (match := _JPEG_MARKER.search(data, position)) is None:
             return
         marker, start, position = match[1][0], match.end() - 2, match.end()
-        if marker != 0xD9:
-            position += struct.unpack_from(">H", data, position)[0]
-        if marker == 0xDA:
+        if marker == 0xD9:
+            yield marker, start, position
+            return
+        position += struct.unpack_from(">H", data, position)[0]
+        if marker == 0xDA:  # coded data: to a marker that is no stuffed zero and no restart
             following = _JPEG_MARKER.search(data, position)
             position = len(data) if following is None else following.start()
         yield marker, start, position
-        if marker == 0xD9:
-            return
     raise not_read(TOO_MANY_PARTS)
 
 
@@ -266,14 +265,12 @@ def eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
     """Converts to "L" or "RGB" at 8 bits a channel; transparency is laid on white."""
     if image.mode == "P" and image.palette is None:
         raise ValueError("a palette image without a palette")
+    palette = (image.getpalette("RGB") or []) if image.mode in ("P", "PA") else None
     grey = image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I;16")
-    if image.mode in ("P", "PA"):
-        palette = image.getpalette("RGB") or []
-        grey = palette[0::3] == palette[1::3] == palette[2::3]
+    grey = grey if palette is None else palette[0::3] == palette[1::3] == palette[2::3]
     mode = "L" if channels == 1 or (channels is None and grey) else "RGB"
     if image.mode.startswith("I;16"):
-        # convert("L") would clip 16-bit greys at 255; the high byte is the picture.
-        levels = np.asarray(image)
+        levels = np.asarray(image)  # convert("L") would clip them at 255; the high byte is the picture
         high = (levels.astype(np.uint16) >> 8).astype(np.uint8)
         if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0:  # Pillow heeds it only up to 8 bits
             high = 255 - high

@@ -58,17 +58,15 @@ def read(source: Source, *, channels: int | None = 3, size: int | None = None) -
     libtiff writes lines to stderr on damaged pixels), in seconds. Decoding takes at most 20 bytes of memory
     for each of MAX_PIXELS, besides two copies of the file; an AVIF that codes more pixels than it states
     adds 8 bytes for each of at most 268 million. Tested by tests/endurance/mutants.py. All threads of a
-    process together decode images of 2 * MAX_PIXELS at a time: further calls wait.
+    process together decode images of 2 * MAX_PIXELS at a time: further calls wait. Raises MissingExtraError
+    without pillow-heif, and ImageError for no such file, no image, a damaged or too large one, and unread
+    kinds: floats, whose range nothing states, and files that take decoders minutes.
 
     Args:
         source: a path, or the encoded bytes.
         channels: 3 for RGB, 1 for grey (ITU-R 601 luma), None for the image's own: 1 if its format, or all
             colours of its palette, used or not, are grey; 3 otherwise.
         size: side in pixels of a centre square, resized by Lanczos; None keeps the image's own size.
-
-    Raises MissingExtraError for a HEIC without pillow-heif, and ImageError if there is no such file or image,
-    it is damaged, larger than MAX_BYTES, MAX_PIXELS or MAX_SIDE, or of an unread kind: floats, whose range
-    nothing states, or files that take decoders minutes.
     """
     return as_tensor(read_array(source, channels=channels, size=size))
 
@@ -92,8 +90,7 @@ def read_first(source: Source, *, channels: int | None = 3, size: int | None = N
 def count_pictures(source: Source) -> int:
     """The number of pictures in an image file: pages, frames, thumbnails of its container, depth maps.
 
-    The thumbnail in EXIF, layers, and a colour picture's transparency do not count. Raises ImageError, also
-    for a file of more than MAX_PARTS parts.
+    Neither the thumbnail in EXIF, nor layers. Raises ImageError, also for more than MAX_PARTS parts.
     """
     name, data = name_and_bytes(source)
     with naming(name):
@@ -104,9 +101,8 @@ def read_pictures(source: Source, *, channels: int = 3) -> Iterator[Pixels | Ima
     """Yields the pictures of a file, the first one first, each (channels, H, W) uint8 and upright.
 
     A frame of an animation is the whole canvas, as a viewer shows it. A further picture that cannot be read
-    yields its error; a frame ends the animation then. Pictures behind 4 * MAX_PIXELS in all are not read:
-    `count_pictures` says how many there are. One picture is held at a time, and of an animation a canvas
-    besides. Raises ImageError if the first one cannot be read.
+    yields its error; a frame ends the animation then. Pictures behind 4 * MAX_PIXELS in all are not read. One
+    is held at a time, and of an animation a canvas besides. Raises ImageError if the first cannot be read.
     """
     name, data = name_and_bytes(source)
     with naming(name):
@@ -136,10 +132,6 @@ def read_pictures(source: Source, *, channels: int = 3) -> Iterator[Pixels | Ima
 
 def _others(data: bytes) -> list[Callable[[], Any]]:
     """A function for each picture of a file behind the first one, which opens it."""
-
-    def part(head: bytes, start: int) -> Any:
-        return open_picture(head + data[start:])
-
     kind = decoding.kind_of(data)
     if kind in _ANIMATED:
         picture = open_picture(data)
@@ -147,11 +139,11 @@ def _others(data: bytes) -> list[Callable[[], Any]]:
             raise not_read(decoding.TOO_MANY_PARTS)
         return [lambda frame=frame: picture.seek(frame) or picture for frame in range(1, picture.n_frames)]
     if kind == "JPEG":
-        return [partial(part, b"", start) for start in decoding.jpegs(data)[1:]]
+        return [lambda start=start: open_picture(data[start:]) for start in decoding.jpegs(data)[1:]]
     if kind == "TIFF":
         order = ">" if data.startswith(b"MM") else "<"
-        heads = (data[:4] + struct.pack(order + "I", start) for start in decoding.directories(data)[1:])
-        return [partial(part, head, 8) for head in heads]
+        heads = [data[:4] + struct.pack(order + "I", start) for start in decoding.directories(data)[1:]]
+        return [lambda head=head: open_picture(head + data[8:]) for head in heads]
     return _others_of_heic(data) if kind == "HEIF" else []
 
 
@@ -159,7 +151,7 @@ def _others_of_heic(data: bytes) -> list[Callable[[], Any]]:
     file, openers = decoding.open_heic(data), list[Callable[[], Any]]()
     for number, image in enumerate(file):
         beside = [*([] if number == file.primary_index else [image]), *image.info["depth_images"]]
-        openers += [partial(lambda each: each, each) for each in beside]
+        openers += [lambda each=each: each for each in beside]
         openers += [partial(image.get_thumbnail, each) for each in range(len(image.info["thumbnails"]))]
         openers += [partial(image.get_aux_image, each) for ids in image.info["aux"].values() for each in ids]
     track = data.find(b"stsz") + 12  # the frames of a sequence, of which libheif opens none
@@ -212,7 +204,6 @@ def resize(image: Pixels, size: int) -> Pixels:
 
 
 def _planes(picture: Image.Image, size: int | None = None) -> Pixels:
-    """The (C, H, W) pixels of a picture, or of its centre square with a side of `size` pixels."""
     if size is not None:
         picture = ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
     width, height = picture.size
@@ -224,10 +215,7 @@ def _planes(picture: Image.Image, size: int | None = None) -> Pixels:
 
 
 def write(path: str | os.PathLike[str], image: Images, *, quality: int | None = None) -> None:
-    """Writes one (C, H, W) uint8 image, its format by the suffix, with pixels and nothing else.
-
-    The file appears whole or not at all. Raises ImageError for an unknown suffix, or as `encode` does.
-    """
+    """Writes one (C, H, W) uint8 image as `encode` does, its format by the suffix, whole or not at all."""
     path = Path(path)
     if path.suffix.lower() not in _WRITABLE:
         raise ImageError(f"{path}: cannot write {path.suffix!r}: use one of {', '.join(sorted(_WRITABLE))}")
@@ -283,22 +271,18 @@ def take(picture: Any) -> tuple[Pixels, Callable[[Pixels], Any]]:
 
     A picture of Pillow is turned upright by its EXIF, and laid on white if it is transparent; it comes back
     as "L" or "RGB". Arrays are (H, W), (H, W, C) or (N, H, W, C) uint8. Tensors are (C, H, W) or
-    (N, C, H, W), uint8 or floats in [0, 1], which are rounded to 256 levels; a subclass of Tensor comes back
-    as itself, on its device. Raises ImageError for another type, shape or range.
+    (N, C, H, W), uint8 or floats in [0, 1], which are rounded to 256 levels. Raises ImageError for others.
 
-    Returns:
-        (N, C, H, W) uint8 pixels, and a function that maps pixels of this shape to the library, type, axes
-        and range of what was taken.
+    Returns (N, C, H, W) uint8 pixels, and a function that maps such pixels to the library, type (also a
+    subclass of Tensor), device, axes and range of what was taken.
     """
     if isinstance(picture, Image.Image):
         taken, to_array = take(np.asarray(decoding.eight_bits(ImageOps.exif_transpose(picture), None)))
         return taken, lambda pixels: Image.fromarray(np.ascontiguousarray(to_array(pixels)))
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or not 2 <= picture.ndim <= 4:
-            raise ImageError(
-                f"an array of {picture.shape} {picture.dtype}: arrays are (H, W), (H, W, C) or (N, H, W, C) "
-                "uint8: protect before it is scaled"
-            )
+            words = "arrays are (H, W), (H, W, C) or (N, H, W, C) uint8: protect before it is scaled"
+            raise ImageError(f"an array of {picture.shape} {picture.dtype}: {words}")
         batch, shape = (
             {2: picture[None, ..., None], 3: picture[None]}.get(picture.ndim, picture),
             picture.shape,
@@ -321,10 +305,8 @@ def _take_tensor(picture: Any) -> tuple[Pixels, Callable[[Pixels], Any]]:
     plain = picture.detach().as_subclass(torch.Tensor).cpu()
     if dtype.is_floating_point:
         if plain.numel() and not (plain.min() >= 0 and plain.max() <= 1):
-            raise ImageError(
-                f"a tensor with values from {plain.min():.3g} to {plain.max():.3g}: floats are from 0 to 1: "
-                "protect before Normalize"
-            )
+            words = f"a tensor with values from {plain.min():.3g} to {plain.max():.3g}"
+            raise ImageError(f"{words}: floats are from 0 to 1: protect before Normalize")
         plain = to_uint8(plain)
 
     def give_back(pixels: Pixels) -> Any:
