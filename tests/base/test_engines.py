@@ -127,14 +127,13 @@ def test_what_is_held_on_ray_is_one_object_for_all_tasks(on_ray):
     assert held().count("x") == 6  # also for who holds it
 
 
-def test_a_task_on_ray_whose_worker_is_killed_is_done_again(on_ray, ray_cluster, tmp_path):
+def test_a_task_on_ray_whose_worker_is_killed_is_done_again_and_at_last_given_up(
+    on_ray, ray_cluster, tmp_path
+):
     future = on_ray.submit(until_there, tmp_path / "go", tmp_path)
     killed = ray_cluster.kill_worker()
     (tmp_path / "go").touch()
     assert future.result(SECONDS) != killed
-
-
-def test_a_task_that_always_loses_its_worker_is_given_up(on_ray):
     with pytest.raises(SfumatoError, match="a worker process was killed"):
         dict(engines.gather([on_ray.submit(os._exit, 1)]))
 

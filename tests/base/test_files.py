@@ -68,15 +68,12 @@ def test_the_line_in_which_excel_states_the_separator_is_no_header(line: str):
     assert (header, [row for _, row in lines]) == (["file", "a,b,c"], [{"file": "1.png", "a,b,c": "x"}])
 
 
-@pytest.mark.parametrize("header", ["0,1,2", ",0,1,2", "person,0,1", "file,2023,2024", "1,2,3", "e0,e1"])
-def test_columns_may_be_called_by_numbers_that_count(header: str):
-    assert parse_table("t.csv", f"{header}\n".encode())[0] == header.split(",")
-
-
 @pytest.mark.parametrize(
     "first", ["0.1,-0.2,3e-5", "0.1,0.2,anna", "-0,5;0,1;0,2", "1.25e-01 2.5e+00 1e0", "3,0,1,1", "0.5\t.1"]
 )
-def test_a_first_line_of_numbers_is_no_header(first: str):
+def test_a_first_line_of_numbers_is_no_header_but_for_numbers_that_count(first: str):
+    for header in ("0,1,2", ",0,1,2", "person,0,1", "file,2023,2024", "1,2,3", "e0,e1"):
+        assert parse_table("t.csv", f"{header}\n".encode())[0] == header.split(",")
     with pytest.raises(DataError, match=r"t\.csv: its first line holds numbers .* it has no header: write"):
         parse_table("t.csv", f"{first}\n1,2,3\n".encode())
 
@@ -85,17 +82,11 @@ def test_a_first_line_of_numbers_is_no_header(first: str):
     ("content", "message"),
     [
         (b"file,class\n1.png,#N/A\n", "t.csv, line 2: 'class' holds #N/A, an error of a spreadsheet"),
-        (
-            ",".join(f"c{n}" for n in range(20_000)).encode() + b"\n1" * 1000,
-            "t.csv: more than 16,000,000 cells",
-        ),
+        (",".join(f"c{n}" for n in range(20_000)).encode() + b"\n1" * 1000, "more than 16,000,000 cells"),
         (b"", "t.csv: is empty: write a header"),
         (b"file,class,class\n", "t.csv: two columns are called 'class': rename or remove one"),
         ("file,zoe\u0308,zo\xeb\n".encode(), "called 'zoe.u0308' and 'zo.xeb', which look alike"),
-        (
-            "file,class\n".encode("utf-16-le"),
-            "t.csv: cannot be read .*null characters.*: save it as CSV",
-        ),
+        ("file,class\n".encode("utf-16-le"), "t.csv: cannot be read .*null characters.*: save it as CSV"),
         (b"file,class\n1.png,\xc4\n", "t.csv: cannot be read as a CSV in UTF-8 .*: save it as CSV in UTF-8"),
         (b"file,class\n1.png,Smith, John\n", "t.csv, line 2: 3 values below 2 columns: put a value"),
     ],

@@ -52,13 +52,12 @@ SPARSE = {"GNU_sparse_major": "1", "GNU_sparse_minor": "0", "GNU_sparse_realsize
     [
         A + END,
         gzip.compress(A + END),
-        gzip.compress(A) + gzip.compress(END),
         bz2.compress(A + END),
         lzma.compress(A + END),
         attributes(tarfile.XGLTYPE, comment="of a commit") + A + END,
         attributes(tarfile.XHDTYPE, mtime="1.5") + A + END,
     ],
-    ids=["plain", "gzip", "joined gzip", "bzip2", "xz", "global header", "pax header"],
+    ids=["plain", "gzip", "bzip2", "xz", "global header", "pax header"],
 )
 def test_a_tar_file_is_read_plain_or_packed(content: bytes):
     read = [(info.name, content and content()) for info, content in read_members(io.BytesIO(content))]
@@ -78,10 +77,7 @@ def test_files_that_were_joined_and_long_names_are_read_to_the_end():
         "pax header": (lambda: header(tarfile.XHDTYPE, HUGE), "a header of more than 65,536 bytes"),
         "global header": (lambda: header(tarfile.XGLTYPE, HUGE), "a header of more than"),
         "GNU name": (lambda: header(tarfile.GNUTYPE_LONGNAME, HUGE), "a header of more than"),
-        "headers of headers": (
-            lambda: attributes(tarfile.XHDTYPE, a="b") * 2000 + A + END,
-            "too many headers",
-        ),
+        "headers of headers": (lambda: attributes(tarfile.XHDTYPE, a="b") * 2000 + A, "too many headers"),
         "globals": (
             lambda: b"".join(attributes(tarfile.XGLTYPE, **{f"k{i}": "v"}) + A for i in range(1100)) + END,
             "too many headers",
@@ -98,7 +94,6 @@ def test_files_that_were_joined_and_long_names_are_read_to_the_end():
         "members": (lambda: member("a", b"") * 40 + END, "more than 30 members"),
         "cut": (lambda: (A + END)[:700], "damaged"),
         "cut gzip": (lambda: gzip.compress(A + END)[:-9], "damaged"),
-        "cut bzip2": (lambda: bz2.compress(A + END)[:-9], "damaged"),
         "cut xz": (lambda: lzma.compress(A + END)[:-9], "damaged"),
         "words behind the end": (lambda: A + END + b"z" * 512, "damaged"),
         "nothing": (lambda: b"", "damaged"),
