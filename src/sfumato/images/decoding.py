@@ -57,7 +57,7 @@ _T = Image.Transpose
 _TURNS = {2: _T.FLIP_LEFT_RIGHT, 3: _T.ROTATE_180, 4: _T.FLIP_TOP_BOTTOM, 5: _T.TRANSPOSE}
 _TURNS |= {6: _T.ROTATE_270, 7: _T.TRANSVERSE, 8: _T.ROTATE_90}  # by EXIF's orientations
 
-# Of decoders on damaged files. Pillow raises TypeError at tags of other types than it expects.
+# The errors on damaged files. Pillow raises TypeError at tags of other types than it expects.
 DECODING_ERRORS: tuple[type[Exception], ...] = (ArithmeticError, EOFError, LookupError, OSError, RuntimeError)
 DECODING_ERRORS += (SyntaxError, TypeError, ValueError, struct.error, Image.DecompressionBombError)
 
@@ -199,7 +199,7 @@ def jpeg_segments(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
             yield marker, start, position
             return
         position += struct.unpack_from(">H", data, position)[0]
-        if marker == 0xDA:  # coded data: to a marker that is no stuffed zero and no restart
+        if marker == 0xDA:  # coded data, up to the next marker but restarts
             following = _JPEG_MARKER.search(data, position)
             position = len(data) if following is None else following.start()
         yield marker, start, position

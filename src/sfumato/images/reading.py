@@ -1,4 +1,4 @@
-"""Reading and writing of pictures, only their pixels: files, and what other libraries hold."""
+"""Reading and writing of pictures, only their pixels: in files, and as other libraries hold them."""
 
 import errno
 import io
@@ -130,7 +130,7 @@ def read_pictures(source: Source, *, channels: int = 3) -> Iterator[Pixels | Ima
                 return
 
 
-def _others(data: bytes) -> list[Callable[[], Any]]:
+def _others(data: bytes) -> list[Any]:
     """A function for each picture of a file behind the first one, which opens it."""
     kind = decoding.kind_of(data)
     if kind in _ANIMATED:
@@ -147,8 +147,8 @@ def _others(data: bytes) -> list[Callable[[], Any]]:
     return _others_of_heic(data) if kind == "HEIF" else []
 
 
-def _others_of_heic(data: bytes) -> list[Callable[[], Any]]:
-    file, openers = decoding.open_heic(data), list[Callable[[], Any]]()
+def _others_of_heic(data: bytes) -> list[Any]:
+    file, openers = decoding.open_heic(data), list[Any]()
     for number, image in enumerate(file):
         beside = [*([] if number == file.primary_index else [image]), *image.info["depth_images"]]
         openers += [lambda each=each: each for each in beside]
@@ -274,7 +274,7 @@ def take(picture: Any) -> tuple[Pixels, Callable[[Pixels], Any]]:
     (N, C, H, W), uint8 or floats in [0, 1], which are rounded to 256 levels. Raises ImageError for others.
 
     Returns (N, C, H, W) uint8 pixels, and a function that maps such pixels to the library, type (also a
-    subclass of Tensor), device, axes and range of what was taken.
+    subclass of Tensor), device, axes and range of `picture`.
     """
     if isinstance(picture, Image.Image):
         taken, to_array = take(np.asarray(decoding.eight_bits(ImageOps.exif_transpose(picture), None)))
