@@ -34,7 +34,7 @@ from sfumato.attack import reidentify, undo
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert
 from sfumato.attack.victim import ThreatModel, share
 from sfumato.base import memory
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import adversarial_mask, classifier, code, few_shot, meta, private_feature

@@ -6,14 +6,11 @@ import sys
 import pytest
 import torch
 
-from sfumato.base.threads import thread_count
+from sfumato.base.hardware import thread_count
 
 
-def test_there_are_as_many_threads_as_pytorch_has():
+def test_there_are_as_many_threads_as_pytorch_has_or_without_it_the_environment_says(monkeypatch):
     assert thread_count() == torch.get_num_threads()
-
-
-def test_without_pytorch_the_environment_says_how_many(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setenv("OMP_NUM_THREADS", "5,2")
     assert thread_count() == 5
@@ -21,23 +18,21 @@ def test_without_pytorch_the_environment_says_how_many(monkeypatch: pytest.Monke
     assert thread_count() >= 1
 
 
-def test_a_limit_holds_for_a_pytorch_that_is_imported_later(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    code = (
-        "from sfumato.base.threads import limit_threads, thread_count; "
-        "limit_threads(1); first = thread_count(); "
-        "import torch; assert first == torch.get_num_threads() == thread_count() == 1"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+LATER = """
+from sfumato.base.hardware import limit_threads, thread_count
+limit_threads(1); first = thread_count()
+import torch; assert first == torch.get_num_threads() == thread_count() == 1
+"""
+PRELOADED = """
+import os, threadpoolctl; from sfumato.base.engines import EngineConfig, engine
+with engine(EngineConfig(workers=2), preload=['numpy']) as tasks:
+    pools = tasks.submit(threadpoolctl.threadpool_info).result(60)
+assert [pool['num_threads'] for pool in pools] == [1], pools
+assert 'OMP_NUM_THREADS' not in os.environ
+"""
 
 
-def test_a_worker_that_preloads_numpy_has_the_threads_of_its_tasks(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("code", [LATER, PRELOADED], ids=["PyTorch comes later", "a worker preloads NumPy"])
+def test_a_limit_holds_for_libraries_whenever_they_are_imported(code: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    code = (
-        "import os, threadpoolctl; from sfumato.base.engines import EngineConfig, engine\n"
-        "with engine(EngineConfig(workers=2), preload=['numpy']) as tasks:\n"
-        "    pools = tasks.submit(threadpoolctl.threadpool_info).result(60)\n"
-        "assert [pool['num_threads'] for pool in pools] == [1], pools\n"
-        "assert 'OMP_NUM_THREADS' not in os.environ"
-    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.base.placement import device_of, to_device
-from sfumato.base.precision import autocast
+from sfumato.base.hardware import autocast, device_of, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, largest, seed_of
 from sfumato.errors import ConfigError, DataError
@@ -96,7 +95,7 @@ class MaskConfig:
             only which pixels they are, for releases of `values=shape`, on which the networks are trained. The
             hidden part of a shape says the same as the shown one, so the paper's adversarial steps do not
             apply.
-        precision: see `sfumato.base.precision`.
+        precision: see `sfumato.base.hardware`.
     """
 
     keep: float = 0.25

@@ -22,8 +22,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from sfumato import artefacts
-from sfumato.base.placement import device_of, to_device
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.data.labelled import LabelledImages, split_by_class
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
@@ -97,7 +96,7 @@ class FewShotConfig:
         warps: the most that every training image is turned, scaled and sheared, before it is protected: the
             number added to each entry of the identity, 2 x 2, such as 0.2. Below 0.5, at which no image is
             turned over.
-        precision: see `sfumato.base.precision`.
+        precision: see `sfumato.base.hardware`.
     """
 
     way: int = 5

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.base.placement import device_of, to_device
-from sfumato.base.precision import autocast
+from sfumato.base.hardware import autocast, device_of, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError
@@ -71,7 +70,7 @@ class FeatureConfig:
         pairs: the images of a batch, in the last stage, that are there for another of the same identity.
             Eq. (7) has them by chance: hardly any, with many identities.
         learning_rate: of Adam.
-        precision: see `sfumato.base.precision`.
+        precision: see `sfumato.base.hardware`.
     """
 
     widths: tuple[int, ...] = (16, 32, 64, 128, 128, 64, 64)

@@ -13,7 +13,7 @@ from sfumato import episodes
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.sets import SIZES
 from sfumato.attack.undo import InversionConfig, RestorationConfig
-from sfumato.base.placement import device_named
+from sfumato.base.hardware import device_named
 from sfumato.base.settings import check_keys, check_settings, override, read_yaml
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
