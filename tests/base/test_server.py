@@ -70,9 +70,9 @@ def test_headers_are_bounded_and_accepted_requests_are_finished(sent: int):
         assert process.stdout is not None
         port = int(process.stdout.readline())
 
-        def ask(sent: bytes) -> socket.socket:
+        def ask(request: bytes) -> socket.socket:
             asked = socket.create_connection(("127.0.0.1", port), timeout=10)
-            asked.sendall(sent)
+            asked.sendall(request)
             return asked
 
         with ask(b"GET / HTTP/1.1\r\na: " + b"b" * 20_000) as long:

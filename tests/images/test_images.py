@@ -167,15 +167,6 @@ def test_of_a_heic_with_several_pictures_the_primary_one_is_read():
     assert max(red, blue) < 15
 
 
-def test_the_boxes_of_a_heic_say_how_it_is_turned_and_not_its_exif():
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    data = encoded(Image.new("RGB", (64, 128)), "HEIF", exif=exif)
-    assert b"irot" in data
-    assert images.read(data).shape == (3, 64, 128)
-    assert images.read(data.replace(b"irot", b"free")).shape == (3, 128, 64)
-
-
 @pytest.mark.parametrize("brand", [b"heic", b"hevc", b"mif1"])
 def test_a_heic_without_its_plugin_names_the_extra(brand: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
@@ -196,7 +187,6 @@ OWN: dict[str, tuple[int, Callable[[], bytes]]] = {
     "16 bits and alpha": (1, lambda: png_file(png_header(1, 1, 16, 4), bytes(5))),
     "grey palette": (1, lambda: encoded(row("P", [0, 1], [10, 10, 10, 200, 200, 200]), "PNG")),
     "RGBA": (3, lambda: encoded(Image.new("RGBA", (4, 4)), "PNG")),
-    "CMYK": (3, lambda: encoded(Image.new("CMYK", (4, 4)), "JPEG")),
     "coloured palette": (3, lambda: encoded(row("P", [0, 1], [10, 10, 10, 200, 200, 201]), "PNG")),
 }
 

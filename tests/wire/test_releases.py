@@ -150,7 +150,6 @@ def test_a_release_that_is_longer_or_ends_anywhere_else_is_refused(release: AnyR
         (b"SFMT\x01\xff\xff\xff\xff" + bytes(20), "a header of 4294967295 bytes in a release of 29"),
         (assembled(b" " * 5000), "a header of 5000 bytes .* too long"),
         (assembled(b"{"), "header of a release: JSON: Invalid JSON"),
-        (assembled(b"[" * 4000), "header of a release: JSON: Invalid JSON"),
         (assembled({"kind": "clear"}), "header of a release: JSON: Input tag 'clear'"),
     ],
 )
@@ -167,19 +166,15 @@ def test_bytes_of_something_else_are_refused(data: bytes, message: str):
         ("cells", {"count": 1 << 31}, "pixels.count: Input should be less than"),
         ("cells", {"count": 9}, "a release of 9 images, of at most 8 at once: send fewer"),
         ("cells", {"channels": 2}, "pixels.channels: Input should be 1 or 3"),
-        ("cells", {"size": [5, 7, 3]}, "pixels.size: "),
         ("cells", {"size": [5, 0]}, "pixels.size.1: Input should be greater"),
         ("cells", {"size": [2000, 2000]}, "8000000 pixels or numbers, of at most 10000 at once"),
         ("cells", {"cell": 6}, "a cell of 6 in pixels of 5x7"),
-        ("cells", {"cell": 1 << 31}, "pixels.cell: Input should be less than"),
         ("cells", {"kind": "masked"}, "a cell of 2 in masked of 5x7"),
         ("cells", {"made_of": "../" + DIGEST}, "pixels.made_of: String should match pattern"),
         ("cells", {"spec": "x" * 1001}, "pixels.spec: String should have at most 1000"),
         ("cells", {"owner": "ada"}, "pixels.owner: Extra inputs are not permitted"),
         ("bits", {"bits": 65}, "bits.bits: Input should be less than or equal to 64"),
         ("bits", {"bits": 17}, "4 bytes of images, and the header needs 6"),
-        ("bits", {"dimension": 12}, "bits.dimension: Extra inputs are not permitted"),
-        ("bits", {"kind": "feature"}, "feature.dimension: Field required"),
     ],
 )
 def test_a_header_that_cannot_be_is_refused(name: str, change: dict[str, object], message: str):

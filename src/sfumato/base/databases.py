@@ -19,9 +19,7 @@ class Marks(NamedTuple):
 
 
 @contextmanager
-def begin(
-    path: Path, schema: str, marks: Marks, *, page_size: int | None = None
-) -> Iterator[sqlite3.Connection]:
+def begin(path: Path, schema: str, marks: Marks, *, page_size: int = 0) -> Iterator[sqlite3.Connection]:
     """Yields a new database to fill, which appears at `path` when the block ends well, or not at all.
 
     Only its owner may read it; SQLite's side files get the same mode. Raises FileExistsError if a file is at
@@ -31,7 +29,7 @@ def begin(
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
-            if page_size is not None:
+            if page_size:
                 database.execute(f"pragma page_size = {page_size}")
             database.execute("pragma journal_mode = wal")
             database.executescript(schema)

@@ -35,8 +35,6 @@ def request() -> Iterator[str]:
 
 def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> None:
     """Logs an event, in JSON with the message, of constant words, as text only with its fields and the id."""
-    if not logger.isEnabledFor(level):
-        return
     if (request_id := _CURRENT.get()) is not None:
         fields = {"request": request_id, **fields}
     logger.log(level, json.dumps(fields), extra={_FIELDS: {"message": message, **fields}})

@@ -136,14 +136,15 @@ def list_keys(kind: Any, *, below: str = "") -> Iterator[tuple[str, str, str]]:
         if dataclasses.is_dataclass(hint):
             yield from list_keys(hint, below=f"{key}.")
             continue
-        default = "needed" if field.default is dataclasses.MISSING else _yaml_of(field.default)
+        default = "needed" if field.default is dataclasses.MISSING else yaml_of(field.default)
         if field.default_factory is not dataclasses.MISSING:
-            default = _yaml_of(field.default_factory())
+            default = yaml_of(field.default_factory())
         words = getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint)
         yield key, words.replace("typing.", "").replace("NoneType", "null").replace("None", "null"), default
 
 
-def _yaml_of(value: Any) -> str:
+def yaml_of(value: Any) -> str:
+    """A value on one line, as YAML writes it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)
     written: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
