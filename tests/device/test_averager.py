@@ -15,9 +15,8 @@ from sfumato.device.jobs import releasing
 from sfumato.device.jobs.folder import FolderConfig, protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON
-from sfumato.device.ledger.tables import DEFAULT_BUDGETS
+from sfumato.device.ledger.near_copies import fingerprints
+from sfumato.device.ledger.tables import DEFAULT_BUDGETS, EVERY_IMAGE, EVERY_PERSON
 from sfumato.errors import BudgetExceededError
 from sfumato.protect import Release, parse
 

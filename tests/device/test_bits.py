@@ -120,8 +120,8 @@ def test_a_refusal_by_naming_says_what_would_be_proved_and_what_to_do(ledger: Le
         "allowed if you may assume more (assuming=shuffled or assuming=exchangeable)"
     )
     ledger.charge([charge("a", person="ben"), charge("code0", person="anna")])  # others, and what left before
-    (limit,) = ledger.summary().budgets
-    assert limit.budget.describe_spent(limit.spent) == (
+    ((_, budget, spent),) = ledger.summary().budgets
+    assert budget.describe_spent(spent) == (
         "3 of 3.322 bits are spent, which name them in at most 0.8% of cases"
     )
     ledger.set_budget(Budget.parse("naming=1.6%,of=1000,per=year,assuming=none"), person="anna")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.near_copies import Fingerprint
-from sfumato.device.ledger.scopes import describe
+from sfumato.device.ledger.tables import describe
 from sfumato.errors import BudgetExceededError
 
 # What is proved of a release: a definition and its value, and bits; None for nothing.

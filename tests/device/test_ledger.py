@@ -22,7 +22,6 @@ from charges import guarantee, proves
 
 from sfumato.device.ledger import Charge, Ledger, default_path
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.ledger import Limit
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, LedgerError
 
@@ -87,7 +86,7 @@ def test_the_summary_counts_images_releases_specs_and_budgets(ledger: Ledger):
     summary = ledger.summary()
     assert (summary.images, summary.releases) == (2, 3)
     assert summary.specs == {"noise:1.0": 2, "noise:2.0": 1}
-    assert summary.budgets == [Limit(b"", Budget.parse("rho=9"), 0)]
+    assert summary.budgets == [(b"", Budget.parse("rho=9"), 0)]
 
 
 # Budgets of single images

@@ -14,8 +14,7 @@ from torch.nn.functional import grid_sample, interpolate
 from sfumato import data, images
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint, near_copies
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints, near_copies
 from sfumato.errors import BudgetExceededError, ImageError
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import platformdirs
 
@@ -26,8 +26,7 @@ from sfumato.base.databases import snapshot, transaction
 from sfumato.device.ledger import charging, tables, witness
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
 from sfumato.device.ledger.charging import Charge, Charged, NearCopies
-from sfumato.device.ledger.scopes import EVERY_PERSON, describe, is_named_person, scope_of, service_name
-from sfumato.device.ledger.tables import MARKS, DamagedError
+from sfumato.device.ledger.tables import MARKS, DamagedError, person_of, scope_of, service_name
 from sfumato.dp import naming
 from sfumato.dp.naming import Assumption, Naming
 from sfumato.errors import ConfigError, LedgerError, did_you_mean
@@ -36,14 +35,6 @@ from sfumato.errors import ConfigError, LedgerError, did_you_mean
 def default_path() -> Path:
     """Return the path of this user's ledger."""
     return platformdirs.user_data_path("sfumato") / "ledger.db"
-
-
-class Limit(NamedTuple):
-    """A budget, its scope, and the sum spent: 0 for every image and for every person."""
-
-    scope: bytes
-    budget: Budget
-    spent: float
 
 
 class Pin(NamedTuple):
@@ -61,7 +52,7 @@ class Summary:
     pictures: int
     releases: int
     specs: dict[str, int]
-    budgets: list[Limit]
+    budgets: list[tuple[bytes, Budget, float]]  # scope, budget, spent: 0 for every image and every person
     pins: dict[tuple[str, str], Pin]
 
 
@@ -130,9 +121,9 @@ class Ledger:
         """Close the connection, and record the final state of the file in the witness."""
         # Closed already; or damaged, which the next query reports.
         with suppress(sqlite3.Error, LedgerError):
-            if self._is_there():
-                self._database.execute("pragma wal_checkpoint(passive)")
-                self._testify()
+            self._check_there()
+            self._database.execute("pragma wal_checkpoint(passive)")
+            self._testify()
         self._database.close()
 
     def __enter__(self) -> "Ledger":
@@ -163,33 +154,26 @@ class Ledger:
         with self._errors():
             with transaction(self._database):
                 yield
-            if not self._is_there():
-                raise self._loss()
+            self._check_there()
 
-    def _loss(self) -> LedgerError:
-        return LedgerError(
+    def _check_there(self) -> None:
+        with suppress(OSError):
+            file = self.path.stat()
+            if self._has_log:  # SQLite writes there until the last connection closes
+                self.path.with_name(f"{self.path.name}-wal").stat()
+            if (file.st_dev, file.st_ino) == self._file:
+                return
+        raise LedgerError(
             f"{self.path}: was deleted or replaced while in use. The last charges are lost, and nothing of "
             "them leaves. Put the ledger back, or restore a copy with `sfumato ledger restore`"
         )
 
-    def _is_there(self) -> bool:
-        try:
-            file = self.path.stat()
-            if self._has_log:  # SQLite writes there until the last connection closes
-                self.path.with_name(f"{self.path.name}-wal").stat()
-        except OSError:
-            return False
-        return (file.st_dev, file.st_ino) == self._file
-
     def _compare(self) -> tuple[witness.Witness | None, witness.Witness]:
         """Return what the witness knows, and the state of the ledger. Raises LedgerError if they differ."""
         known = witness.read(self.path)
-        try:
+        with suppress(FileNotFoundError):
             state = witness.observe(self.path, self._database)
-        except FileNotFoundError as error:
-            raise self._loss() from error
-        if not self._is_there():
-            raise self._loss()
+        self._check_there()
         cure = f"sfumato ledger restore {shlex.quote(str(self.path))}{self._option}"
         witness.check(self.path, known, state, self._database, cure)
         return known, state
@@ -269,9 +253,8 @@ class Ledger:
     @property
     def near_copies(self) -> NearCopies:
         """How near copies of released images are treated: see set_near_copies."""
-        mode: NearCopies
         ((mode,),) = self._read("select value from settings where key = 'near copies'")
-        return mode
+        return cast("NearCopies", mode)
 
     def set_near_copies(self, mode: NearCopies) -> None:
         """Set how near copies are treated from now on: flipped, cropped, resized or recompressed images.
@@ -307,12 +290,12 @@ class Ledger:
                 tables.insert_budget(self._database, scope, budget)
                 return self._sum(scope, budget)
             self._database.execute("delete from budgets where scope = ?", (scope,))
-            for counted in (False, True) if is_named_person(scope) else ():
+            for counted in (False, True) if person else ():
                 tables.insert_budget(self._database, scope, NO_LIMIT, counted=counted)
             return 0.0
 
     def _sum(self, scope: bytes, budget: Budget) -> float:
-        return charging.sum_by_person(self._database, scope, budget) if is_named_person(scope) else 0.0
+        return charging.sum_by_person(self._database, scope, budget) if person_of(scope) else 0.0
 
     def count_unheld(self, budget: Budget) -> int:
         """Count the images of which nothing more can be released under a budget for every image."""
@@ -322,7 +305,7 @@ class Ledger:
     def people(self) -> list[str]:
         """List the people who are named in images of the ledger, as their names look."""
         rows = self._read("select distinct scope from people order by scope")
-        return [scope.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape") for (scope,) in rows]
+        return [person_of(scope) for (scope,) in rows]
 
     def check_person(self, name: str, *, new: bool = False) -> None:
         """Raise ConfigError with the nearest name unless the ledger knows a person ("" is every person).
@@ -331,8 +314,8 @@ class Ledger:
         digits.
         """
         with self._errors():
-            scopes = {scope for scope, _ in charging.read_budgets(self._database) if is_named_person(scope)}
-        known = {*self.people(), *(describe(scope).removeprefix("the person ") for scope in scopes)}
+            budgets = charging.read_budgets(self._database)
+        known = {*self.people(), *(person_of(scope) for scope, _ in budgets)} - {""}
         near = difflib.get_close_matches(look(name), known, n=1, cutoff=0.8)
         if new and (not near or re.sub(r"\d", "", near[0]) == re.sub(r"\d", "", look(name))):
             return
@@ -415,7 +398,7 @@ class Ledger:
             ((shown,),) = self._read(pictures)
             counts = dict(self._read(specs))
             budgets = charging.read_budgets(self._database).items()
-            limits = [Limit(scope, budget, self._sum(scope, budget)) for (scope, _), budget in budgets]
+            limits = [(scope, budget, self._sum(scope, budget)) for (scope, _), budget in budgets]
             rows = self._read("select * from pins order by service, classifier")
         pins = {(service, classifier): Pin(spec, since) for service, classifier, spec, since in rows}
         return Summary(images, shown, sum(counts.values()), counts, limits, pins)
