@@ -70,7 +70,7 @@ def half_a_line(handle: int, line: bytes, offset: int) -> None:
 
 
 STEPS: dict[str, tuple[str, Callable[..., object], bool]] = {
-    "before the charges are on the disk": ("sfumato.device.ledger.charging._Batch.add", die, False),
+    "before the charges are on the disk": ("sfumato.device.ledger.charging._Charging.add", die, False),
     "before the witness is written": ("sfumato.device.ledger.ledger.Ledger._check_there", die, True),
     "in the middle of the witness": ("sfumato.device.ledger.witness.os.pwrite", half_a_line, True),
     "before the witness is on the disk": ("sfumato.device.ledger.witness.os.fsync", die, True),

@@ -23,16 +23,15 @@ class Budget:
     depend on earlier releases, as long as the budget was fixed first (privacy filters: Rogers et al. 2016,
     Smith & Thakurta 2022, Feldman & Zrnic 2021). An (ε, δ) budget becomes the ρ that implies it.
 
-    "releases" counts different releases, whatever is proved of them. It proves nothing: it stops a requester
-    who asks for one image again and again, under specs that differ in the last digit, to average the noise.
+    "releases" counts different releases. It proves nothing: it stops a requester who asks for one image again
+    and again, under specs that differ in the last digit, to average the noise.
 
-    "bits" adds up information: log2 of the number of possible releases, so that n codes of b bits cost n·b
-    and an answer of k classes costs log2 k. After B bits, nobody names the right one of N equally likely
-    people with a chance above 2^B / N (sfumato.dp.naming). Noise does not lower this cost.
+    "bits" adds up information: log2 of the number of possible releases, n·b for n codes of b bits, log2 k for
+    an answer of k classes. After B bits, nobody names the right one of N equally likely people with a chance
+    above 2^B / N (sfumato.dp.naming). Noise does not lower this cost.
 
     "naming" limits the chance that somebody names a person among N people, given all that is proved about
-    their releases of a period together, under a stated assumption. It is not a sum: the histograms of two
-    batches together have fewer values.
+    their releases of a period together, under a stated assumption. It is no sum: see dp.naming.compose.
     """
 
     definition: _Definition

@@ -1,8 +1,7 @@
 """Charging: releases of images, recorded before they leave, within all budgets that apply.
 
 Near copies are pairs, and a copy of a copy need not be one: a chain of exposures, each a little unlike the
-next, does not become one picture. The pairs do not depend on the order in which images arrive, if the index
-finds them both ways.
+next, does not become one picture. If the index finds pairs both ways, their order does not matter.
 """
 
 import json
@@ -19,25 +18,18 @@ from functools import partial
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from sfumato.device.ledger import witness
+from sfumato.device.ledger import tables, witness
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
-from sfumato.device.ledger.tables import (
-    EARLIEST,
-    EVERY_IMAGE,
-    EVERY_PERSON,
-    DamagedError,
-    describe,
-    digest_of_release,
-    person_of,
-    scope_of,
-)
+from sfumato.device.ledger.tables import EVERY_IMAGE, EVERY_PERSON, DamagedError, describe, scope_of
 from sfumato.dp.guarantee import Guarantee, proof_of
 from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof, compose
 from sfumato.errors import BudgetExceededError, ConfigError
 
 NearCopies = Literal["charge", "refuse", "ignore"]
 
+# 2025, in seconds since 1970: no release was made before there was a ledger. A clock that says so is wrong.
+_EARLIEST = 1_735_689_600.0
 _UNNOTICED = 60.0  # seconds that a clock may be behind the last charge without a word
 # A new image is compared with the images that share the most keys with it. Copies share many keys, others one
 # or two; the number of others grows with the ledger.
@@ -91,27 +83,30 @@ def charge(database: sqlite3.Connection, charges: Sequence[Charge], *, option: s
     """Charge releases, within a transaction; `option` names the ledger to a command: see Ledger.charge."""
     settings = dict(database.execute("select key, value from settings").fetchall())
     mode, trial = settings["near copies"], "trial" in settings
-    batch = _Batch(database, read_budgets(database), mode, trial, option)
-    releases, numbers, new = zip(*map(batch.add, charges), strict=True) if charges else ((), (), ())
-    return Charged(list(releases), sum(new), list(numbers))
+    budgets = read_budgets(database)
+    added = [_Charging(database, budgets, mode, trial, option, each).add() for each in charges]
+    releases, numbers, new = map(list, zip(*added, strict=True)) if added else ([], [], [])
+    return Charged(releases, sum(new), numbers)
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """Charges of one transaction, under the budgets and settings that hold in it."""
+class _Charging:
+    """A charge, under the budgets and settings that hold in its transaction."""
 
     database: sqlite3.Connection
     budgets: Budgets
     mode: NearCopies
     trial: bool  # nothing leaves by it, and no release is stored
     option: str
+    charge: Charge
 
-    def add(self, charge: Charge) -> tuple[bytes | None, bytes, bool]:
-        """Charge a release. Returns the release to send, its number, and whether it is new."""
-        terms, proofs = self._terms(charge)
-        image = self._see(charge)
+    def add(self) -> tuple[bytes | None, bytes, bool]:
+        """Charge the release. Returns the one to send, its number, and whether it is new."""
+        charge = self.charge
+        terms, proofs = self._terms()
+        image = self._see()
         row = self.database.execute(
-            "select release, digest, number from charges where image = ? and terms = ?", (image, terms)
+            "select release, number from charges where image = ? and terms = ?", (image, terms)
         ).fetchone()
         rows = self.database.execute(f"select scope from people where image in ({_COPIES})", (image,))
         people = {scope for (scope,) in rows}
@@ -122,21 +117,17 @@ class _Batch:
                 f"them share a budget with `sfumato ledger near-copies charge{self.option}`",
                 cause="a near copy of an image that was released before",
             )
-        self._check_sums(charge, image, None if row else proofs, people, named)
+        self._check_sums(image, None if row else proofs, people, named)
         for scope in named:
             self.database.execute("insert or ignore into people values (?, ?)", (image, scope))
-        number = row[2] if row else self._insert(charge, image, terms)
+        release, number = row or self._insert(image, terms)
         if row is None or not named <= people:
-            self._check_naming(charge, people | named)
-        if row is None:
-            return charge.release, number, True
-        if not self.trial and digest_of_release(charge.image, row[0]) != row[1]:
-            raise DamagedError("damaged (a release was changed)")
-        return row[0], number, False
+            self._check_naming(people | named)
+        return release, number, row is None
 
-    def _terms(self, charge: Charge) -> tuple[int, Proofs]:
+    def _terms(self) -> tuple[int, Proofs]:
         """Read or update the row of a spec and shape, proved for its own pixels and those of all budgets."""
-        key = (charge.spec, *charge.shape)
+        charge, key = self.charge, (self.charge.spec, *self.charge.shape)
         row = self.database.execute(
             "select guarantees, outputs, leakage, id from terms "
             "where spec = ? and channels = ? and height = ? and width = ?",
@@ -163,12 +154,13 @@ class _Batch:
         ).fetchone()
         return number, (proved, information)
 
-    def _see(self, charge: Charge) -> int:
+    def _see(self) -> int:
         """Return the number of an image; find its near copies once its fingerprint is known."""
-        row, printed = (charge.image, os.fsencode(charge.name)), charge.fingerprint
+        image, printed = self.charge.image, self.charge.fingerprint
+        row = (image, os.fsencode(self.charge.name))
         self.database.execute("insert or ignore into images (image, name) values (?, ?)", row)
         query = "select id, fingerprint from images where image = ?"
-        number, known = self.database.execute(query, row[:1]).fetchone()
+        number, known = self.database.execute(query, (image,)).fetchone()
         pairs = [(number, number)]
         if printed is not None and self.mode != "ignore" and known is None:
             pairs += [pair for copy in self._near(printed) for pair in ((number, copy), (copy, number))]
@@ -199,9 +191,7 @@ class _Batch:
                 seen |= dict(others)
         return found
 
-    def _check_sums(
-        self, charge: Charge, image: int, proofs: Proofs | None, people: set[bytes], named: set[bytes]
-    ) -> None:
+    def _check_sums(self, image: int, proofs: Proofs | None, people: set[bytes], named: set[bytes]) -> None:
         """Check the budgets of an image and of the people in it.
 
         Without proofs the release was charged before: then it adds only the earlier releases of the image, to
@@ -215,7 +205,7 @@ class _Batch:
             except BudgetExceededError as error:
                 words = f"{error} (budget of {subject}: {budget}), or count releases instead: "
                 words += f"`{command('none')}`, then `{command('releases=5')}`"
-                raise self._over(charge, scope, budget, words, f", and {error.cause}") from error
+                raise self._over(scope, budget, words, f", and {error.cause}") from error
             if budget.definition == "releases" or math.isinf(brought):
                 spent += brought
             else:
@@ -226,7 +216,7 @@ class _Batch:
                 words = f"{likeness}{': ' * bool(likeness)}"
                 words += f"{'with the earlier releases of this image, ' * bool(brought)}{refusal}"
                 why = f", and {budget.unheld} made before" * math.isinf(spent)
-                raise self._over(charge, scope, budget, words, why)
+                raise self._over(scope, budget, words, why)
 
     def _sums(
         self, image: int, new: bool, people: set[bytes], named: set[bytes]
@@ -255,40 +245,35 @@ class _Batch:
             if budget is not None and math.isfinite(budget.amount):
                 yield scope, budget
 
-    def _over(
-        self, charge: Charge, scope: bytes, budget: Budget, words: str, why: str = ""
-    ) -> BudgetExceededError:
-        whose = "an image" if scope == EVERY_IMAGE else "a person"
-        cause = f"over the budget of {whose}: {budget}{why}"
-        return BudgetExceededError(f"{charge.spec}: {words}", cause=cause)
+    def _over(self, scope: bytes, budget: Budget, words: str, why: str = "") -> BudgetExceededError:
+        cause = f"over the budget of {'an image' if scope == EVERY_IMAGE else 'a person'}: {budget}{why}"
+        return BudgetExceededError(f"{self.charge.spec}: {words}", cause=cause)
 
     def _command(self, scope: bytes, words: str) -> str:
-        person = "" if scope == EVERY_IMAGE else f" --person {shlex.quote(person_of(scope))}"
+        person = "" if scope == EVERY_IMAGE else f" --person {shlex.quote(tables.person_of(scope))}"
         return f"sfumato ledger budget {words}{person}{self.option}"
 
-    def _insert(self, charge: Charge, image: int, terms: int) -> bytes:
-        """Write the next charge of the chain. Returns the number of its release."""
-        before = witness.last(self.database)
-        digest, number = digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
-        named = (before.number + 1, charge.image, charge.spec, *charge.shape)
-        row = (*named, now(self.database), number, digest)
+    def _insert(self, image: int, terms: int) -> tuple[bytes | None, bytes]:
+        """Write the next charge of the chain. Returns its release and number."""
+        charge, (last, link) = self.charge, witness.last(self.database)
+        digest, number = tables.digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
+        row = (last + 1, charge.image, charge.spec, *charge.shape, now(self.database), number, digest)
         release = None if self.trial else charge.release
         self.database.execute(
             "insert into charges values (?, ?, ?, ?, ?, ?, ?, ?)",
-            (row[0], image, terms, *row[-3:], witness.link(before.link, row), release),
+            (row[0], image, terms, *row[-3:], witness.link(link, row), release),
         )
         self.database.execute("update images set releases = releases + 1 where id = ?", (image,))
-        return number
+        return charge.release, number
 
-    def _check_naming(self, charge: Charge, people: set[bytes]) -> None:
+    def _check_naming(self, people: set[bytes]) -> None:
         """Check that all recorded releases together name nobody too often."""
         for scope, budget in self._limits(people):
             if budget.definition == "naming":
                 spent, command = sum_by_person(self.database, scope, budget), partial(self._command, scope)
                 if refusal := budget.refusal(spent, 0.0, describe(scope), command):
                     clock = why_clock_is_wrong(self.database)
-                    words = f"{refusal}{'. Also, ' * bool(clock)}{clock}"
-                    raise self._over(charge, scope, budget, words)
+                    raise self._over(scope, budget, f"{refusal}{'. Also, ' * bool(clock)}{clock}")
 
     def _likeness(self, image: int) -> str:
         """Say which released image this one resembles, and what to do if they differ; "" if there is none."""
@@ -334,12 +319,12 @@ def proofs_of(database: sqlite3.Connection, scope: bytes, *, since: float = -mat
     """Collect the proofs of all releases of images of a person, and of their near copies, since a time.
 
     Earlier releases do not count, and a near copy of one is no new draw. Releases that a wrong clock dated
-    before EARLIEST always count.
+    before _EARLIEST always count.
     """
     rows = database.execute(
         f"select guarantees, outputs, leakage, count(*), {_DRAWS} from charges join terms on "
         f"terms.id = terms where image in ({_OF_PERSON}) and (time > ? or time < ?) group by terms.id",
-        (scope, since, EARLIEST),
+        (scope, since, _EARLIEST),
     )
     return [proof_of(*_proofs(*row), releases=count, draws=draws) for *row, count, draws in rows]
 
@@ -358,11 +343,11 @@ def count_unheld(database: sqlite3.Connection, budget: Budget) -> int:
 def now(database: sqlite3.Connection) -> float:
     """Return the time of a charge now, in seconds since 1970: it never runs backwards.
 
-    It is the clock's, but at least that of the charge before, of the ledger's beginning, and of EARLIEST.
+    It is the clock's, but at least that of the charge before, of the ledger's beginning, and of _EARLIEST.
     """
     (began,) = database.execute("select value from settings where key = 'began'").fetchone()
     last = database.execute("select time from charges order by id desc limit 1").fetchone()
-    return max(time.time(), EARLIEST, float(began), *(last or ()))
+    return max(time.time(), _EARLIEST, float(began), *(last or ()))
 
 
 def why_clock_is_wrong(database: sqlite3.Connection) -> str:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -66,9 +67,8 @@ class Ledger:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open a ledger, or create one, with DEFAULT_BUDGETS, if there is no trace of an earlier one.
 
-        Raises LedgerError if the file is damaged, not a ledger, or of another version, if its folder cannot
-        be written, or if its witness is absent or knows of releases that it lacks. Nothing is changed then: a
-        lost ledger must not pass for an empty one.
+        Raises LedgerError if the file is damaged or not a ledger, if its folder cannot be written, or if its
+        witness is absent or knows of releases that it lacks: a lost ledger must not pass for an empty one.
         """
         self.path = Path(path).absolute()
         self.begun = False
@@ -102,10 +102,7 @@ class Ledger:
             if not self.path.exists():
                 witness.refuse_to_begin(self.path)
                 # Another process may create it meanwhile: that one is as empty.
-                with (
-                    suppress(FileExistsError),
-                    databases.begin(self.path, tables.SCHEMA, MARKS, page_size=tables.PAGE) as database,
-                ):
+                with suppress(FileExistsError), tables.begin(self.path) as database:
                     tables.fill(database)
                 self.begun = True
             file = self.path.stat()
@@ -214,8 +211,7 @@ class Ledger:
     def charge(self, charges: Sequence[Charge]) -> Charged:
         """Charge releases before they leave: all of them, or none. It is safe to repeat.
 
-        When this returns, the charges and the witness are on the disk. If the process is killed earlier,
-        nothing has left, and a retry returns the releases as charged (sfumato.device.ledger.witness). Raises
+        When this returns, the charges and the witness are on the disk (sfumato.device.ledger.witness). Raises
         BudgetExceededError if one would pass the budget of its image, with its near copies, or of a person in
         it; LedgerError if the file cannot be written, or was deleted or replaced.
         """
@@ -225,10 +221,7 @@ class Ledger:
         return charged
 
     def find_releases(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
-        """Map digests of images to the random releases that are stored by a spec, see tables.protection_key.
-
-        Raises LedgerError if a release was changed.
-        """
+        """Map digests of images to their stored random releases by a spec, see tables.protection_key."""
         query = (
             "select release, digest from images join charges on charges.image = images.id join terms on "
             "terms.id = terms where images.image = ? and spec = ?"
@@ -257,10 +250,9 @@ class Ledger:
         return cast("NearCopies", mode)
 
     def set_near_copies(self, mode: NearCopies) -> None:
-        """Set how near copies are treated from now on: flipped, cropped, resized or recompressed images.
+        """Set how near copies are treated from now on.
 
-        "charge" gives all near copies of a picture one budget; "refuse" releases none of them once another
-        was released; "ignore" treats them as different images.
+        "charge" gives those of a picture one budget; "refuse" releases only one; "ignore" tells them apart.
         """
         if mode not in ("charge", "refuse", "ignore"):
             raise ConfigError(f"near copies {mode!r}: choose charge, refuse or ignore")
@@ -270,15 +262,12 @@ class Ledger:
     # Budgets and people.
 
     def set_budget(self, budget: Budget | None, *, person: str | None = None) -> float:
-        """Set or lift a limit on further spending.
+        """Set or lift the limit of a person, of every person by themselves (""), or of every image (None).
 
         There is at most one budget of releases and one of proved guarantees. A new budget replaces the one of
-        its kind, and may be below the sum spent already; None lifts both. It is of a person, of every person
-        by themselves (""), or of every image with its near copies (None). That of a person replaces that of
-        every person; lifted, they have no limit.
-
-        Returns the sum spent already (0 for single images and every person); infinite if nothing is proved
-        about one of the releases. Raises ConfigError for naming without a person.
+        its kind, and may be below the sum spent already; None lifts both. That of a person replaces that of
+        every person; lifted, they have no limit. Returns the sum spent already (0 for single images and every
+        person); infinite if nothing is proved about one of the releases.
         """
         if budget is not None and budget.definition == "naming" and person is None:
             raise ConfigError(
@@ -288,14 +277,11 @@ class Ledger:
         with self._changing():
             if budget is not None:
                 tables.insert_budget(self._database, scope, budget)
-                return self._sum(scope, budget)
+                return charging.sum_by_person(self._database, scope, budget)
             self._database.execute("delete from budgets where scope = ?", (scope,))
             for counted in (False, True) if person else ():
                 tables.insert_budget(self._database, scope, NO_LIMIT, counted=counted)
             return 0.0
-
-    def _sum(self, scope: bytes, budget: Budget) -> float:
-        return charging.sum_by_person(self._database, scope, budget) if person_of(scope) else 0.0
 
     def count_unheld(self, budget: Budget) -> int:
         """Count the images of which nothing more can be released under a budget for every image."""
@@ -310,8 +296,7 @@ class Ledger:
     def check_person(self, name: str, *, new: bool = False) -> None:
         """Raise ConfigError with the nearest name unless the ledger knows a person ("" is every person).
 
-        A `new` name is allowed unless it looks like a slip: near a known one, and different in more than
-        digits.
+        A `new` name is allowed unless it is near a known one and different in more than digits: a slip.
         """
         with self._errors():
             budgets = charging.read_budgets(self._database)
@@ -330,8 +315,7 @@ class Ledger:
     ) -> list[Naming]:
         """State how far all releases so far bound naming a person, one statement for each of `candidates`.
 
-        Releases of near copies count, as one draw. Unlike releases are composed (see dp.naming.compose), with
-        the proofs that were known when they were charged. Raises ConfigError for a number below 1.
+        Releases of near copies count, as one draw. Unlike releases are composed (see dp.naming.compose).
         """
         with self._errors():
             proofs = charging.proofs_of(self._database, scope_of(person))
@@ -370,10 +354,7 @@ class Ledger:
     # The whole.
 
     def check(self) -> int:
-        """Read every page, every charge in its chain, every release. Returns the number of releases.
-
-        Raises LedgerError if something changed after it was written.
-        """
+        """Read everything. Returns the number of releases; raises LedgerError if something was changed."""
         with self._errors(), snapshot(self._database):
             return witness.check_all(self._database, releases=not self._trial)
 
@@ -390,29 +371,21 @@ class Ledger:
             "as other on other.id = copy where copies.image = images.id and copy < images.id and "
             "other.releases > 0)"
         )
-        specs = (
-            "select spec, count(*) from charges join terms on terms.id = terms group by spec order by spec"
-        )
+        specs = "select spec, count(*) from charges join terms on terms.id = terms group by 1 order by 1"
+        spent = partial(charging.sum_by_person, self._database)
         with self._errors(), snapshot(self._database):
             ((images,),) = self._read("select count(*) from images where releases > 0")
             ((shown,),) = self._read(pictures)
             counts = dict(self._read(specs))
-            budgets = charging.read_budgets(self._database).items()
-            limits = [(scope, budget, self._sum(scope, budget)) for (scope, _), budget in budgets]
+            budgets = charging.read_budgets(self._database)
+            limits = [(scope, budget, spent(scope, budget)) for (scope, _), budget in budgets.items()]
             rows = self._read("select * from pins order by service, classifier")
         pins = {(service, classifier): Pin(spec, since) for service, classifier, spec, since in rows}
         return Summary(images, shown, sum(counts.values()), counts, limits, pins)
 
     def copy_for_trial(self, path: Path) -> None:
-        """Write a copy with every charge but no release, to find out the cost of a run.
-
-        Releases that are charged in the copy are not stored, and must not leave: it has no witness.
-        """
-        with (
-            self._errors(),
-            snapshot(self._database),
-            databases.begin(path, tables.SCHEMA, MARKS, page_size=tables.PAGE) as copy,
-        ):
+        """Write a copy without releases, which stores none and has no witness: nothing may leave by it."""
+        with self._errors(), snapshot(self._database), tables.begin(path) as copy:
             for (table,) in self._read("select name from sqlite_master where type = 'table'"):
                 columns = "id, image, terms, time, number, digest, link, null" if table == "charges" else "*"
                 rows = self._database.execute(f"select {columns} from {table}")

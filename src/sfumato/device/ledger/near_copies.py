@@ -1,14 +1,12 @@
 """Near copies of a picture: mirrored, turned, cropped, recompressed, resized, or with some pixels changed.
 
-An index proposes images that may be copies. Blobs of a picture stay in position when it is cropped. 25 signs
-describe the surroundings of each, the same for every mirroring and quarter turn (after Lowe 2004, with
-polynomials under a Gaussian window instead of histograms of gradients). An image is stored under these signs,
-and looked up under its own and under those that differ in the least certain signs.
-
-Thumbnails then decide: every turn, shift and scale is tried, and the best are refined and compared in detail.
-A picture that was stretched or framed is compared as a whole, too. Another exposure of the same scene counts
-as another image unless little in it moved: in a copy, even the hundredth of the picture that differs most
-agrees. If a subject moves by a tenth of the side, a third of the frames count as copies.
+An index proposes images that may be copies: 25 signs describe the surroundings of each blob, the same for
+every mirroring and quarter turn (after Lowe 2004, with polynomials under a Gaussian window instead of
+histograms of gradients). An image is stored under these, and looked up also under those that differ in the
+least certain signs. Thumbnails then decide: every turn, shift and scale is tried, the best are refined and
+compared in detail, and a picture that was stretched or framed is compared as a whole, too. Another exposure
+of the same scene counts as another image unless little in it moved: in a copy, even the hundredth of the
+picture that differs most agrees. If a subject moves by a tenth of the side, a third of the frames are copies.
 
 This guards people who forget, and stops servers that ask for variants of an image. It does not stop people
 who intend to evade it: a picture turned by 10 degrees, bent, cut to half its sides, in a patterned frame, or
@@ -208,11 +206,16 @@ _FILTERS = _FILTERS.reshape(len(_FILTERS), -1).T.astype(np.float32)  # (225, 81)
 
 def _index(squares: np.ndarray) -> list[tuple[list[int], list[int]]]:
     """The keys and the probes of each of (N, 48, 48) squares."""
-    parts = [_whole(squares), *(_blobs(squares, side, limit) for side, limit in _PROBED.items())]
+    # The square itself is described as if it were a blob, of kind 0.
+    bands = _bands(squares, _WHOLE, (0.8, 3.0)).reshape(len(squares), 1, -1)
+    inner = _POLYNOMIALS[:, 1:-1, 1:-1].reshape(len(_ORDERS), -1).T.astype(np.float32)
+    numbers = np.arange(len(squares))
+    whole = numbers, np.zeros_like(numbers), (bands @ inner)[:, 0]
+    parts = [whole, *(_blobs(squares, side, limit) for side, limit in _PROBED.items())]
     sides = np.repeat([_WHOLE, *_PROBED], [len(owners) for owners, _, _ in parts])
     owners, kinds, responses = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(owners, kind="stable")
-    words, costs = _variants(_canonical(responses[order]))
+    words, costs = _variants(responses[order])
     words += kinds[order, None] << len(_SIGNS)
     stored = np.isin(sides[order], (_WHOLE, _STORED))
     indexed = []
@@ -222,14 +225,6 @@ def _index(squares: np.ndarray) -> list[tuple[list[int], list[int]]]:
         keys = words[start:end, 0][stored[start:end]]
         indexed.append((keys.tolist(), words[start:end].ravel()[cheapest].tolist()))
     return indexed
-
-
-def _whole(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The square itself, described as if it were a blob, of kind 0. See _blobs."""
-    bands = _bands(squares, _WHOLE, (0.8, 3.0)).reshape(len(squares), 1, -1)
-    inner = _POLYNOMIALS[:, 1:-1, 1:-1].reshape(len(_ORDERS), -1).T.astype(np.float32)
-    numbers = np.arange(len(squares))
-    return numbers, np.zeros_like(numbers), (bands @ inner)[:, 0]
 
 
 def _blobs(squares: np.ndarray, side: int, limit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -266,20 +261,16 @@ def _bands(squares: np.ndarray, side: int, sigmas: tuple[float, float]) -> np.nd
     return np.asarray(fine @ squares @ fine.T - coarse @ squares @ coarse.T)
 
 
-def _canonical(responses: np.ndarray) -> np.ndarray:
-    """Normalise; mirror and turn so that they grow to the right and less so downwards. (P, 27) -> (P, 27)."""
-    responses = responses / (np.linalg.norm(responses, axis=1, keepdims=True) + np.float32(1e-6))
-    responses = np.where(responses[:, :1] < 0, responses * _MIRROR_X, responses)
-    responses = np.where(responses[:, 1:2] < 0, responses * _MIRROR_Y, responses)
-    return np.where(responses[:, 1:2] > responses[:, :1], responses[:, _TRANSPOSE], responses)
-
-
 def _variants(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The words that a blob may have in a copy, (P, 28), and (P, 28) the distance of its responses from each.
 
-    A word has the signs of all responses but the first two. A blob has its own; those of the nearly chosen
-    mirroring and turn; those with one sign flipped.
+    A word has the signs of all responses but the first two, mirrored and turned to grow to the right and less
+    so downwards: a blob's own; those of the nearly chosen mirroring and turn; those with one sign flipped.
     """
+    responses = responses / (np.linalg.norm(responses, axis=1, keepdims=True) + np.float32(1e-6))
+    responses = np.where(responses[:, :1] < 0, responses * _MIRROR_X, responses)
+    responses = np.where(responses[:, 1:2] < 0, responses * _MIRROR_Y, responses)
+    responses = np.where(responses[:, 1:2] > responses[:, :1], responses[:, _TRANSPOSE], responses)
     seen = np.stack([responses, responses * _MIRROR_Y, responses[:, _TRANSPOSE]], axis=1)  # (P, 3, 27)
     differences = seen[:, :, 2:] - _MEDIANS
     words = (differences > 0) @ _SIGNS  # (P, 3)
@@ -318,14 +309,15 @@ def _alike(first: bytes, second: bytes) -> bool:
     correlations = (views @ turned.T / np.sqrt(energies + np.float32(1e-6))).ravel()  # (8 S,)
     if correlations.max() < _LEAST_COARSE:
         return False
-    shown, turns = _details(first)[0], _details(second)
+    shown, other = (_unpack(bits[_COARSE:-1], _DETAIL) for bits in (first, second))
     blurred, found = _BLURRED @ shown @ _BLURRED.T, []
     for start in np.argpartition(-correlations, _STARTS)[:_STARTS]:
         shift, turn = divmod(int(start), len(_TURNS))
-        rough = _refine(blurred, _BLURRED @ turns[turn] @ _BLURRED.T, _POSES[shift], _ROUGH_STEPS)
-        found.append((*rough[:2], turn))
-    _, pose, turn = max(found, key=lambda each: each[0])
-    correlation, _, shared = _refine(shown, turns[turn], pose, _STEPS)
+        turned = other.ravel()[_DETAIL_TURNS[turn]]
+        rough = _refine(blurred, _BLURRED @ turned @ _BLURRED.T, _POSES[shift], _ROUGH_STEPS)
+        found.append((*rough[:2], turned))
+    _, pose, turned = max(found, key=lambda each: each[0])
+    correlation, _, shared = _refine(shown, turned, pose, _STEPS)
     most, *rule = _RULE_OF_SMALL if max(first[-1], second[-1]) < _SMALL else _RULE
     return correlation >= _LEAST and _worst(shared, *rule) <= most
 
@@ -385,12 +377,6 @@ def _turn(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Blur a thumbnail and apply each turn: (8, 256); and (S, 8) its energy in the cells of each shift."""
     turned = (_BLUR @ _unpack(bits[:_COARSE], _THUMBNAIL) @ _BLUR.T).ravel()[_TURNS]
     return turned, _INSIDE @ (turned * turned).T
-
-
-@lru_cache(32)
-def _details(bits: bytes) -> np.ndarray:
-    """Read the detailed values of a view, under each turn: (8, 32, 32)."""
-    return np.asarray(_unpack(bits[_COARSE:-1], _DETAIL).ravel()[_DETAIL_TURNS])
 
 
 # The comparison in detail.
