@@ -3,9 +3,7 @@
 import os
 import resource
 import shutil
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,36 +45,31 @@ def remove(path: Path) -> None:
 # During a run
 
 
-def put_a_copy(path: Path) -> None:
+def put_a_copy(path: Path, _: object) -> None:
     shutil.copy(path, path.with_name("copy.db"))
     path.with_name("copy.db").replace(path)
 
 
+def between_charge_and_witness(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    observe = witness.observe
+    monkeypatch.setattr(witness, "observe", lambda *given: (path.unlink(), observe(*given)))
+
+
 @pytest.mark.parametrize(
-    "lose", [Path.unlink, lambda path: path.with_name("ledger.db-wal").unlink(), put_a_copy]
+    "lose",
+    [
+        lambda path, _: path.unlink(),
+        lambda path, _: path.with_name("ledger.db-wal").unlink(),
+        put_a_copy,
+        between_charge_and_witness,
+    ],
 )
 def test_nothing_leaves_once_another_file_lies_in_its_place(
-    path: Path, photograph: Tensor, lose: Callable[[Path], None]
+    path: Path, photograph: Tensor, monkeypatch: pytest.MonkeyPatch, lose: Callable[..., None]
 ):
     with Ledger(path) as ledger:
         release(ledger, photograph)
-        lose(path)
-        with pytest.raises(LedgerError, match=r"ledger.db: was deleted or replaced while in use"):
-            release(ledger, photograph, "gaussian:sigma=40")
-
-
-def test_nothing_leaves_if_the_ledger_is_deleted_between_its_charge_and_its_witness(
-    path: Path, photograph: Tensor, monkeypatch: pytest.MonkeyPatch
-):
-    observe = witness.observe
-
-    def observe_deleted(ledger: Path, database: sqlite3.Connection) -> witness.Witness:
-        ledger.unlink()
-        return observe(ledger, database)
-
-    with Ledger(path) as ledger:
-        release(ledger, photograph)
-        monkeypatch.setattr(witness, "observe", observe_deleted)
+        lose(path, monkeypatch)
         with pytest.raises(LedgerError, match=r"ledger.db: was deleted or replaced while in use"):
             release(ledger, photograph, "gaussian:sigma=40")
 
@@ -87,15 +80,10 @@ def test_a_folder_job_whose_ledger_is_deleted_ends_with_an_error(
     for number in range(40):
         write(tmp_path / "photos" / f"{number}.png", photograph.roll(number, 1))
     monkeypatch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 1)
+    given = tmp_path / "photos", tmp_path / "out", parse(SPEC), path
+    delete = lambda *_: path.unlink(missing_ok=True)  # noqa: E731
     with pytest.raises(LedgerError, match="was deleted or replaced while in use"):
-        protect_folder(
-            tmp_path / "photos",
-            tmp_path / "out",
-            parse(SPEC),
-            path,
-            engine=EngineConfig(workers=2),
-            report=lambda *_: path.unlink(missing_ok=True),
-        )
+        protect_folder(*given, engine=EngineConfig(workers=2), report=delete)
     assert len(list((tmp_path / "out").glob("*.png"))) < 40
 
 
@@ -110,10 +98,8 @@ def test_a_ledger_that_was_deleted_is_not_begun_anew(path: Path, photograph: Ten
         with pytest.raises(LedgerError) as raised:
             Ledger(path)
         assert not path.exists()
-    message = str(raised.value)
-    assert "had charged at least 1 release." in message
-    assert "`sfumato ledger restore COPY`" in message
-    assert "`sfumato ledger forget`" in message
+    for words in ("charged at least 1 release.", "`sfumato ledger restore COPY`", "`sfumato ledger forget`"):
+        assert words in str(raised.value)
 
 
 def test_a_ledger_beside_the_journals_of_another_is_not_begun(path: Path, photograph: Tensor, tmp_path: Path):
@@ -201,25 +187,17 @@ def test_a_forgotten_ledger_is_begun_anew_and_its_targets_are_not_written_to(
 # Begun whole or not at all
 
 
-@contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """No file of this process grows beyond so many bytes."""
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-
-
 @pytest.mark.parametrize("kilobytes", [0, 16, 64, 130])
 def test_on_a_full_disk_a_ledger_is_begun_whole_or_not_at_all(path: Path, kilobytes: int):
     path.parent.mkdir()
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)  # of each file of this process
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kilobytes, most))
     try:
-        with full_disk(1024 * kilobytes):
-            Ledger(path).close()
+        Ledger(path).close()
     except LedgerError:
         assert [file.name for file in path.parent.iterdir() if file.is_file()] == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     Ledger(path).close()  # with room again, or as it was begun
 
 

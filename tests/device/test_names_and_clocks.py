@@ -49,11 +49,6 @@ def test_a_service_has_one_pin_under_every_way_to_type_its_address(ledger: Ledge
         assert ledger.unpin(ADDRESSES[-1]) == 1
 
 
-def times(path: Path) -> list[float]:
-    with closing(sqlite3.connect(path)) as database:
-        return [at for (at,) in database.execute("select time from charges order by id")]
-
-
 @pytest.mark.parametrize(
     "clocks",
     [
@@ -81,7 +76,9 @@ def test_a_budget_of_a_year_holds_whatever_the_clock_shows(
                 except BudgetExceededError:
                     break
         assert left == 3
-    assert times(path) == sorted(times(path))
+    with closing(sqlite3.connect(path)) as database:
+        times = [at for (at,) in database.execute("select time from charges order by id")]
+    assert times == sorted(times)
 
 
 def test_a_clock_that_is_behind_is_said_with_its_cure(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
