@@ -192,11 +192,7 @@ class _Charging:
         return found
 
     def _check_sums(self, image: int, proofs: Proofs | None, people: set[bytes], named: set[bytes]) -> None:
-        """Check the budgets of an image and of the people in it.
-
-        Without proofs the release was charged before: then it adds only the earlier releases of the image, to
-        a person of `people` who is `named` in it now.
-        """
+        """Check the budgets of an image and its people; if it was charged (no proofs), of who is named."""
         for scope, budget, spent, brought in self._sums(image, proofs is not None, people, named):
             subject = "this image" if scope == EVERY_IMAGE else describe(scope)
             command = partial(self._command, scope)
@@ -221,10 +217,9 @@ class _Charging:
     def _sums(
         self, image: int, new: bool, people: set[bytes], named: set[bytes]
     ) -> Iterator[tuple[bytes, Budget, float, float]]:
-        """Yield each budget of an image with its scope, the sum spent, and what is added to it from before.
+        """Yield each budget with its scope, the sum spent, and what is added to it from before.
 
-        The budget of an image applies to it and to each of its near copies, each with its own copies: so no
-        image passes its budget, copies included, in whatever order they arrive.
+        That of an image applies to each of its near copies, with their own: so none passes it in any order.
         """
         images = "select ?" if self.mode == "ignore" else _COPIES
         for scope, budget in self._limits({EVERY_IMAGE, *people, *named}):
@@ -318,8 +313,7 @@ def sum_by_person(database: sqlite3.Connection, scope: bytes, budget: Budget) ->
 def proofs_of(database: sqlite3.Connection, scope: bytes, *, since: float = -math.inf) -> list[Proof]:
     """Collect the proofs of all releases of images of a person, and of their near copies, since a time.
 
-    Earlier releases do not count, and a near copy of one is no new draw. Releases that a wrong clock dated
-    before _EARLIEST always count.
+    A near copy of an earlier one is no new draw. What a wrong clock dated before _EARLIEST always counts.
     """
     rows = database.execute(
         f"select guarantees, outputs, leakage, count(*), {_DRAWS} from charges join terms on "
@@ -341,10 +335,7 @@ def count_unheld(database: sqlite3.Connection, budget: Budget) -> int:
 
 
 def now(database: sqlite3.Connection) -> float:
-    """Return the time of a charge now, in seconds since 1970: it never runs backwards.
-
-    It is the clock's, but at least that of the charge before, of the ledger's beginning, and of _EARLIEST.
-    """
+    """Return the time of a charge now, in seconds since 1970: the clock's, but it never runs backwards."""
     (began,) = database.execute("select value from settings where key = 'began'").fetchone()
     last = database.execute("select time from charges order by id desc limit 1").fetchone()
     return max(time.time(), _EARLIEST, float(began), *(last or ()))

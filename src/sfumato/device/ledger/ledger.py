@@ -198,8 +198,7 @@ class Ledger:
             if known is not None and (known.last, known.stamp) == (state.last, state.stamp):
                 return
             try:
-                lasting = known is None or state.last != known.last
-                witness.write(self.path, state, known, lasting=lasting)
+                witness.write(self.path, state, known)
             except OSError as error:
                 raise LedgerError(
                     f"{witness.runs_of(self.path)}: cannot be written ({error.strerror}), and has to record "

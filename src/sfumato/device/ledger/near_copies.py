@@ -39,10 +39,9 @@ _OF_A_LINE, _PLAIN, _FRAMES, _LINES = 0.9, 12.0, 4, 256
 class Fingerprint:
     """The values by which near copies of an image are recognised.
 
-    It is personal data, as the picture is: `bits` holds a thumbnail of 16 x 16 values in 16 steps, one of
-    32 x 32, and the side of the picture in pixels, at most 255. Colour, brightness, slow changes and details
-    finer than a cell are removed; pose, outline and layout remain, so people who have the picture can
-    recognise it. It must not leave the device.
+    It is personal data and must not leave the device: `bits` holds thumbnails of 16 x 16 and 32 x 32 values
+    in 16 steps, and the side of the picture in pixels, at most 255. Colour, brightness, slow changes and fine
+    details are removed; pose, outline and layout remain, so people who have the picture can recognise it.
     """
 
     bits: bytes  # 641 bytes for each of one or two views, by which two images are compared
@@ -60,8 +59,7 @@ def fingerprints(images: Images) -> list[Fingerprint | None]:
     """Compute the fingerprint of each image, independently of the batch; None if it is too flat.
 
     It describes one or two views: the centre square; and the whole picture without its frame, stretched to a
-    square, if that is another: so a frame and another shape change nothing. Raises ImageError unless images
-    are (N, C, H, W) uint8 with C of 1 or 3.
+    square, if that is another. Raises ImageError unless images are (N, C, H, W) uint8 with C of 1 or 3.
     """
     check_batch(images)
     if not len(images):
@@ -163,10 +161,9 @@ def _thumbnails(squares: np.ndarray, cells: int) -> tuple[np.ndarray, np.ndarray
 
 # The index.
 
-_STORED = 36  # the side at which blobs are found under which an image is stored
 # Lookup: sides, and the largest number of blobs at each: crops of 3/4, and to 3/4.
 _PROBED = {27: 10, 29: 11, 32: 14, 36: 20, 40: 15, 45: 18, 48: 18}
-_WHOLE = 13  # the side at which a square is described whole
+_STORED, _WHOLE = 36, 13  # the sides at which an image is stored: by its blobs, and described whole
 _RADIUS, _WINDOW, _ORDER = 6, 3.0, 6  # cells around a blob; sigma of the window; highest order of polynomials
 _PROBES = 200
 _FAINT = 0.5  # grey levels: weaker extremes are not blobs
@@ -192,11 +189,9 @@ _ORDERS, _POLYNOMIALS = _polynomials()
 _MIRROR_X, _MIRROR_Y = ((-1) ** np.array(_ORDERS)).astype(np.float32).T
 _TRANSPOSE = np.array([_ORDERS.index((y, x)) for x, y in _ORDERS])
 # The median around blobs of photographs (of LFW, Caltech-101 and CIFAR-10), in the order of _ORDERS[2:].
-_MEDIANS = np.divide(
-    [-20, -3, 16, -2, -6, -2, -6, 1, -1, 0, -32, -3, 16, 0, -9, -11, 2, -1, -1, 26, 0, -11, -5, -1, -10],
-    np.float32(100),
-    dtype=np.float32,
-)
+_MEDIANS = np.array(
+    [-20, -3, 16, -2, -6, -2, -6, 1, -1, 0, -32, -3, 16, 0, -9, -11, 2, -1, -1, 26, 0, -11, -5, -1, -10]
+).astype(np.float32) / np.float32(100)
 _SIGNS = 1 << np.arange(len(_ORDERS) - 2)
 # Responses, then their change when a blob lies one cell to the right, or below.
 _CHANGES = [(np.roll(_POLYNOMIALS, 1, axis) - np.roll(_POLYNOMIALS, -1, axis)) / 2 for axis in (2, 1)]
@@ -242,10 +237,8 @@ def _blobs(squares: np.ndarray, side: int, limit: int) -> tuple[np.ndarray, np.n
     owners, rows, columns = owners[order], rows[order], columns[order]
     patches = sliding_window_view(bands, (2 * edge + 1, 2 * edge + 1), (1, 2))[owners, rows, columns]
     # The extremes of the parabolas through three neighbours, to the right and below.
-    before, after = (
-        patches[:, (edge, edge - 1), (edge - 1, edge)],
-        patches[:, (edge, edge + 1), (edge + 1, edge)],
-    )
+    before = patches[:, (edge, edge - 1), (edge - 1, edge)]
+    after = patches[:, (edge, edge + 1), (edge + 1, edge)]
     value = patches[:, edge, edge, None]
     bend = 2 * value - before - after
     right, below = ((after - before) / np.where(bend == 0, 1, 2 * bend)).clip(-0.5, 0.5).T[:, :, None]

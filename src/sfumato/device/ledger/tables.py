@@ -88,10 +88,9 @@ class DamagedError(Exception):
 
 
 def protection_key(spec: str, made_of: str | None) -> str:
-    """Return the name of a protection in a ledger: its spec, with the digest of its file instead of the path.
+    """Return the name of a protection in a ledger: its canonical spec, with the digest of its file as path.
 
-    A file is the same protection wherever it lies; a file trained again at the same path is another. The spec
-    is the canonical one; `made_of` is sfumato.protect.release.file_digest_of, None without an artefact.
+    A file is the same protection wherever it lies. `made_of` is sfumato.protect.release.file_digest_of.
     """
     if made_of is None:
         return spec
@@ -125,10 +124,9 @@ def describe(scope: bytes) -> str:
 
 
 def service_name(url: str) -> str:
-    """Return the canonical address of a service, however it is typed.
+    """Return the canonical address of a service, however it is typed; another text is returned unchanged.
 
-    Scheme and host are in lower case, the host in ASCII (IDNA) and without a dot at its end; a default port
-    and a slash at the end are removed. Another text is returned unchanged.
+    It is in lower case and ASCII (IDNA), without dot, default port or slash at the end.
     """
     try:
         parts = urlsplit(url)

@@ -1,9 +1,9 @@
 """The chain of charges, its witness in a file of its own, and what to do once a ledger is lost.
 
 Each charge digests the one before, so that none can be lost or changed unnoticed. The last link tells a
-ledger from a copy made before its last releases, and from one that continued elsewhere: neither these nor a
-new ledger must silently replace a lost one, since noise would be drawn again, and budgets would be full again.
-So the witness, in the folder of the journals, holds the last link. It protects against accidents: people who
+ledger from a copy made before its last releases, and from one that continued elsewhere. Neither these nor a
+new ledger must silently replace a lost one: noise would be drawn again, and budgets would be full again. So
+the witness, in the folder of the journals, holds the last link. It protects against accidents: people who
 want to can forge a chain, which has no secret, or delete both files.
 
 A batch of charges leaves in four steps. A kill or a power cut between any two of them is harmless:
@@ -24,7 +24,7 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,9 +35,6 @@ from sfumato.base import databases
 from sfumato.base.files import whole
 from sfumato.device.ledger.tables import MARKS, DamagedError, digest_of_release
 from sfumato.errors import LedgerError
-
-# The chain.
-
 
 Charge = tuple[int, bytes]  # its number, which counts all charges, and its link
 _NONE: Charge = (0, b"")
@@ -111,6 +108,12 @@ class Witness:
         """The last known charge."""
         return self.releases, bytes.fromhex(self.head)
 
+    def __str__(self) -> str:
+        day, count = datetime.fromtimestamp(self.began, UTC).date(), f"{self.releases:,} release"
+        return (
+            f"a ledger that was begun on {day} and had charged at least {count}{'s' * (self.releases != 1)}"
+        )
+
 
 _JSON = TypeAdapter(Witness)
 
@@ -155,11 +158,8 @@ def read(ledger: Path) -> Witness | None:
         ) from error
 
 
-def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool = True) -> None:
-    """Record the state of a ledger, over the older of the two lines; without a state before, in a new file.
-
-    If it is `lasting`, this waits until it is on the disk.
-    """
+def write(ledger: Path, now: Witness, before: Witness | None) -> None:
+    """Record the state of a ledger over the older of the two lines; without a state before, in a new file."""
     turn, path = 0 if before is None else before.turn + 1, _path(ledger)
     text = _JSON.dump_json(replace(now, turn=turn))
     line = b"%s %s" % (_check_of(text), text.ljust(_LINE - 18) + b"\n")
@@ -167,8 +167,7 @@ def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool =
     if before is not None and path.exists():
         with path.open("r+b", buffering=0) as file:
             os.pwrite(file.fileno(), line, _LINE * (turn % 2))
-            if lasting:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with whole(path) as temporary:
@@ -187,17 +186,12 @@ def refuse_to_begin(ledger: Path) -> None:
     known, journals = read(ledger), sorted(runs_of(ledger).glob("*.db"))
     if known is None and not journals:
         return refuse_log(ledger)
-    what = _words(known) if known else f"a ledger by which {len(journals)} folders were released"
+    what = known or f"a ledger by which {len(journals)} folders were released"
     raise LedgerError(
         f"{ledger}: no ledger is here, but {runs_of(ledger)} knows of {what}. Without it, noise would be "
         "drawn and charged again: put it back, bring in a copy with `sfumato ledger restore COPY`, or say "
         "with `sfumato ledger forget` that it is lost"
     )
-
-
-def _words(known: Witness) -> str:
-    day, count = datetime.fromtimestamp(known.began, UTC).date(), known.releases
-    return f"a ledger that was begun on {day} and had charged at least {count:,} release{'s' * (count != 1)}"
 
 
 def refuse_log(ledger: Path) -> None:
@@ -222,7 +216,7 @@ def check(
             f"Releases that an older copy lacks {again}"
         )
     elif known.ledger != now.ledger:
-        reason = f"is not the ledger that lay here before, {_words(known)}, whose releases {again}"
+        reason = f"is not the ledger that lay here before, {known}, whose releases {again}"
     elif now.releases < known.releases:
         reason = f"is a copy made before its last {known.releases - now.releases:,} releases, which {again}"
     elif not holds(database, known.last):
@@ -248,10 +242,9 @@ def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> tup
     _check_copy(source)
     if target.exists() and not source.samefile(target):
         raise LedgerError(f"{target}: another ledger lies here and would be lost: move it away first")
-    try:
+    known = None
+    with suppress(LedgerError):  # the witness is damaged: its contents are lost, too
         known = read(target)
-    except LedgerError:  # the witness is damaged: its contents are lost, too
-        known = None
     if not target.exists():
         refuse_log(target)
         with whole(target) as temporary:
