@@ -230,7 +230,6 @@ def noise(image: str, epsilon: float, **fields: Any) -> Charge:
     return charges.charge(image, f"noise:{epsilon}", guarantee=proves("pure", epsilon), **fields)
 
 
-CODES = [code(f"{row}") for row in range(4)]
 UNNAMED, NAMED = code("a", person=None), code("a")  # what left of an image counts for who is named in it now
 ANOTHER, EARLIER = code("d"), "with the earlier releases of this image, "
 # A budget, and whose; what left before; what does not fit; why, and the cure by the command {set} with {of}.
@@ -246,7 +245,7 @@ REFUSALS: list[tuple[str, str | None, list[Charge], Charge, str]] = [
     (
         "bits=64",
         "anna",
-        CODES,
+        [code(f"{row}") for row in range(4)],
         code("4"),
         "code: this release costs 16 bits, and 0 of 64 are left for the person anna: release fewer images, "
         "choose a code of fewer bits, or raise the budget: `{set} bits=128 --person anna{of}`",
@@ -280,13 +279,7 @@ REFUSALS: list[tuple[str, str | None, list[Charge], Charge, str]] = [
         "(budget of the person anna: at most 64 bits), or count releases instead: `{set} none --person anna",
     ),
     ("releases=2", "anna", [ANOTHER, code("b")], NAMED, "the person anna has 2 different releases already"),
-    (
-        "releases=1",
-        "a o'n",
-        [code("b", person="a o'n")],
-        code("a", person="a o'n"),
-        """ --person 'a o'"'"'n'""",
-    ),
+    ("releases=1", "a'b", [code("b", person="a'b")], code("a", person="a'b"), """person 'a'"'"'b'"""),
     ("bits=16", "anna", [UNNAMED, ANOTHER], NAMED, f"{EARLIER}this release costs 16 bits, and 0 of 16 are"),
     ("releases=1", "anna", [UNNAMED, ANOTHER], NAMED, f"{EARLIER}the person anna has 2 different releases"),
     ("rho=1", "anna", [UNNAMED], NAMED, f"{EARLIER}nothing is left for the person anna (rho=1 for any 1"),

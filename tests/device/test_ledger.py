@@ -25,7 +25,6 @@ from sfumato.errors import BudgetExceededError, LedgerError
 
 SECONDS = 60  # a process that needs longer hangs
 
-
 pytestmark = pytest.mark.usefixtures("unlimited")
 
 
@@ -39,13 +38,9 @@ def charge(image: str = "image", epsilon: float | None = 1.0, **fields: Any) -> 
 
 def content(path: Path) -> dict[str, list]:
     """All rows of a ledger, read without it."""
-    with sqlite3.connect(path) as database:
-        rows = {
-            table: database.execute(f"select * from {table} order by 1, 2").fetchall()
-            for table in ("terms", "charges", "people", "images", "budgets")
-        }
-    database.close()
-    return rows
+    tables = ("terms", "charges", "people", "images", "budgets")
+    with closing(sqlite3.connect(path)) as database:
+        return {each: database.execute(f"select * from {each} order by 1, 2").fetchall() for each in tables}
 
 
 def test_the_same_image_and_spec_get_the_kept_release_and_its_number_for_nothing(ledger: Ledger):
@@ -63,16 +58,6 @@ def test_kept_knows_what_was_released_with_noise_and_nothing_else(ledger: Ledger
     ledger.charge([charge("a", release=b"A"), charge("b", spec="blur", release=None)])
     assert ledger.find_releases([b"a", b"b", b"c"], "noise:1.0") == {b"a": b"A"}
     assert ledger.find_releases([b"a", b"b", b"c"], "blur") == {}
-
-
-def test_the_summary_counts_images_releases_specs_and_budgets(ledger: Ledger):
-    assert (ledger.summary().images, ledger.summary().releases) == (0, 0)
-    ledger.charge([charge("a"), charge("b"), charge("a", 2.0)])
-    ledger.set_budget(Budget.parse("rho=9"))
-    summary = ledger.summary()
-    assert (summary.images, summary.releases) == (2, 3)
-    assert summary.specs == {"noise:1.0": 2, "noise:2.0": 1}
-    assert summary.budgets == [(b"", Budget.parse("rho=9"), 0)]
 
 
 @pytest.mark.parametrize("bad", [0, 1, 4])
@@ -155,11 +140,10 @@ def test_damage_is_an_error_of_the_ledger(ledger: Ledger, where: bytes, junk: by
         damaged.set_budget(Budget.parse("rho=1"), person="anna")
 
 
-@pytest.mark.parametrize("junk", [-1.0, "many"])
-def test_damage_to_what_releases_tell_is_an_error_of_the_ledger(ledger: Ledger, junk: object):
+@pytest.mark.parametrize("junk", ["-1.0", "'many'"])
+def test_damage_to_what_releases_tell_is_an_error_of_the_ledger(ledger: Ledger, junk: str):
     ledger.charge([charge()])
-    with closing(sqlite3.connect(ledger.path, isolation_level=None)) as database:
-        database.execute("update terms set outputs = ?", (junk,))
+    write(ledger.path, f"update terms set outputs = {junk}")
     with pytest.raises(LedgerError, match="damaged"):
         ledger.set_budget(Budget.parse("bits=64"), person="anna")
 
