@@ -255,6 +255,13 @@ def test_a_row_that_was_edited_or_removed_by_hand_is_noticed_before_anything_lea
         witness.restore(path, path)
 
 
+def test_a_charge_that_is_removed_while_the_ledger_is_open_is_noticed_by_the_next_of_its_image(path: Path):
+    with Ledger(path) as ledger:
+        edit(path, "delete from charges where id = 1")
+        with pytest.raises(LedgerError, match=r"damaged \(1 recorded releases of an image are missing\)"):
+            ledger.charge(charge("a"))
+
+
 def test_of_two_processes_the_slower_one_takes_nothing_back(path: Path, monkeypatch: pytest.MonkeyPatch):
     with Ledger(path) as slow, Ledger(path) as fast:
         testify = slow._testify

@@ -159,8 +159,11 @@ class _Charging:
         image, printed = self.charge.image, self.charge.fingerprint
         row = (image, os.fsencode(self.charge.name))
         self.database.execute("insert or ignore into images (image, name) values (?, ?)", row)
-        query = "select id, fingerprint from images where image = ?"
-        number, known = self.database.execute(query, (image,)).fetchone()
+        lost = "releases - (select count(*) from charges where image = images.id)"
+        query = f"select id, fingerprint, {lost} from images where image = ?"
+        number, known, missing = self.database.execute(query, (image,)).fetchone()
+        if missing:
+            raise DamagedError(f"damaged ({missing} recorded releases of an image are missing)")
         pairs = [(number, number)]
         if printed is not None and self.mode != "ignore" and known is None:
             pairs += [pair for copy in self._near(printed) for pair in ((number, copy), (copy, number))]
@@ -306,7 +309,8 @@ def sum_by_person(database: sqlite3.Connection, scope: bytes, budget: Budget) ->
     """Add up all releases of the images of a person, and of their near copies."""
     if budget.definition == "naming":
         proofs = proofs_of(database, scope, since=budget.since(time.time()))
-        return math.log2(compose(1 / budget.people, proofs, assuming=budget.assuming).chance * budget.people)
+        chance = compose(1 / budget.people, proofs, assuming=budget.assuming).chance
+        return max(0.0, math.log2(chance * budget.people))
     return add_up(database, budget, _OF_PERSON, scope)
 
 

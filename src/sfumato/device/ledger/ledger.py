@@ -72,7 +72,21 @@ class Ledger:
         """
         self.path = Path(path).absolute()
         self.begun = False
-        file = self._begin_or_find()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                witness.refuse_to_begin(self.path)
+                # Another process may create it meanwhile: that one is as empty.
+                with suppress(FileExistsError), tables.begin(self.path) as database:
+                    tables.fill(database)
+                self.begun = True
+            file = self.path.stat()
+            os.close(os.open(self.path, os.O_RDWR))
+        except (OSError, sqlite3.Error) as error:
+            reason = databases.why_locked(error, self.path) or getattr(error, "strerror", None) or error
+            raise LedgerError(f"{self.path}: cannot be opened for writing ({reason})") from error
+        if file.st_size == 0:
+            raise LedgerError(f"{self.path}: is empty: restore the ledger from a copy, or name another")
         self._file = (file.st_dev, file.st_ino)
         self._option = "" if self.path == default_path() else f" --ledger {shlex.quote(str(self.path))}"
         with self._errors():
@@ -94,25 +108,6 @@ class Ledger:
         except BaseException:
             self._database.close()
             raise
-
-    def _begin_or_find(self) -> os.stat_result:
-        """Create the file if it is absent. Returns its status."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not self.path.exists():
-                witness.refuse_to_begin(self.path)
-                # Another process may create it meanwhile: that one is as empty.
-                with suppress(FileExistsError), tables.begin(self.path) as database:
-                    tables.fill(database)
-                self.begun = True
-            file = self.path.stat()
-            os.close(os.open(self.path, os.O_RDWR))
-        except (OSError, sqlite3.Error) as error:
-            reason = databases.why_locked(error, self.path) or getattr(error, "strerror", None) or error
-            raise LedgerError(f"{self.path}: cannot be opened for writing ({reason})") from error
-        if file.st_size == 0:
-            raise LedgerError(f"{self.path}: is empty: restore the ledger from a copy, or name another")
-        return file
 
     def close(self) -> None:
         """Close the connection, and record the final state of the file in the witness."""
