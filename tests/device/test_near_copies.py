@@ -153,9 +153,9 @@ def test_photographs_of_different_people_are_not_near_copies(shared_data):
 
 def test_photographs_of_one_sitting_are_not_near_copies(shared_data):
     packed = np.load(shared_data / "cmu_faces_32x30.npz")
-    faces = packed["images"][packed["person"] < 2]  # people turn and look up
+    faces = packed["images"][packed["person"] < 3][::2]  # people turn and look up
     bits = [printed.bits for printed in fingerprints(torch.from_numpy(faces[:, None])) if printed is not None]
-    assert len(bits) > 60
+    assert len(bits) > 44
     assert sum(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i]) <= 1
     # At a size that is compared in detail, a new ledger releases each once: none has five earlier copies.
     large = [Image.fromarray(face).resize((90, 96), Image.Resampling.BICUBIC) for face in faces]
