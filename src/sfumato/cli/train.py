@@ -68,7 +68,7 @@ class Train:
     ] = None
     spec: Annotated[
         str | None,
-        typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3 (few-shot: 1,3)."),
+        typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3."),
     ] = None
     encoder: Encoder = None
     known: Annotated[
