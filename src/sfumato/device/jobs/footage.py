@@ -193,19 +193,13 @@ class Footage:
                 end = (packet.pts + (packet.duration or 0)) * packet.time_base
                 ends[packet.stream.index] = max(end, ends.get(packet.stream.index, end))
             if packet.is_corrupt:  # of any track: it ends in the middle
-                self._refuse_cut(ends)
+                break
             for frame in frames:
                 if frame.pts is not None:
                     now = frame.pts * frame.time_base
                     step, last = max(step, now - last), now
                 yield frame
-        # A last frame without a duration may be shown as long as any other.
-        stated, read = self._lengths(ends)
-        if any(read[i] + max(step, 1 / self.rate) * 3 / 2 < stated[i] for i in stated):
-            self._refuse_cut(ends)
-
-    def _lengths(self, ends: dict[int, Fraction]) -> tuple[dict[str, Fraction], dict[str, Fraction]]:
-        """Return the seconds that the container states for the video and the file, and those read."""
+        # The seconds that the container states for the video and the file, and those read.
         stream, stated = self._stream, dict[str, Fraction]()
         begin = Fraction((stream.start_time or 0) * (stream.time_base or 0))
         if stream.duration is not None:
@@ -215,18 +209,18 @@ class Footage:
         if self._opened.duration:
             stated["file"] = Fraction(self._opened.duration, 1_000_000)
         start = Fraction(self._opened.start_time or 0, 1_000_000)
-        own, last = ends.get(stream.index, begin), max(ends.values(), default=start)
-        return stated, {"video": own - begin, "file": last - start}
-
-    def _refuse_cut(self, ends: dict[int, Fraction]) -> None:
-        stated, read = self._lengths(ends)
-        longest = float(max(stated.values(), default=0))
-        raise ImageError(
-            f"{self._path}: is damaged or cut short: it states {longest:.1f} s, and can be read to "
-            f"{float(read['video']):.1f} s: take a whole copy. To release the rest, write it into a file "
-            f"of its own first: ffmpeg -i {self._path.name} -c copy rest.mkv",
-            cause="cut short",
-        )
+        read = {"video": ends.get(stream.index, begin) - begin}
+        read["file"] = max(ends.values(), default=start) - start
+        # A last frame without a duration may be shown as long as any other.
+        longest = max(step, 1 / self.rate) * 3 / 2
+        if packet is not None or any(read[part] + longest < stated[part] for part in stated):
+            raise ImageError(
+                f"{self._path}: is damaged or cut short: it states "
+                f"{float(max(stated.values(), default=0)):.1f} s, and can be read to "
+                f"{float(read['video']):.1f} s: take a whole copy. To release the rest, write it into a file "
+                f"of its own first: ffmpeg -i {self._path.name} -c copy rest.mkv",
+                cause="cut short",
+            )
 
 
 def obstacle(frame: Any) -> str | None:

@@ -147,14 +147,8 @@ def encode_files(release: Any, config: FolderConfig, *, made_of: str | None) -> 
             yield images.encode(image, config.format_name, shown=mask)
 
 
-class _Picture(NamedTuple):
-    name: str
-    file: Outcome
-    image: Pixels
-    printed: Fingerprint | None
-
-
 _Listed = Iterable[tuple[str, Outcome, Callable[[], bytes]]]  # name, file, reader
+_Picture = tuple[str, Outcome, Pixels, Fingerprint | None]  # name, file, image, fingerprint
 _Releases = Iterator[tuple[str, bytes]]  # name, content of its release
 
 
@@ -252,7 +246,7 @@ class Worker:
             except (ImageError, MissingExtraError) as error:
                 file.fail(error.cause if isinstance(error, ImageError) else str(error), name)
                 continue
-            groups.setdefault(image.shape, []).append(_Picture(name, file, image, printed))
+            groups.setdefault(image.shape, []).append((name, file, image, printed))
             size += image.size
             if size >= _GROUP_BYTES:
                 yield from chain.from_iterable(map(self._release, groups.values()))
@@ -261,44 +255,39 @@ class Worker:
 
     def _release(self, pictures: list[_Picture]) -> _Releases:
         """Charge and release images of one shape; if one of them is refused, each by itself."""
-        config = self.job.config
-        person = self.job.person
-        people = [person(picture.file.source) or person(picture.name) for picture in pictures]
+        config, person = self.job.config, self.job.person
+        names, files, pixels, prints = zip(*pictures, strict=True)
+        people = [person(file.source) or person(name) for name, file in zip(names, files, strict=True)]
+        # Without a size, the fingerprints are computed as a batch.
+        printed = None if config.size is None else prints
         try:
             release, new, _ = releasing.charge_and_release(
-                self._protection,
-                np.stack([picture.image for picture in pictures]),
-                self.ledger,
-                people=people,
-                names=[picture.name for picture in pictures],
-                # Without a size, the fingerprints are computed as a batch.
-                printed=None if config.size is None else [picture.printed for picture in pictures],
+                self._protection, np.stack(pixels), self.ledger, people=people, names=names, printed=printed
             )
         except SpecError:
-            for picture in pictures:
-                picture.file.fail(f"an image that {portable(self.job.spec)} does not fit", picture.name)
+            for name, file in zip(names, files, strict=True):
+                file.fail(f"an image that {portable(self.job.spec)} does not fit", name)
             return
         except (BudgetExceededError, ImageError) as error:
             if len(pictures) == 1:
-                pictures[0].file.fail(error.cause, pictures[0].name, str(error))
+                files[0].fail(error.cause, names[0], str(error))
             else:
                 yield from chain.from_iterable(self._release([picture]) for picture in pictures)
             return
-        pictures[0].file.charged += new
-        files: Iterable[bytes] = repeat(b"")
+        files[0].charged += new
+        contents: Iterable[bytes] = repeat(b"")
         if self.job.target is not None:
-            files = encode_files(release, config, made_of=self._artefact)
+            contents = encode_files(release, config, made_of=self._artefact)
         boxes = getattr(release, "boxes", repeat(None))  # for a protection of parts
-        for picture, who, content, count in zip(pictures, people, files, boxes, strict=False):
-            file, (channels, height, width) = picture.file, picture.image.shape
-            file.shapes[channels, height, width] += 1
+        for name, file, who, content, count in zip(names, files, people, contents, boxes, strict=False):
+            file.shapes[pixels[0].shape] += 1
             if config.people and who is None:
                 file.counts[NOBODY] += 1
             if count is not None:
                 file.counts[BOXES] += count
             if count == 0:
-                file.without.append(picture.name)
-            yield picture.name, content
+                file.without.append(name)
+            yield name, content
 
     def _failed(self, file: Outcome, error: OSError | DamagedTarError) -> Outcome:
         """Return the outcome of a file whose release cannot be written. Raises OSError if no other can."""
