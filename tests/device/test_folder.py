@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from PIL import Image
 
 from sfumato import images
@@ -977,17 +976,17 @@ def test_a_shard_that_cannot_be_read_fails_by_cause_and_the_rest_goes_on(
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Of how many writes it takes before it is full; None of them where the list is empty."""
     left: list[int] = []
-    write = LocalFileSystem.pipe_file
+    write = Path.write_bytes
 
-    def write_or_fail(files: Any, path: str, data: bytes, **_: Any) -> None:
+    def write_or_fail(path: Path, data: bytes) -> int:
         if left:
             left[0] -= 1
             if left[0] < 0:
-                write(files, path, data[: len(data) // 2])
+                write(path, data[: len(data) // 2])
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        write(files, path, data)
+        return write(path, data)
 
-    monkeypatch.setattr(LocalFileSystem, "pipe_file", write_or_fail)
+    monkeypatch.setattr(Path, "write_bytes", write_or_fail)
     return left  # type: ignore[return-value]
 
 

@@ -127,11 +127,11 @@ def test_nothing_of_a_failed_write_is_left_at_a_url_that_shows_halves(tmp_path, 
     there = storage_of(f"local://{tmp_path}/there")
     there.make()
 
-    def full(files, path, value, **_):
-        Path(path).write_bytes(value[:1])
+    def full(files, written, path, **_):
+        Path(path).write_bytes(b"f")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "pipe_file", full)
+    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "put_file", full)
     with pytest.raises(OSError, match="No space left on device") as raised:
         there.put("a.png", b"first", replace=False)
     assert raised.value.errno == errno.ENOSPC

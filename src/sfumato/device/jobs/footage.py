@@ -122,7 +122,7 @@ class Footage:
         start, last = None, -1
         for number, frame in enumerate(self._decode()):
             pixel = pixel or self._stream.codec_context.sample_aspect_ratio
-            if (reason := obstacle(frame)) is None:
+            if (reason := obstacle(frame, self._square)) is None:
                 image = self._upright(frame)
                 size = size or image.shape
                 if image.shape != size or self._stream.codec_context.sample_aspect_ratio != pixel:
@@ -147,16 +147,7 @@ class Footage:
         from av.sidedata.sidedata import Type
         from av.video.reformatter import ColorPrimaries, Colorspace, ColorTrc
 
-        width, height = frame.width, frame.height
-        if self._square > 1:  # one side grows, so that no pixels are lost
-            width = round(width * self._square)
-        else:
-            height = round(height / self._square)
-        if width * height > MAX_PIXELS:
-            raise ImageError(
-                f"{width}x{height} pixels on a screen, more than the {MAX_PIXELS} allowed: make it smaller",
-                cause="too large",
-            )
+        width, height = _size_of(frame, self._square)
         wide = frame.color_trc in (ColorTrc.SMPTE2084, ColorTrc.ARIB_STD_B67)  # HDR: PQ and HLG
         screen = {"dst_color_trc": ColorTrc.BT709, "dst_color_primaries": ColorPrimaries.BT709}
         # Players assume BT.709 for unnamed colours in a picture of this height.
@@ -223,7 +214,14 @@ class Footage:
             )
 
 
-def obstacle(frame: Any) -> str | None:
+def _size_of(frame: Any, square: Fraction) -> tuple[int, int]:
+    """Return width and height on a screen, by the shape of a pixel: one grows, so that no pixels are lost."""
+    if square > 1:
+        return round(frame.width * square), frame.height
+    return frame.width, round(frame.height / square)
+
+
+def obstacle(frame: Any, square: Fraction = Fraction(1)) -> str | None:
     """Say why a frame is refused and what to do; None if it is accepted."""
     from av.sidedata.sidedata import Type
     from av.video.reformatter import ColorTrc
@@ -235,8 +233,9 @@ def obstacle(frame: Any) -> str | None:
         return _TRANSPARENT
     if frame.is_corrupt:
         return "damaged: take an undamaged copy"
-    if frame.width * frame.height > MAX_PIXELS:
-        return f"{frame.width}x{frame.height} pixels, more than the {MAX_PIXELS} allowed: make it smaller"
+    width, height = _size_of(frame, square)
+    if width * height > MAX_PIXELS:
+        return f"{width}x{height} pixels, more than the {MAX_PIXELS} allowed: make it smaller"
     if (data := beside.get(Type.SPHERICAL)) is not None and struct.unpack_from("=i", bytes(data)) != (_FLAT,):
         return f"a view all around, which a flat picture distorts: {_RECORD}"
     if (data := beside.get(Type.STEREO3D)) is not None and struct.unpack_from("=i", bytes(data)) != (0,):
