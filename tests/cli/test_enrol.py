@@ -15,7 +15,6 @@ from cloud import SIDE, answer_table, encoder, photograph, refusing, running, un
 from commands import SCRIPT, Command, Said, check_mistake
 
 from sfumato.cli.enrol import _classes
-from sfumato.device.client import look_up
 from sfumato.device.client.demands import SIGNER
 from sfumato.device.ledger import Ledger, default_path
 from sfumato.protect import parse
@@ -255,7 +254,7 @@ def test_a_table_says_none_of_these_and_the_service_is_not_asked(command: Comman
     path, table = encoder(photos.parent / "hats.safetensors", bits=4), home / "people.table"
     nobody = answer_table(path, np.zeros(16, int), np.ones(16, bool), ("anna", "ben"))
     home.mkdir(parents=True, exist_ok=True)
-    look_up.save(nobody, table)
+    table.write_bytes(nobody.content)
     query = photos / "ben" / "1.png"
     with_code = ("--with", f"code:artefact={path}", "--table", table)
     unknown = command("classify", "http://127.0.0.1:9", "people", query, *with_code)
