@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -128,27 +129,43 @@ WEAK = [
 ]
 
 
-@pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("spec", WEAK)
 def test_a_demand_for_clear_images_by_any_name_gets_nothing_whoever_agrees(
-    service: Hostile, device: Callable[..., Client], photo: Path, spec: str, begun: bool
+    service: Hostile, device: Callable[..., Client], photo: Path, spec: str
 ):
-    service.models, service.begun = [described(spec)], begun
-    for accept in (None, YES):
+    service.models = [described(spec)]
+    for service.begun, accept in product((True, False), (None, YES)):
         with pytest.raises(ConfigError):
             device(accept=accept).enrol("anna", photo)
     assert service.releases() == []
     assert [each.method for each in service.sent if each.method == "POST"] == []
 
 
-@pytest.mark.parametrize("spec", ["pixelize:cell=2", "gaussian:sigma=40", SPEC])
-def test_a_demand_that_nobody_agreed_to_gets_nothing(
-    service: Hostile, device: Callable[..., Client], photo: Path, spec: str
+def test_a_demand_that_nobody_agreed_to_gets_nothing_and_is_shown_with_both_cures(
+    service: Hostile, device: Callable[..., Client], photo: Path
 ):
-    service.models = [described(spec)]
-    with pytest.raises(ConfigError, match="Nobody on this device agreed, and nothing was sent"):
+    service.models, service.begun = [described(SPEC)], False
+    with pytest.raises(ConfigError) as caught:
         device().enrol("anna", photo)
-    assert service.releases() == []
+    assert str(caught.value) == (
+        f"{URL} wants images of 3x16x16 for 'default', protected by {SPEC}: hides any 1 pixel at eps = 3 "
+        "(pure DP); the whole image only at eps = 768; nothing is proved about who it shows. "
+        "Nobody on this device agreed, and nothing was sent: choose it with "
+        f"protection='{SPEC}' (--with {SPEC}), or accept it at a terminal"
+    )
+    with pytest.raises(ConfigError, match="It was not accepted, and nothing was sent"):
+        device(accept=lambda demanded: False).enrol("anna", photo)
+    assert (service.releases(), service.begun) == ([], False)
+
+
+@pytest.mark.parametrize("shape", [(3, 100_000, 8), (2, 8, 8), (3, 0, 8)])
+def test_a_service_cannot_ask_for_images_of_any_size(
+    service: Hostile, device: Callable[..., Client], photo: Path, tmp_path: Path, shape: tuple[int, int, int]
+):
+    service.models = [described(SPEC, shape=shape)]
+    with pytest.raises(ServiceError, match="this client makes images of"):
+        device(SPEC).enrol("anna", photo)
+    assert not (tmp_path / "ledger.db").exists()
 
 
 def test_a_demand_changed_by_a_millionth_gets_nothing_more(
@@ -177,8 +194,8 @@ def test_a_demand_changed_by_a_millionth_gets_nothing_more(
     assert len(set(service.releases())) == 1
 
 
-def test_another_spec_by_name_is_another_choice_and_is_pinned_in_its_place(
-    service: Hostile, device: Callable[..., Client], photo: Path
+def test_another_spec_by_name_is_another_choice_and_after_an_unpin_a_person_is_asked_again(
+    service: Hostile, device: Callable[..., Client], photo: Path, tmp_path: Path
 ):
     device(SPEC).enrol("anna", photo)
     service.models = [described("pixelize:cell=4")]
@@ -188,13 +205,6 @@ def test_another_spec_by_name_is_another_choice_and_is_pinned_in_its_place(
     with pytest.raises(ConfigError, match="images leave for 'default' by pixelize:cell=4"):
         device().enrol("anna", photo)
     assert [wire.header(each).spec for each in service.releases()] == [SPEC, *["pixelize:cell=4"] * 2]
-
-
-def test_after_an_unpin_a_person_is_asked_again(
-    service: Hostile, device: Callable[..., Client], photo: Path, tmp_path: Path
-):
-    device(accept=YES).enrol("anna", photo)
-    service.models = [described("pixelize:cell=4")]
     with Ledger(tmp_path / "ledger.db") as ledger:
         assert ledger.unpin(URL) == 1
     with pytest.raises(ConfigError, match="Nobody on this device agreed"):
@@ -216,23 +226,31 @@ def test_larger_images_for_the_same_cells_are_another_demand(
     assert [wire.header(each).size for each in service.releases()] == [(SIDE, SIDE)]
 
 
-def test_of_large_images_in_small_cells_nothing_leaves_even_where_the_size_was_accepted(
-    service: Hostile, device: Callable[..., Client], photo: Path
-):
-    service.models = [described("pixelize:cell=2", shape=(3, 2048, 2048))]
-    with pytest.raises(ImageError, match="of a 2048x2048 image would differ from it by"):
-        device("pixelize:cell=2").enrol("anna", photo)
-    assert service.releases() == []
-
-
+@pytest.mark.parametrize(
+    ("spec", "side", "message"),
+    [
+        ("pixelize:cell=2", 2048, "of a 2048x2048 image would differ from it by"),
+        # A box that somebody on the device chose, with noise in it, in a corner of what the model takes.
+        (
+            "gaussian:sigma=160@box:file=BOXES",
+            SIDE,
+            r"99\.22% of the pixels .* leave as they are, and at most 99%",
+        ),
+    ],
+)
 def test_of_an_image_of_which_nearly_all_would_stay_clear_nothing_leaves(
-    service: Hostile, device: Callable[..., Client], photo: Path, tmp_path: Path
+    service: Hostile,
+    device: Callable[..., Client],
+    photo: Path,
+    tmp_path: Path,
+    spec: str,
+    side: int,
+    message: str,
 ):
-    """A box that somebody on the device chose, with noise in it, in a corner of what the model takes."""
     (tmp_path / "boxes.csv").write_text("left,top,right,bottom\n0,0,2,1\n")
-    spec = f"gaussian:sigma=160@box:file={tmp_path}/boxes.csv"
-    service.models = [described(portable(spec))]
-    with pytest.raises(ImageError, match=r"99\.22% of the pixels .* leave as they are, and at most 99% may"):
+    spec = spec.replace("BOXES", str(tmp_path / "boxes.csv"))
+    service.models = [described(portable(spec), shape=(3, side, side))]
+    with pytest.raises(ImageError, match=message):
         device(spec).enrol("anna", photo)
     assert service.releases() == []
 
@@ -247,16 +265,9 @@ def test_another_model_under_the_same_name_gets_no_other_releases(
     service.models, service.model = [described(SPEC), described("pixelize:cell=2", name="other")], "other"
     with pytest.raises(ConfigError, match="nothing was sent"):
         device(accept=YES).enrol("anna", photo)
-    assert len(service.releases()) == 1
-
-
-def test_a_protection_that_is_added_to_others_changes_nothing(
-    service: Hostile, device: Callable[..., Client], photo: Path
-):
-    device(accept=YES).enrol("anna", photo)
-    service.models = [described("pixelize:cell=2", SPEC)]
-    assert device().enrol("anna", photo).new == 1
-    assert {wire.header(each).spec for each in service.releases()} == {SPEC}
+    service.models, service.model = [described("pixelize:cell=2", SPEC)], "m"
+    assert device().enrol("anna", photo).new == 1  # a protection that is added to others changes nothing
+    assert [wire.header(each).spec for each in service.releases()] == [SPEC] * 2
 
 
 def test_of_thousands_of_models_a_message_names_a_few(
@@ -270,7 +281,6 @@ def test_of_thousands_of_models_a_message_names_a_few(
     assert service.releases() == []
 
 
-@pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize(
     "spec",
     [
@@ -280,19 +290,15 @@ def test_of_thousands_of_models_a_message_names_a_few(
         "dp-pix:cell=" + "2," * 10**5 + "epsilon=" + "3," * 10**5 + "pixels=1,2,3",
     ],
 )
-@pytest.mark.parametrize("protection", [None, SPEC])
 def test_a_spec_of_a_megabyte_gets_nothing_but_a_short_message(
-    service: Hostile,
-    device: Callable[..., Client],
-    photo: Path,
-    spec: str,
-    protection: str | None,
-    begun: bool,
+    service: Hostile, device: Callable[..., Client], photo: Path, spec: str
 ):
-    service.models, service.begun = [described(spec)], begun
-    with pytest.raises(ConfigError) as caught:
-        device(protection, YES).enrol("anna", photo)
-    assert len(str(caught.value)) < 2000
+    service.models = [described(spec)]
+    for begun, protection in product((True, False), (None, SPEC)):
+        service.begun = begun
+        with pytest.raises(ConfigError) as caught:
+            device(protection, YES).enrol("anna", photo)
+        assert len(str(caught.value)) < 2000
     assert service.releases() == []
 
 
@@ -325,21 +331,16 @@ ESCAPES = "a\x1b[2J\x1b]0;x\x07\r\n\u202eb"
         [],
     ],
 )
-@pytest.mark.parametrize("protection", [None, "pixelize:cell=2"])
-@pytest.mark.parametrize("begun", [True, False])
 def test_no_word_of_a_service_moves_a_cursor(
-    service: Hostile,
-    device: Callable[..., Client],
-    photo: Path,
-    models: list[dict[str, Any]],
-    protection: str | None,
-    begun: bool,
+    service: Hostile, device: Callable[..., Client], photo: Path, models: list[dict[str, Any]]
 ):
-    service.models, service.begun = models, begun
+    service.models = models
     service.model = ESCAPES if not models or models[0]["name"] == ESCAPES else "m"
-    with pytest.raises(SfumatoError) as caught:
-        device(protection, YES).enrol("anna", photo)
-    assert str(caught.value).isprintable()
+    for begun, protection in product((True, False), (None, "pixelize:cell=2")):
+        service.begun = begun
+        with pytest.raises(SfumatoError) as caught:
+            device(protection, YES).enrol("anna", photo)
+        assert str(caught.value).isprintable()
     assert service.releases() == []
 
 
@@ -373,13 +374,13 @@ def test_every_release_that_left_is_by_what_the_device_chose(
 ):
     """All of the above, one after another, to one device with a pin."""
     device(accept=YES).enrol("anna", photo)
-    for demand in [
+    for demand in (
         *WEAK,
         "pixelize:cell=2",
         "blur:radius=0.5",
         "gaussian:sigma=2",
         "dp-pix:cell=2,epsilon=1e9",
-    ]:
+    ):
         service.models = [described(demand)]
         with pytest.raises(ConfigError):
             device(accept=YES).enrol("anna", photo)
