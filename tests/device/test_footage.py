@@ -99,7 +99,7 @@ def test_each_turn_and_mirror_of_a_display_matrix_is_done_and_another_is_refused
     source = write(tmp_path / "in.mp4", [corner()] * 2)
     for a, b, c, d in TURNS:
         (frame, *_) = read(with_matrix(source, a, b, c, d))
-        # By the standard, x' = a·x + c·y and y' = b·x + d·y; of the upper left, seen from the middle, (-1, -1).
+        # By the standard, x' = a·x + c·y and y' = b·x + d·y; the upper left is (-1, -1) from the middle.
         below, right = -b - d > 0, -a - c > 0
         assert brightest(frame.image) == (below, right, bool(a))
         assert frame.image.shape[1:] == ((HEIGHT, WIDTH) if a else (WIDTH, HEIGHT))
