@@ -4,6 +4,7 @@ Places are text, since a Path would turn the two slashes of a URL into one.
 """
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -195,13 +196,11 @@ def _many(
     begun = not ledger.exists()
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*columns, console=stderr()) as progress:
-        task = progress.add_task("reading the folder", total=None)
-
-        def seconds() -> float:
-            return progress.tasks[task].elapsed or 1e-9
+        task, start = progress.add_task("reading the folder", total=None), time.monotonic()
 
         def report(images: int, done: int, total: int) -> None:
-            words = f"{images:,} images, {images / seconds():,.0f} a second, left:"
+            rate = images / (time.monotonic() - start + 1e-9)
+            words = f"{images:,} images, {rate:,.0f} a second, left:"
             progress.update(task, completed=done, total=total, description=words)
 
         with keeping_work() if target is not None else nullcontext():
@@ -230,7 +229,9 @@ def _many(
         )
         return outcome
     did, charged = ("would protect", "would charge") if target is None else ("protected", "charged")
-    print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds():.1f} s)")
+    print(
+        f"{did} {outcome.shapes.total():,} images with {protection.spec} ({time.monotonic() - start:.1f} s)"
+    )
     for each in shapes[:_SHOWN]:
         print(f"{each['images']:,} of {'x'.join(map(str, each['shape']))}: {each['proved']}")
     if len(shapes) > _SHOWN:
@@ -243,10 +244,9 @@ def _many(
         print("nothing was released, so there is no folder of releases and no manifest")
     if outcome.shapes or ledger.exists():
         print(f"{charged} {outcome.charged:,} new releases; ledger: {ledger}")
-    for line in _new_ledger(begun and ledger.exists()):
+    manifest = [] if outcome.manifest is None else [f"manifest: {outcome.manifest}"]
+    for line in (*_new_ledger(begun and ledger.exists()), *manifest):
         print(line)
-    if outcome.manifest is not None:
-        print(f"manifest: {outcome.manifest}")
     return outcome
 
 

@@ -10,6 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -72,7 +73,7 @@ class Enrolled:
 _Subject = tuple[str, tuple[int, int, int], Protecting]  # the id of a classifier, the shape that it takes
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """A client that protects every image on the device first. State: its connection; classifiers seen so far.
 
     An image is charged in the ledger at the size that the model takes: another size is another release, a
@@ -125,9 +126,6 @@ class Client:
         """Close the connections."""
         self._connection.close()
 
-    def __enter__(self) -> "Client":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -174,15 +172,12 @@ class Client:
             sources: files, Pillow images, (C, H, W) uint8 tensors, or one of these. A centre square of each
                 is resized to the size of the model.
             failed: called with each image that cannot be read, is nearly its own release, or would pass a
-                budget, and with the error; None raises the error.
+                budget, and with the error; None raises the error, and none of the 32 images was sent.
             people: whether the label is a person's name: images then count for the budget of that person. By
                 default a class is not a person.
 
-        Raises:
-            ConfigError: the model takes another protection, or one that nobody agreed to; no model fits, or
-                several do; or not a label.
-            BudgetExceededError, ImageError: see `failed`; none of the 32 images was sent.
-            LedgerError: the ledger cannot be used.
+        Raises ConfigError if the model takes another protection, or one that nobody agreed to; if no model
+        fits, or several do; or if it is not a label. LedgerError if the ledger cannot be used.
         """
         enrolled = self.enrol_many({label: sources}, classifier=classifier, failed=failed, people=people)
         return enrolled[labels.normalise(label)]
@@ -275,14 +270,13 @@ class Client:
             guesses += [[] if number is None else next(answered) for number in numbers]
         if order is None:
             return guesses
-        placed = dict(zip(order, guesses, strict=True))
-        return [placed[place] for place in range(len(placed))]
+        return [row for _, row in sorted(zip(order, guesses, strict=True), key=lambda pair: pair[0])]
 
     def answer_table(self, *, classifier: str | None = None, known: AnswerTable | None = None) -> AnswerTable:
         """Fetch the signed table for sfumato.device.client.look_up: the answers to all codes.
 
-        The first signing key is pinned in the ledger. `known` is returned if the classifier has not changed.
-        Raises ServiceError also without a table: only short codes have one; ConfigError for another key.
+        The first signing key is pinned. `known` is returned if the classifier has not changed. Raises
+        ServiceError also without a table: only short codes have one; ConfigError for another key.
         """
         info = self._find_listed(classifier)
         if known is not None and known.header.classifier != info.id:
@@ -323,9 +317,8 @@ class Client:
     def _find_listed(self, name: str | None) -> ClassifierInfo:
         """Find a classifier, whether or not its model is served."""
         name = self._default if name is None else name
-        for info in self.classifiers():
-            if info.name == name:
-                return info
+        if found := [info for info in self.classifiers() if info.name == name]:
+            return found[0]
         raise _no_classifier(name)
 
     def _release(

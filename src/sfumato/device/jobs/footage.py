@@ -59,7 +59,6 @@ def footage(path: Path) -> Iterator["Footage"]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Name the file in errors of FFmpeg."""
     import av
 
     try:
@@ -76,19 +75,17 @@ class Footage:
     """A video that is read once, from its beginning. State: the position."""
 
     def __init__(self, opened: Any, path: Path, file: Any) -> None:
+        from av.stream import Disposition
         from av.video.reformatter import VideoReformatter
 
         self._opened, self._path, self._file = opened, path, file
-        covers = ("attached_pic", "timed_thumbnails")  # pictures stored with the video, which are ignored
-        streams = [
-            stream
-            for stream in opened.streams.video
-            if not any(getattr(type(stream.disposition), name) & stream.disposition for name in covers)
-        ]
-        if len(streams) != 1:
-            found = f"{len(streams)} videos in one file" if streams else "has no picture"
-            cure = ": write the one you mean into a file of its own" if streams else ""
-            raise ImageError(f"{path}: {found}{cure}", cause=found if streams else "no video")
+        covers = Disposition.attached_pic | Disposition.timed_thumbnails  # stored pictures, which are ignored
+        streams = [stream for stream in opened.streams.video if not stream.disposition & covers]
+        if not streams:
+            raise ImageError(f"{path}: has no picture", cause="no video")
+        if len(streams) > 1:
+            found = f"{len(streams)} videos in one file"
+            raise ImageError(f"{path}: {found}: write the one you mean into a file of its own", cause=found)
         self._stream = streams[0]
         # Other tracks: sound, subtitles, covers and the like.
         self.left_out = Counter(stream.type for stream in opened.streams if stream is not self._stream)
@@ -121,17 +118,17 @@ class Footage:
         pixel = None
         start, last = None, -1
         for number, frame in enumerate(self._decode()):
-            pixel = pixel or self._stream.codec_context.sample_aspect_ratio
+            codec = self._stream.codec_context
+            pixel = pixel or codec.sample_aspect_ratio
             if (reason := obstacle(frame, self._square)) is None:
                 image = self._upright(frame)
                 size = size or image.shape
-                if image.shape != size or self._stream.codec_context.sample_aspect_ratio != pixel:
-                    reason = "frames have several sizes: cut it where the size changes"
-            if reason is None:
                 seconds = number / self.rate if frame.pts is None else frame.pts * self._stream.time_base
                 start = seconds if start is None else start
                 time = round((seconds - start) / self.base)
-                if not 0 < (time - last if number else 1) <= _LONGEST / self.base:
+                if image.shape != size or codec.sample_aspect_ratio != pixel:
+                    reason = "frames have several sizes: cut it where the size changes"
+                elif not 0 < (time - last if number else 1) <= _LONGEST / self.base:
                     reason = (
                         f"shown {float((time - last) * self.base):.3g} s after the one before, and 0 to "
                         f"{_LONGEST} s are allowed: write the video again by a program for videos"

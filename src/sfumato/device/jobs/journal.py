@@ -21,6 +21,7 @@ import numpy
 import PIL
 
 import sfumato
+from sfumato.base.databases import transaction
 from sfumato.base.files import lock_file
 from sfumato.device.ledger.witness import runs_of
 from sfumato.device.storage import Storage
@@ -70,8 +71,7 @@ class Outcome:
 
     def fail(self, cause: str, name: str, words: str = "") -> "Outcome":
         """Count one image that could not be released. Returns itself."""
-        if words:
-            self.words.setdefault(cause, words)
+        self.words |= {cause: words} if words and cause not in self.words else {}
         count, first = self.failures.get(cause, (0, name))
         self.failures[cause] = (count + 1, first)
         return self
@@ -150,11 +150,10 @@ class Journal:
             raise DataError(f"{target}: is not empty and not from an earlier run: name a new folder")
         if empty:
             known = {**settings, "secret": known.get("secret", secrets.token_hex(32))}
-            self._database.execute("begin")
-            self._database.execute("delete from settings")
-            self._database.execute("delete from results")
-            self._database.executemany("insert into settings values (?, ?)", known.items())
-            self._database.execute("commit")
+            with transaction(self._database):
+                self._database.execute("delete from settings")
+                self._database.execute("delete from results")
+                self._database.executemany("insert into settings values (?, ?)", known.items())
         for key, value in settings.items():
             if (earlier := known.get(key, "")) != value:
                 raise DataError(
@@ -167,19 +166,17 @@ class Journal:
         for file in files:
             if not file.output and (before := self.find("source", file.source)) is not None and before.output:
                 self.target.delete(before.output)
-        self._database.execute("begin")
+        rows = []
         for file in files:
             facts = {name: getattr(file, name) for name in _FACTS} | {"shapes": _in_words(file.shapes)}
-            self._database.execute(
-                "insert into results values (:source, :output, :facts) on conflict (source) do update "
+            output, text = os.fsencode(file.output) or None, json.dumps(facts, sort_keys=True)
+            rows.append((os.fsencode(file.source), output, text))
+        with transaction(self._database):
+            self._database.executemany(
+                "insert into results values (?, ?, ?) on conflict (source) do update "
                 "set output = excluded.output, facts = excluded.facts",
-                {
-                    "source": os.fsencode(file.source),
-                    "output": os.fsencode(file.output) or None,
-                    "facts": json.dumps(facts, sort_keys=True),
-                },
+                rows,
             )
-        self._database.execute("commit")
 
     def find(self, column: Literal["source", "output"], path: str) -> Outcome | None:
         """Read the result of the file, or that whose release, has a path; None if unknown."""
