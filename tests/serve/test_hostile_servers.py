@@ -25,17 +25,11 @@ YES: Callable[[Demanded], bool] = lambda demanded: True  # noqa: E731
 
 
 class Hostile(httpx.BaseTransport):
-    """A service that says what it likes. State: what it was sent.
-
-    Attributes:
-        models: what it says it runs.
-        model: the name of the one that its classifier is for.
-        enrolled: what it answers to an enrolment.
-    """
+    """A service that says what it likes. State: what it was sent."""
 
     def __init__(self) -> None:
-        self.models = [described(SPEC)]
-        self.model = "m"
+        self.models = [described(SPEC)]  # what it says it runs
+        self.model = "m"  # the name of the one that its classifier is for
         enrolled = {"label": "anna", "new": 1, "known": 0, "total": 1, "examples": ["e"]}
         self.enrolled = httpx.Response(200, json={"classes": [enrolled]})
         self.begun = True
@@ -63,10 +57,8 @@ class Hostile(httpx.BaseTransport):
 
     def releases(self) -> list[bytes]:
         """What left to be enrolled."""
-        kind = labelled.MEDIA_TYPE
-        return [
-            labelled.split(each.content)[1] for each in self.sent if each.headers.get("content-type") == kind
-        ]
+        sent = (each for each in self.sent if each.headers.get("content-type") == labelled.MEDIA_TYPE)
+        return [labelled.split(each.content)[1] for each in sent]
 
 
 def described(*specs: str, shape: tuple[int, int, int] = (3, SIDE, SIDE), name: str = "m") -> dict[str, Any]:
@@ -101,24 +93,11 @@ def device(service: Hostile, tmp_path: Path) -> Iterator[Callable[..., Client]]:
 
 
 WEAK = [
-    "pixelize:cell=1",
-    "blur:radius=0.01",
-    "gaussian:sigma=0.001",
-    "dp-pix:cell=1,epsilon=1000000",
-    "dp-pix:cell=1,epsilon=1000000,variant=published",
-    "dp-pix-gaussian:cell=1,rho=1e9",
-    "block:share=0.001",
-    "centre-blur:radius=0.01",
-    "none",
-    " none ",
-    "none:",
-    "mask:artefact=m.safetensors,keep=0.99",
-    "feature:artefact=f.safetensors,noise=0",
-    "outside:index=/etc/passwd",
-    "gaussian:sigma=160@box:file=/etc/passwd",
-    "pixelize:cell=4@faces:margin=1,file=boxes.csv",
-    "",
-    "\x1b[2J",
+    *("pixelize:cell=1", "blur:radius=0.01", "gaussian:sigma=0.001", "block:share=0.001", "none", " none "),
+    *("dp-pix:cell=1,epsilon=1000000", "dp-pix:cell=1,epsilon=1000000,variant=published", "none:", ""),
+    *("dp-pix-gaussian:cell=1,rho=1e9", "centre-blur:radius=0.01", "mask:artefact=m.safetensors,keep=0.99"),
+    *("feature:artefact=f.safetensors,noise=0", "outside:index=/etc/passwd", "\x1b[2J"),
+    *("gaussian:sigma=160@box:file=/etc/passwd", "pixelize:cell=4@faces:margin=1,file=boxes.csv"),
 ]
 
 
@@ -329,20 +308,13 @@ def test_no_word_of_a_service_moves_a_cursor(
 
 def test_what_a_person_is_asked_is_printable_and_true(service: Hostile, device: Device, photo: Path):
     asked: list[Demanded] = []
-    service.models = [described(" dp-pix: epsilon=3.0 , cell=4,pixels=1")]
+    service.models = [described(" dp-pix: epsilon=3.0 , cell=4,pixels=1") | {"made_of": []}]
     device(accept=lambda demanded: not asked.append(demanded)).enrol("anna", photo)
-    (demanded,) = asked
-    assert str(demanded) == (
+    assert str(asked[0]) == (
         f"{URL} wants images of 3x16x16 for 'default', protected by {SPEC}: "
         f"{parse(SPEC).guarantee((3, SIDE, SIDE))}; nothing is proved about who it shows"
     )
-    (sent,) = service.releases()
-    assert wire.header(sent).spec == SPEC
-
-
-def test_lists_of_other_lengths_are_no_reason_to_fall_over(service: Hostile, device: Device, photo: Path):
-    service.models = [described(SPEC) | {"made_of": []}]
-    assert device(SPEC).enrol("anna", photo).new == 1
+    assert [wire.header(each).spec for each in service.releases()] == [SPEC]
     service.models = [described() | {"made_of": [None] * 9}]
     with pytest.raises(ConfigError, match="images leave for 'default' by dp-pix"):
         device(accept=YES).enrol("anna", photo)
