@@ -126,7 +126,7 @@ def problem(status: int, detail: str, **headers: str) -> httpx.Response:
     return httpx.Response(status, json=body, headers=headers)
 
 
-def test_images_of_no_class_come_back_without_a_label(cloud: Cloud):
+def test_images_of_no_class_come_back_without_a_label_and_answers_too_few_are_refused(cloud: Cloud):
     anna, other = cloud.photos(0, 5)
     device = cloud.client()
     device.enrol("anna", [anna])
