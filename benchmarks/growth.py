@@ -356,8 +356,8 @@ def listing(files: int, folder: Path) -> Work:
     from sfumato.device.jobs.worker import Item
 
     def work() -> None:
-        found = walk(_Simulated(files), None, Outcome())  # type: ignore[arg-type]
-        items = (Item(name, stamp, size, name, ours=False) for name, stamp, size in found)
+        found = walk(_Simulated(files), Outcome())  # type: ignore[arg-type]
+        items = (Item(name, stamp, size, name) for name, stamp, size in found)
         assert sum(len(chunk) for chunk in chunks(items)) == files
 
     return work
