@@ -8,8 +8,9 @@ import errno
 import os
 from pathlib import Path
 
-import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import known_implementations
 
 from sfumato import images
@@ -111,7 +112,7 @@ def test_nothing_of_a_failed_write_is_left_at_a_url_that_shows_halves(tmp_path, 
         Path(path).write_bytes(b"f")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "put_file", full)
+    monkeypatch.setattr(LocalFileSystem, "put_file", full)
     with pytest.raises(OSError, match="No space left on device") as raised:
         there.put("a.png", b"first", replace=False)
     assert raised.value.errno == errno.ENOSPC
@@ -127,7 +128,7 @@ def test_a_file_is_replaced_also_where_nothing_is_renamed_over_another(tmp_path,
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), other)
         Path(path).rename(other)
 
-    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "mv", careful)
+    monkeypatch.setattr(LocalFileSystem, "mv", careful)
     there.put("a.png", b"other", replace=True)
     assert files_in(tmp_path / "there") == {"a.png": b"other"}
 
@@ -192,7 +193,7 @@ def test_errors_of_a_file_system_tell_no_password(monkeypatch):
     def refuse(files, path, **_):
         raise RuntimeError(f"530 login of anna with secret (s%65cret) at {there.url} failed")
 
-    monkeypatch.setattr(fsspec.implementations.memory.MemoryFileSystem, "info", refuse)
+    monkeypatch.setattr(MemoryFileSystem, "info", refuse)
     with pytest.raises(OSError, match="RuntimeError: 530 login") as raised:
         there.exists()
     said = f"{raised.value} {raised.value.__cause__} {raised.value.filename}"

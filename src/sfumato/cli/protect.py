@@ -303,7 +303,6 @@ def _one(source: str, target: str, protection: Any, ledger: Path, config: Any, *
         check_writable(file)
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
     with Ledger(ledger) as opened:
-        begun = opened.begun
         outcome, content = folder.protect_image(image, protection, opened, config, warn=_warn)
     if target == _STREAM:
         sys.stdout.buffer.write(content)
@@ -319,7 +318,7 @@ def _one(source: str, target: str, protection: Any, ledger: Path, config: Any, *
         return outcome
     charged = "charged" if outcome.charged else "released before, and given again at no cost"
     lines = [f"{protection.spec}: {proved}", *_describe(outcome, protection), f"{charged}; ledger: {ledger}"]
-    print(*lines, *_new_ledger(begun), sep="\n", file=sys.stderr)
+    print(*lines, *_new_ledger(opened.begun), sep="\n", file=sys.stderr)
     return outcome
 
 
@@ -335,7 +334,6 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
 
     _check_new(Path(target))
     with Ledger(ledger) as opened:
-        begun = opened.begun
         clip = protect_video(source, target, protection, opened)
     height, width = clip.size
     proved = _state_guarantee(protection, (3, height, width), 1)
@@ -351,7 +349,7 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
         if words := getattr(protection, "searched", None):
             print(f"every frame was searched: {words}")
     print(f"{'charged' if clip.charged else 'charged before'}, as one image; ledger: {ledger}")
-    for line in _new_ledger(begun):
+    for line in _new_ledger(opened.begun):
         print(line)
 
 

@@ -103,7 +103,7 @@ class Storage:
         here = str(self)
         if self.local:
             return Path(here, name)
-        return f"{here}{'' if here.endswith('/') else '/'}{name}" if name else here
+        return f"{here.removesuffix('/')}/{name}" if name and not here.endswith("://") else here + name
 
     def exists(self) -> bool:
         """Whether a file or folder is there."""
@@ -123,17 +123,15 @@ class Storage:
         Sorted by stem first: files whose releases would share a name are neighbours.
         """
         path, before = self._path(folder), f"{folder}/" if folder else ""
+        found: dict[str, Callable[[], Entry]] = {}
         with self._errors(folder):
             if self.local:
                 with os.scandir(path) as listed:
                     found = {each.name: partial(self.look, before + each.name) for each in listed}
-            else:
-                infos = {info["name"].rstrip("/"): info for info in self._files.ls(path, detail=True)}
-                found = {
-                    name.rpartition("/")[2]: partial(self._entry, info)
-                    for name, info in infos.items()
-                    if name.lstrip("/") != path.strip("/")  # some stores list the folder itself
-                }
+            for info in () if self.local else self._files.ls(path, detail=True):
+                name = info["name"].rstrip("/")
+                if name.lstrip("/") != path.strip("/"):  # some stores list the folder itself
+                    found[name.rpartition("/")[2]] = partial(self._entry, info)
         return sorted(found.items(), key=lambda entry: (entry[0].rpartition(".")[0], entry[0]))
 
     def look(self, name: str) -> Entry:
@@ -158,8 +156,8 @@ class Storage:
         try:
             return self.head(name, reading.MAX_BYTES + 1)
         except OSError as error:
-            message = f"{self.at(name)}: cannot be read ({error.strerror})"
-            raise ImageError(message, cause="cannot be read") from error
+            cause = "cannot be read"
+            raise ImageError(f"{self.at(name)}: {cause} ({error.strerror})", cause=cause) from error
 
     def head(self, name: str, most: int = 512) -> bytes:
         """Read the first bytes of a file, which tell its format."""
@@ -197,10 +195,8 @@ class Storage:
 
     def tidy(self) -> None:
         """Remove the partial files that a killed process left. None are in an object store."""
-        if not self._renames:
-            return
         with self._errors(""):
-            for folder, _, names in self._files.walk(self._path("")):
+            for folder, _, names in self._files.walk(self._path("")) if self._renames else ():
                 for name in match_names(names, PART):
                     self._files.rm_file(f"{folder.rstrip('/')}/{name}")
 

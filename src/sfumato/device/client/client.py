@@ -373,11 +373,10 @@ class Client(AbstractContextManager["Client"]):
             return fit[0]
         spec = "any protection" if wanted is None else portable(wanted.spec)
         taken = "; ".join(demands.takes(model) for model in models[:_MOST_LISTED])
-        if len(models) > _MOST_LISTED:
-            taken += f"; and {len(models) - _MOST_LISTED} more"
+        more = f"; and {len(models) - _MOST_LISTED} more" * (len(models) > _MOST_LISTED)
         raise ConfigError(
-            f"no classifier is called {name!r}, and {len(fit)} models take releases of {spec} ({taken}): "
-            "create it for one of them first"
+            f"no classifier is called {name!r}, and {len(fit)} models take releases of {spec} ({taken}{more}"
+            "): create it for one of them first"
         )
 
     def _begin(self, name: str, model: ModelInfo) -> str:
@@ -403,14 +402,14 @@ class Client(AbstractContextManager["Client"]):
         """Send a request, and read the reply as a message; `again`: it is safe to send it twice."""
         headers = {} if content is None else {"content-type": kind}
         try:
-            body = self._connection.ask(method, path, content, headers, again=again)
+            read: _Answer = validate_json(
+                answer, self._connection.ask(method, path, content, headers, again=again)
+            )
+            return read
         except ServiceError as error:
             if error.status in _CHANGED:
                 self._subjects.clear()
             raise
-        try:
-            read: _Answer = validate_json(answer, body)
-            return read
         except ValidationError as error:
             problem = f"the answer is not a {getattr(answer, '__name__', answer)}"
             raise ServiceError(f"{self.url}: {problem}: the service may be of another version") from error
