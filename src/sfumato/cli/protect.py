@@ -30,16 +30,11 @@ _ANY_NAME: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
 def protect(
     source: Annotated[
         str,
-        typer.Argument(
-            help="A folder of any depth, a tar file, or the URL of one. Or an image, a video, or - for "
-            "standard input."
-        ),
+        typer.Argument(help="A folder, a tar file, or the URL of one; an image, a video, or - for stdin."),
     ],
     target: Annotated[
         str,
-        typer.Argument(
-            help="A new folder or its URL. For one image or video: a new file, or - for standard output."
-        ),
+        typer.Argument(help="A new folder or its URL; for one image or video a new file, or - for stdout."),
     ],
     spec: Annotated[
         str, typer.Option("--with", metavar="SPEC", help="The protection, such as dp-pix:cell=8,epsilon=3.")
@@ -56,14 +51,10 @@ def protect(
         bool, typer.Option("--cells", help="Write one pixel per cell. The receiver enlarges the image.")
     ] = False,
     rename: Annotated[
-        bool,
-        typer.Option("--rename", help="Write files under new names that reveal nothing about the originals."),
+        bool, typer.Option("--rename", help="Use new names that reveal nothing about the originals.")
     ] = False,
     size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="First crop every image to its centre square and resize it to this side, in pixels."
-        ),
+        int | None, typer.Option(min=1, help="First resize each image's centre square to this many pixels.")
     ] = None,
     where: Annotated[
         str | None,
@@ -75,24 +66,19 @@ def protect(
         ),
     ] = None,
     people: Annotated[
-        bool,
-        typer.Option("--people", help="Each sub-folder is one person: their images share a budget."),
+        bool, typer.Option("--people", help="Each sub-folder is one person: its images share a budget.")
     ] = False,
     engine: Annotated[
         str, typer.Option(help="Where files are protected: local, or ray for a cluster.")
     ] = "local",
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many processes or tasks run at the same time (default: one per core)."),
+        int | None, typer.Option(min=1, help="How many tasks run at the same time (default: one per core).")
     ] = None,
     address: Address = None,
     ledger: LedgerFile = None,
     failures: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write name and cause of each file of a folder that fails to this CSV. Keep it here.",
-        ),
+        typer.Option(metavar="FILE", help="Write the failed files and causes to this CSV. Keep it here."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read everything, write nothing, and print the cost.")
