@@ -194,7 +194,7 @@ def test_pictures_and_people_in_two_splits_are_said_by_every_command_and_by_the_
     "words",
     [
         "train classifier --data faces --target hat --out file/c.safetensors --force",
-        "train semsim-perceptual --judgements gone.csv --squeezenet gone.npz --out /proc/c.safetensors --force",
+        "train semsim-perceptual --judgements gone.csv --squeezenet gone.npz --out /proc/c.safetensors",
         "audit protection blur:radius=3 --html file/report.html",
         "audit vectors gone.npz --pdf file/report.pdf",
         "demo --data table:photos/table.csv --target colour --out file/run --yes",
