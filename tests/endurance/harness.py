@@ -63,33 +63,27 @@ class Trial:
             self.problems.append(problem)
 
 
+Run = Callable[[Trial], None]
+
+
 @dataclass(frozen=True)
 class Scenario:
-    """What is disturbed, and what must hold.
+    """What is disturbed, and what must hold."""
 
-    Attributes:
-        name: on the command line and in the record.
-        group: the table that it stands in.
-        happens, holds: half a sentence each, for the table.
-        run: disturbs, counts and checks.
-    """
-
-    name: str
-    group: str
-    happens: str
+    name: str  # on the command line and in the record
+    group: str  # the table that it stands in
+    happens: str  # half a sentence, for the table
     holds: str
-    run: Callable[[Trial], None]
+    run: Run
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(
-    group: str, happens: str, holds: str
-) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
+def scenario(group: str, happens: str, holds: str) -> Callable[[Run], Run]:
     """Registers a function under its name, with spaces."""
 
-    def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
+    def register(run: Run) -> Run:
         name = run.__name__.replace("_", " ")
         SCENARIOS[name] = Scenario(name, group, happens, holds, run)
         return run

@@ -142,9 +142,8 @@ class Service:
 
     def health(self, what: str) -> int:
         """The status of /health/live or /health/ready."""
-        return httpx.get(
-            f"{self.address}/health/{what}", timeout=10, verify=_TLS, trust_env=False
-        ).status_code
+        url = f"{self.address}/health/{what}"
+        return httpx.get(url, timeout=10, verify=_TLS, trust_env=False).status_code
 
     def memory(self) -> float:
         """Megabytes that are resident; 0 if it has ended."""
@@ -210,14 +209,7 @@ class Device:
 def device(
     folder: Path, url: str | None = None, *, keys: dict[str, Any] | None = None, **more: Any
 ) -> Iterator[Device]:
-    """A running service on a store, SQLite's unless named, with a tenant and a key of it.
-
-    Args:
-        folder: for its files.
-        url: of the store.
-        keys: rate and end of the key.
-        more: see Service.
-    """
+    """A running service on a store, SQLite's unless named, with a tenant and a key; `more`: see Service."""
     url = url or f"sqlite:///{folder}/store.db"
     with Store(url) as store:
         store.create_tenant("museum")
@@ -338,13 +330,9 @@ class Enrolling:
         return reply.status_code
 
     def settle(self, *, executed: bool = True) -> int:
-        """Compare with what is there, send again what had no answer, and compare once more.
+        """Compare with what is there, send again what had no answer, and compare once more. -> how many.
 
-        Args:
-            executed: whether a request that had no answer may have been executed.
-
-        Returns:
-            how many requests were sent again.
+        `executed`: whether a request that had no answer may have been executed.
         """
         there, lost, self.unanswered = self.used.examples(), self.unanswered, []
         for label, *_ in lost:
