@@ -35,6 +35,11 @@ def test_each_protection_of_a_spec_gets_a_finding_and_right_ones_end_well(comman
     assert "stated eps = 1" in page
     assert "http" not in page.replace("http-equiv", "")  # no other host
     assert said.err.endswith("report: page.html\n")
+    report = json.loads(command("audit", "protection", "dp-pix:cell=4,epsilon=1", *SMALL, "--json").out)
+    figures = report["findings"][0]["figures"]
+    assert (report["audit"], figures["spec"]) == ("protection", "dp-pix:cell=4,epsilon=1")
+    assert 0 <= figures["lower"] <= figures["most"]
+    assert (figures["convicted"], figures["stated"]["value"]) == (False, 1)
 
 
 def test_pixels_and_confidence_reach_the_audit(command):
@@ -101,16 +106,6 @@ def test_what_is_proved_of_naming_people_is_said_and_of_more_releases_less(
     (line,) = answers(command("audit", "protection", spec, *SMALL, "--releases", releases), "naming")
     assert line.startswith(expected)
     assert (releases, strength) != ("3", "epsilon=0.02") or float(line.split(" more than ")[1][:4]) > 3.6
-
-
-def test_what_an_audit_found_is_said_in_json(command):
-    fast = ["--shape", "1x8x8", "--trials", "10000", "--json"]
-    report = json.loads(command("audit", "protection", "dp-pix:cell=4,epsilon=1", *fast).out)
-    assert report["audit"] == "protection"
-    assert report["sentence"].startswith("No fault was found")
-    told = report["findings"][0]["figures"]
-    assert (told["spec"], told["convicted"], told["stated"]["value"]) == ("dp-pix:cell=4,epsilon=1", False, 1)
-    assert 0 <= told["lower"] <= told["most"]
 
 
 @pytest.mark.parametrize(
