@@ -85,7 +85,7 @@ def test_the_status_counts_answers_agreement_and_what_is_recognised(command: Com
     assert lines[6] == "recognised by people, lenet: 33.3% (9.7 to 70.0; 2 of 6)"
 
 
-def test_annotators_who_fail_decoys_are_warned_of_where_their_answers_are_used(command: Command, table: Path):
+def test_annotators_who_fail_decoys_are_warned_of_where_their_answers_are_used(command, table):
     command("annotate", "new", table, "--task", "same", "--annotators", "1", "--store", "s.db")
     answer_all("s.db", "same")
     doubt = "warning: annotator 1 calls 2 of 2 decoys the same, which show something else"

@@ -90,7 +90,7 @@ def test_a_measure_is_called_by_its_network(command, folders, weights):
     assert "FID" not in said.out
 
 
-def test_one_pair_has_a_distance_and_no_frechet_distance(command: Command, tmp_path: Path, weights: Path):
+def test_one_pair_has_a_distance_and_no_frechet_distance(command, tmp_path, weights):
     photos(tmp_path / "photos", 1)
     said = command("assess", "photos", "photos", "--squeezenet", weights / "squeezenet.safetensors")
     assert said.code == 0

@@ -16,7 +16,6 @@ from sfumato import images
 from sfumato.cli import show
 from sfumato.cli.demo import of_own_images
 from sfumato.networks.wheels import WheelFile
-from sfumato.study import grid
 
 SPLITS = ("train", "validation", "test")
 
@@ -40,22 +39,17 @@ def photographs(root: Path, classes: dict[str, tuple[str, ...]], *, each: int = 
     return f"table:{root / 'table.csv'}"
 
 
-def learners(settings: dict) -> list[str]:
-    settings["task"] |= {"target": "gender", "sensitive": "person"}
-    return grid.parse(settings, "demo").learners
-
-
 def test_known_classes_are_learned_by_a_classifier_and_new_ones_in_episodes(tmp_path, capsys):
     source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")))
     settings = of_own_images(source, "gender", "auto", None)
-    assert learners(settings) == ["classifier-clean", "classifier-protected"]
+    assert settings["learners"] == ["classifier-clean", "classifier-protected"]
     assert settings["data"] == {"source": source, "size": 64}
     same = "training and test images have the same classes of 'gender'\n"
     said = capsys.readouterr().err
     assert said == f"learner: an ordinary classifier, on images of 64x64: {same}"
     new = {"train": ("a", "b"), "validation": ("c", "d"), "test": ("e", "f")}
     settings = of_own_images(photographs(tmp_path / "new", new), "gender", "auto", None)
-    assert learners(settings) == ["clean", "protected", "denoised"]
+    assert settings["learners"] == ["clean", "protected", "denoised"]
     assert settings["data"]["size"] == 32
     said = capsys.readouterr().err
     assert "in episodes, on images of 32x32: training and test images have not the same" in said
@@ -68,8 +62,8 @@ def test_known_classes_are_learned_by_a_classifier_and_new_ones_in_episodes(tmp_
         (True, "efficientnet-lite0", "on efficientnet-lite0, which is installed (--encoder drawn for the"),
     ],
 )
-def test_of_few_images_of_each_class_an_encoder_stays_as_it_is(
-    tmp_path, capsys, monkeypatch, installed: bool, encoder: str, words: str
+def test_of_few_images_of_each_class_an_encoder_stays(
+    tmp_path, capsys, monkeypatch, installed, encoder, words
 ):
     monkeypatch.setattr(WheelFile, "is_installed", lambda file: installed)
     names = [f"class {number}" for number in range(24)]
