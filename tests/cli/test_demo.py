@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -107,9 +108,7 @@ def test_a_run_is_not_begun_among_other_files(command, tmp_path):
     source = photographs(tmp_path, {"train": ("a", "b"), "test": ("a", "b")})
     before = sorted(tmp_path.rglob("*"))
     said = command("demo", "--data", source, "--target", "gender", "--out", ".", "--yes")
-    assert said.code == 1
-    assert "other files, such as" in said.err
-    assert "and no run: name a new folder" in said.err
+    assert re.search("other files, such as .* and no run: name a new folder", said.err)
     assert sorted(tmp_path.rglob("*")) == before
 
 

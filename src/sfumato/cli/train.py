@@ -167,13 +167,9 @@ class Train:
         from sfumato.data.splitting import split_for_task
 
         assert self.data is not None
-        source, words = split_for_task(
-            read(self.data, size=self.size, strict=self.strict),
-            target=self.target,
-            sensitive=self.secret,
-            episodic=episodic,
-            split_by=self.split_by,
-        )
+        data = read(self.data, size=self.size, strict=self.strict)
+        how: dict[str, Any] = {"sensitive": self.secret, "episodic": episodic, "split_by": self.split_by}
+        source, words = split_for_task(data, target=self.target, **how)
         note(words)
         shared = list(find_shared(source, target=self.target, secret=self.secret))
         note("\n".join(map(str, shared)))
@@ -214,10 +210,7 @@ class Train:
         return model
 
     def tell(self, model: Any, *lines: str, tested: Any = None, **more: Any) -> None:
-        """Add licence, test, shared and left-out images to the card, and print the results.
-
-        `tested` is an Accuracy of images or of episodes; `more` are figures by name, for --json.
-        """
+        """Complete the card, and print the results; `tested` is an Accuracy, `more` are for --json."""
         from sfumato import artefacts
 
         said: dict[str, Any] = {"licence": self.licence, **self.found}
