@@ -26,21 +26,13 @@ class LeftOut(Exception):  # noqa: N818 - nothing failed
 
 @dataclass
 class Trial:
-    """One run of a scenario. State: its figures and its problems so far.
+    """One run of a scenario. State: its figures and its problems so far."""
 
-    Attributes:
-        folder: for its files; removed afterwards.
-        seed: of all that is drawn.
-        share: of the full size of a scenario, for a short run.
-        figures: what was counted or measured, by its name: "20 kills" is {"kills": 20}.
-        problems: what did not hold.
-    """
-
-    folder: Path
-    seed: int = 0
-    share: float = 1.0
-    figures: dict[str, float] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    folder: Path  # for its files; removed afterwards
+    seed: int = 0  # of all that is drawn
+    share: float = 1.0  # of the full size of a scenario, for a short run
+    figures: dict[str, float] = field(default_factory=dict)  # "20 kills" is {"kills": 20}
+    problems: list[str] = field(default_factory=list)  # what did not hold
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)

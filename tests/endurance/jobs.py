@@ -56,10 +56,7 @@ class Job:
         return sorted(path for path in found if not path.name.startswith("."))
 
     def problems(self, *, again: bool = False) -> list[str]:
-        """What is wrong with the outputs that are new: not charged; and with others: not what they were.
-
-        `again`: look whether the old ones are charged, too.
-        """
+        """What is wrong with new outputs (or all, `again`): not charged; with others: not what they were."""
         kept, problems = self.releases(), []
         for path in self.outputs():
             encoded = [path.read_bytes()]
@@ -80,9 +77,8 @@ class Job:
         if not self.ledger.exists():
             return set()
         with closing(sqlite3.connect(self.ledger)) as database:
-            rows = database.execute(
-                "select release, channels, height, width from charges join terms on terms.id = terms"
-            ).fetchall()
+            query = "select release, channels, height, width from charges join terms on terms.id = terms"
+            rows = database.execute(query).fetchall()
         found = set()
         for release, channels, height, width in rows:
             values = np.frombuffer(release, np.uint8).reshape(channels, -(-height // 4), -(-width // 4))

@@ -121,14 +121,10 @@ class Service:
         where = ("--store", self.url, "--port", self.port, "--no-log")
         words = command("serve", model(self.depth), *where, *self.options)
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                words if self.locked is None else read_only(self.locked, words),
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=environment(shift=self.shift),
-                preexec_fn=limited,
-            )
+            words = words if self.locked is None else read_only(self.locked, words)
+            pipes = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
+            mine = environment(shift=self.shift)
+            self.process = subprocess.Popen(words, env=mine, preexec_fn=limited, **pipes)
         for line in self.process.stdout:
             if line.startswith("serving: "):
                 self.port = int(line.rpartition(":")[2].strip("/\n"))
@@ -197,12 +193,9 @@ class Device:
     def question(self, *numbers: int) -> bytes:
         """A question as it travels, on a connection of its own."""
         body = release(*numbers)
-        head = [
-            f"POST /v1/classifiers/{self.classifier}/classify HTTP/1.1",
-            *("host: here", f"x-api-key: {self.secret}", f"content-type: {wire.MEDIA_TYPE}"),
-            *("connection: close", f"content-length: {len(body)}", "", ""),
-        ]
-        return "\r\n".join(head).encode() + body
+        head = f"POST /v1/classifiers/{self.classifier}/classify HTTP/1.1\r\nhost: here\r\n"
+        head += f"x-api-key: {self.secret}\r\ncontent-type: {wire.MEDIA_TYPE}\r\n"
+        return f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class Stranger:
             def do_GET(self) -> None:
                 stranger.times.append(time.monotonic())
                 model = {"name": "m", "kind": "few-shot", "specs": [SPEC], "made_of": [None]}
-                model |= {"shape": [3, 64, 64], "dimension": 8, "refused": None}
+                model |= {"shape": [3, 64, 64], "dimension": 8, "refusal": None}
                 refusal, stranger.refusal = stranger.refusal, None
                 body = json.dumps([model] if refusal is None else {}).encode()
                 self.send_response_only(200 if refusal is None else 503)
