@@ -197,8 +197,8 @@ training: {way: 2, shot: 1, queries: 1, epochs: 6, patience: 6, episodes_per_epo
 pictures: 1
 embeddings: false
 """
-# Accuracy of the clear image and of 2 x 2; similarity, pictures, proved, tells.
-CELLS = 1 + 2 * 2 + 2 * 5
+# Accuracy of the clear image and of 2 x 2; similarity, pictures, proved, tells of these three.
+CELLS = 1 + 2 * 2 + 3 * 4
 
 
 def test_ctrl_c_stops_with_one_line_and_the_same_command_goes_on(command: Command, tmp_path: Path):
