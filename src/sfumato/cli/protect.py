@@ -351,8 +351,7 @@ def _state_guarantee(protection: Any, shape: "Shape", count: int) -> str:
 
 def _new_ledger(begun: bool) -> Iterator[str]:
     """Say which limits a ledger begins with, if it is new."""
-    from sfumato.device.ledger.scopes import describe
-    from sfumato.device.ledger.tables import DEFAULT_BUDGETS
+    from sfumato.device.ledger.tables import DEFAULT_BUDGETS, describe
 
     limits = "; ".join(f"{describe(scope)} may have {budget}" for scope, budget in DEFAULT_BUDGETS.items())
     if begun:

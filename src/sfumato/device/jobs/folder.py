@@ -20,16 +20,7 @@ from sfumato.base.engines import EngineConfig
 from sfumato.base.files import check_writable
 from sfumato.device.jobs import listing, releasing, worker
 from sfumato.device.jobs.journal import BOXES, MANIFEST, Journal, Outcome, open_journal, write_manifest
-from sfumato.device.jobs.worker import (
-    RELEASE,
-    TEXT,
-    USUAL,
-    FolderConfig,
-    Job,
-    encode_files,
-    is_shard,
-    read_as,
-)
+from sfumato.device.jobs.worker import RELEASE, TEXT, USUAL, FolderConfig, Job, is_shard
 from sfumato.device.ledger import Ledger
 from sfumato.device.storage import Storage, storage_of
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
@@ -150,7 +141,7 @@ def protect_image(
     outcome = Outcome(source=name)
     shown, data = name_and_bytes(source)
     try:
-        image, printed = read_as(data, name, config, outcome)
+        image, printed = worker.read_as(data, name, config, outcome)
     except ImageError as error:
         raise ImageError(str(error).replace("<bytes>", shown), cause=error.cause) from error.__cause__
     _warn_of_people(image, protection, warn)
@@ -159,7 +150,7 @@ def protect_image(
     )
     outcome.shapes[image.shape[0], image.shape[1], image.shape[2]] = 1
     outcome.counts[BOXES] = sum(getattr(released, "boxes", ()))
-    return outcome, next(encode_files(released, config, made_of=artefact_of(protection)))
+    return outcome, next(worker.encode_files(released, config, made_of=artefact_of(protection)))
 
 
 def _fit_channels(config: FolderConfig | None, protection: Protection) -> FolderConfig:
