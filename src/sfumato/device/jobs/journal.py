@@ -53,7 +53,7 @@ class Outcome:
     """The result for one file or tar shard, or the sum for a folder."""
 
     source: str = ""  # of a file: its path below the source
-    stamp: str = ""  # of a file: what tells a change; see storage.Entry
+    stamp: str = ""  # of a file: it changes with the file; see storage.Entry
     output: str = ""  # of a file: path of its release below the target; "" if nothing was written
     sha256: str = ""
     size: int = 0
