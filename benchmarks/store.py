@@ -161,7 +161,7 @@ def searching(
             exact(query[None])
 
     def by_index() -> list[str]:
-        return [row[0].label for row in store.nearest("bench", classifier, queries, count=100)]
+        return [row.labels[0] for row in store.nearest("bench", classifier, queries, count=100)]
 
     def product() -> None:
         for query in queries:

@@ -117,7 +117,7 @@ def test_revoked_keys_are_listed_as_such(store: Store):
     (first, second) = store.keys("zoo")
     assert first == kept
     assert second.revoked is not None
-    assert replace(second, revoked=None) == gone
+    assert second.model_copy(update={"revoked": None}) == gone
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_examples_of_many_classes_are_enrolled_at_once_as_they_would_be_one_by_o
     given = {"anna": some(1, 2), "bert": some(1), "carl": [example(3, weight=0.5), example(4)]}
     store.enrol("museum", hats.id, "bert", some(1), by=key)
     found = store.enrol_many("museum", hats.id, given, by=key)
-    assert {label: (each.new, each.known) for label, each in found.items()} == {
+    assert {each.label: (each.new, each.known) for each in found} == {
         **{"anna": (2, 0), "bert": (0, 1), "carl": (2, 0)}
     }
     other = store.create_classifier("museum", name="caps", model="fs-pic", by=key)
@@ -209,10 +209,8 @@ def test_examples_of_many_classes_are_enrolled_at_once_as_they_would_be_one_by_o
     noted = [(line.label, line.examples) for line in store.audit("museum") if line.classifier == hats.id]
     assert noted[:3] == [("carl", 2), ("anna", 2), ("bert", 1)]
     again = store.enrol_many("museum", hats.id, given, by=key)
-    assert [again[label].new for label in given] == [0, 0, 0]
-    assert {label: set(each.examples) for label, each in again.items()} == {
-        label: set(each.examples) for label, each in found.items()
-    }
+    assert [each.new for each in again] == [0, 0, 0]
+    assert [set(each.examples) for each in again] == [set(each.examples) for each in found]
 
 
 @pytest.mark.parametrize("wrong", ["a label", "an embedding", "a dimension", "a quota", "a failure"])
@@ -577,7 +575,7 @@ def test_the_log_forgets_a_label_with_its_class_and_calls_no_other_otherwise(
 
 def full(store: Store) -> Exception:
     """What the driver of a database says of a disk without room."""
-    if store._postgresql:
+    if store.is_postgresql:
         return psycopg.errors.DiskFull("could not extend file")
     error = sqlite3.OperationalError("database or disk is full")
     error.sqlite_errorcode = sqlite3.SQLITE_FULL
@@ -766,13 +764,14 @@ def test_a_key_that_was_read_before_it_was_revoked_is_not_remembered_after(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     key, secret = store.create_key("zoo", role="read", name="gate")
-    real = keys._key
+    real = store._all
 
-    def revoked_meanwhile(row):
+    def revoked_meanwhile(query: Any) -> Any:
+        rows = real(query)
         store.revoke(key.id)
-        return real(row)
+        return rows
 
-    monkeypatch.setattr(keys, "_key", revoked_meanwhile)
+    monkeypatch.setattr(store, "_all", revoked_meanwhile)
     assert store.key(secret) == key
     assert store.recall(secret) is None
 
@@ -787,22 +786,20 @@ def test_the_nearest_prototypes_are_those_of_an_exhaustive_search_with_an_index_
     store.create_tenant("museum")
     key, _ = store.create_key("museum", role="write", name="camera")
     hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
-    assert store.nearest("museum", hats.id, np.zeros((2, D)), count=3) == [[], []]
+    assert [near.labels for near in store.nearest("museum", hats.id, np.zeros((2, D)), count=3)] == [(), ()]
     given, queries = some(*range(60)), np.random.default_rng(0).normal(size=(3, D))
     for number, one in enumerate(given):
         store.enrol("museum", hats.id, f"class {number}", [one], by=key)
-    squares = ((queries[:, None] - np.stack([each.embedding for each in given])) ** 2).sum(-1)  # (3, 60)
-    order = squares.argsort(1)[:, :5]
+    vectors = np.stack([each.embedding for each in given])
+    order = ((queries[:, None] - vectors) ** 2).sum(-1).argsort(1)[:, :5]  # of (3, 60) squared distances
 
     def check() -> None:
         found = store.nearest("museum", hats.id, queries, count=5)
-        assert [[each.label for each in row] for row in found] == [
-            [f"class {n}" for n in row] for row in order
-        ]
-        assert {each.examples for row in found for each in row} == {1}
-        distances = [[each.squared_euclidean for each in row] for row in found]
-        np.testing.assert_allclose(distances, np.take_along_axis(squares, order, 1), atol=1e-5)
-        assert len(store.nearest("museum", hats.id, queries, count=100)[0]) == 60
+        assert [near.labels for near in found] == [tuple(f"class {n}" for n in row) for row in order]
+        for near, row in zip(found, order, strict=True):
+            np.testing.assert_allclose(near.vectors, vectors[row], atol=1e-6)
+            assert (near.examples, near.weights.tolist()) == ((1,) * 5, [1.0] * 5)
+        assert len(store.nearest("museum", hats.id, queries, count=100)[0].labels) == 60
 
     check()
     for wrong in (np.zeros((2, 3)), np.full((1, D), np.inf), np.zeros(D)):

@@ -3,7 +3,6 @@
 import hmac
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -33,7 +32,6 @@ from sfumato.wire.messages import (
     ClassifierDetails,
     ClassifierInfo,
     ClassSummary,
-    EnrolledClass,
     EnrolledClasses,
     Forgotten,
     GuessedClass,
@@ -300,9 +298,7 @@ async def enrol(key: Writer, service: Serving, classifier: Id, request: Request)
         for image, embedding in zip(body.labels, embeddings, strict=True):
             given.setdefault(image.label, []).append(Example(image.id, embedding, weight))
         enrolled = await in_thread(lambda: service.store.enrol_many(key.tenant, classifier, given, by=key))
-    return EnrolledClasses(
-        classes=[EnrolledClass(label=label, **dict(each)) for label, each in enrolled.items()]
-    )
+    return EnrolledClasses(classes=enrolled)
 
 
 @router.delete("/v1/classifiers/{classifier}/examples/{example}")
@@ -378,7 +374,7 @@ async def show_audit(
 @router.get("/v1/keys")
 async def list_keys(key: Admin, service: Serving) -> list[KeyInfo]:
     """List the keys of your tenant, without their secrets. Needs the role `admin`."""
-    return [KeyInfo(**asdict(each)) for each in await in_thread(service.store.keys, key.tenant)]
+    return list(await in_thread(service.store.keys, key.tenant))
 
 
 @router.post("/v1/keys", status_code=201, openapi_extra=json_body(NewKey))
@@ -391,7 +387,7 @@ async def create_key(key: Admin, service: Serving, request: Request) -> MadeKey:
     """
     new = await receive_json(NewKey, request, service)
     made, secret = await in_thread(lambda: service.store.create_key(key.tenant, **new.model_dump(), by=key))
-    return MadeKey(**asdict(made), secret=secret)
+    return MadeKey(**dict(made), secret=secret)
 
 
 @router.delete("/v1/keys/{key_id}", status_code=204)

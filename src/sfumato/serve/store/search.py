@@ -1,7 +1,8 @@
 """The nearest prototypes by pgvector, for galleries that are too large for the memory of a server."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from pgvector.sqlalchemy import VECTOR
@@ -15,19 +16,10 @@ _INDEXED = 2_000  # the longest vectors that pgvector's HNSW takes
 _CANDIDATES = 200  # of an HNSW search; pgvector takes up to 1,000
 
 
-@dataclass(frozen=True)
-class Neighbour:
-    """A class near a query, and the number of its examples."""
-
-    label: str
-    squared_euclidean: float
-    examples: int
-
-
 def nearest(
     connection: Connection, tenant: str, classifier: str, queries: np.ndarray, count: int
-) -> list[list[Neighbour]]:
-    """Find the `count` classes nearest to each of (Q, D) queries: see Store.nearest."""
+) -> list[Sequence[Any]]:
+    """Find the `count` classes nearest to each of (Q, D) queries: rows of label, sum, weight and examples."""
     dimension = queries.shape[1]
     by_index = count <= _CANDIDATES and _has_index(connection, classifier)
     if by_index:
@@ -41,19 +33,9 @@ def nearest(
     distance = vector.op("<->", return_type=Double)(cast(wanted, wanted.type))
     # A partial index is used if the query contains its condition as text.
     only = classes.c.classifier == bindparam("only", classifier, literal_execute=True)
-    statement = (
-        select(classes.c.label, distance.label("distance"), classes.c.examples)
-        .where(classes.c.tenant == tenant, only)
-        .order_by(distance)
-        .limit(count)
-    )
-    return [
-        [
-            Neighbour(row.label, row.distance**2, row.examples)
-            for row in connection.execute(statement, {"wanted": query.astype(np.float32)})
-        ]
-        for query in queries
-    ]
+    columns = (classes.c.label, classes.c.sum, classes.c.weight, classes.c.examples)
+    statement = select(*columns).where(classes.c.tenant == tenant, only).order_by(distance).limit(count)
+    return [connection.execute(statement, {"wanted": query.astype(np.float32)}).all() for query in queries]
 
 
 def index(connection: Connection, classifier: str, count: int, dimension: int) -> bool:
