@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -982,8 +982,7 @@ def test_models_need_names_of_their_own(store: Store, served: list[Served]):
 
 def telling(site: Site, monkeypatch: pytest.MonkeyPatch, **confidence: Any) -> None:
     """The same server with other settings of its answers."""
-    service = site.app.state.service
-    monkeypatch.setattr(site.app.state, "service", replace(service, config=ServiceConfig(**confidence)))
+    monkeypatch.setattr(site.app.state.service, "config", ServiceConfig(**confidence))
 
 
 @pytest.mark.parametrize(("step", "likely"), [(0.25, {0.0, 0.25, 0.5, 0.75, 1.0}), (1.0, {0.0, 1.0})])

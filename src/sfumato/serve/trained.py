@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -23,20 +22,6 @@ from sfumato.protect.spec import portable
 from sfumato.serve.served import Demand, Served, as_it_came, example, input_maker
 
 MOST_REFERENCE = 512  # reference images for the statistics
-
-
-def _by_torch(network: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
-    network.eval()
-
-    @torch.inference_mode()
-    def run(inputs: np.ndarray) -> np.ndarray:
-        given = torch.from_numpy(inputs)
-        if given.ndim == 4:
-            given = given.contiguous(memory_format=torch.channels_last)
-        found: np.ndarray = network(given).numpy()
-        return found
-
-    return run
 
 
 class _Conditioned(nn.Module):
@@ -79,11 +64,13 @@ def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
         demand.spec: conditions.position(protection).tolist()
         for demand, protection in zip(demands, conditions.protections, strict=True)
     }
-    refusal = Refusal.of_card(card.get("refusal"))
     told = positions if conditions.keys else None
-    shape, prepare = (channels, height, width), input_maker(model.cell, told)
-    served = Served(name, "few-shot", demands, shape, 0, refusal, prepare, run=as_it_came)
-    served = replace(served, cell=model.cell, positions=told)
+    served = Served(
+        *(name, "few-shot", demands, (channels, height, width), 0, Refusal.of_card(card.get("refusal"))),
+        *(input_maker(model.cell, told), as_it_came),
+        cell=model.cell,
+        positions=told,
+    )
     return _measure(_Conditioned(model, channels), path, served)
 
 
@@ -110,11 +97,9 @@ def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> S
     # Equally spaced, since images are sorted by class; seeded noise, so that all servers agree.
     chosen = torch.linspace(0, len(images) - 1, min(len(images), MOST_REFERENCE)).long()
     released = protection.release(images[chosen], seeded_noise(0)).images()
-    network = freeze(model, to_float(released))
-
     demand = Demand(portable(protection.spec), model.card.get("made_of"), protection)
-    shape = (channels, height, width)
-    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1, None), run=as_it_came)
+    network, shape = freeze(model, to_float(released)), (channels, height, width)
+    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1, None), as_it_came)
     return _measure(network, path, served)
 
 
@@ -157,8 +142,17 @@ def freeze(model: meta.MetaModel, reference: Tensor) -> nn.Module:
 
 
 def _measure(network: nn.Module, path: str | os.PathLike[str], served: Served) -> Served:
-    """Let a served model run a network, and measure its dimension."""
-    run = _by_torch(network)
+    """Let PyTorch run a network for a served model, and measure its dimension."""
+    network.eval()
+
+    @torch.inference_mode()
+    def run(inputs: np.ndarray) -> np.ndarray:
+        given = torch.from_numpy(inputs)
+        if given.ndim == 4:
+            given = given.contiguous(memory_format=torch.channels_last)
+        found: np.ndarray = network(given).numpy()
+        return found
+
     try:
         embedding = run(example(served)[:1])
     except (RuntimeError, ValueError) as error:

@@ -35,7 +35,7 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
         ConfigError: no model, or two of one name.
     """
     config = config or ServiceConfig()
-    service = Service.begin(store, models, config)
+    service = Service(store, models, config)
     for model in models:
         bodies.warm(model)
     served = [routes.quickly, *routes.router.routes]
