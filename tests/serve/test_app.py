@@ -13,6 +13,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -85,7 +86,9 @@ class Site:
     def close(self) -> None:
         self.app.state.service.engine.close()
 
-    def ask(self, method: str, path: str, *, who: str | None = "museum write", **more: Any) -> httpx.Response:
+    def ask(
+        self, method: str, path: str, *, who: str | bytes | None = "museum write", **more: Any
+    ) -> httpx.Response:
         return self.ask_all([(method, path, who, more)])[0]
 
     def ask_all(self, asked: list[tuple[str, str, str | None, dict[str, Any]]]) -> list[httpx.Response]:
@@ -225,13 +228,10 @@ def test_what_is_enrolled_is_listed_shown_logged_and_forgotten(site: Site, enrol
 def test_on_a_full_disk_nothing_is_forgotten_and_the_answer_says_what_to_do(
     site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
 ):
-    def fails(*_: object, **__: object) -> None:
-        error = sqlite3.OperationalError("disk I/O error")
-        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE  # at the first write of a process
-        raise error
-
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE  # at the first write of a process
     with monkeypatch.context() as hindered:
-        hindered.setattr(of_store, "note", fails)
+        hindered.setattr(of_store, "note", Mock(side_effect=error))
         answer = site.ask("DELETE", f"{enrolled}/classes/amphora")
     detail = "the disk of the service is full, and nothing was changed: its operator has to make room"
     check_problem(answer, 503, detail)
@@ -276,7 +276,7 @@ EVERYTHING = [
 ]
 
 
-def test_the_table_of_roles_has_all_that_the_api_offers(site: Site):
+def test_every_route_needs_a_key_and_its_role_and_no_more(site: Site, enrolled: str):
     offered = [
         method.upper()
         for path, methods in site.app.openapi()["paths"].items()
@@ -284,23 +284,15 @@ def test_the_table_of_roles_has_all_that_the_api_offers(site: Site):
         if path.startswith("/v1/")
     ]
     assert sorted(offered) == sorted(method for method, _, _ in EVERYTHING)
-
-
-@pytest.mark.parametrize("who", [None, "", "sfumato_guessed", "x" * 5000, "é"])
-def test_nothing_is_told_to_who_has_no_key(site: Site, enrolled: str, who: str | None):
-    for method, path, _ in EVERYTHING:
-        reply = site.ask(
-            method, path.format(place=enrolled), who=None if who is None else who.encode("latin-1")
-        )
-        check_problem(reply, 401, "send yours in the header x-api-key")
-        assert "WWW-Authenticate" in reply.headers
-
-
-def test_a_role_may_do_what_is_below_it_and_no_more(site: Site, enrolled: str):
-    order = ["read", "write", "admin"]
+    roles = ["read", "write", "admin"]
     for method, path, needed in EVERYTHING:
-        for role in order[: order.index(needed)]:
-            reply = site.ask(method, path.format(place=enrolled), who=f"museum {role}")
+        path = path.format(place=enrolled)
+        for who in (None, b"", b"sfumato_guessed", b"x" * 5000, b"\xe9"):
+            reply = site.ask(method, path, who=who)
+            check_problem(reply, 401, "send yours in the header x-api-key")
+            assert "WWW-Authenticate" in reply.headers
+        for role in roles[: roles.index(needed)]:
+            reply = site.ask(method, path, who=f"museum {role}")
             check_problem(reply, 403, f"this needs a key of the role {needed}, and yours has {role}")
 
 
@@ -484,66 +476,48 @@ def test_a_classifier_without_a_class_or_without_its_model_says_so(
     check_problem(other.ask("GET", enrolled), 409, "is for the model cells")
 
 
-def test_a_body_that_is_too_long_is_not_read(open_site: Open):
-    site = open_site(most_bytes=1000)
-    place = site.begin()
-    reply = site.ask("POST", f"{place}/classify", content=body(*range(20)), headers=RELEASE)
-    check_problem(reply, 413, "a body of more than 1000 bytes: send fewer images at once")
+def test_a_body_that_is_too_long_or_too_slow_is_not_read(open_site: Open):
+    site = open_site(most_bytes=1000, body_seconds=0.05)
+    path = f"{site.begin()}/classify"
 
-    async def endless() -> Any:
+    async def endless(size: int, pause: float) -> Any:
         while True:
-            yield b"x" * 100
+            yield bytes(size)
+            await asyncio.sleep(pause)
 
-    reply = site.ask("POST", f"{place}/classify", content=endless(), headers=RELEASE)
-    check_problem(reply, 413, "a body of more than 1000 bytes")
-
-
-def test_a_body_that_comes_too_slowly_is_not_waited_for(open_site: Open):
-    site = open_site(body_seconds=0.05)
-    place = site.begin()
-
-    async def slow() -> Any:
-        while True:
-            yield b"x"
-            await asyncio.sleep(0.01)
-
-    reply = site.ask("POST", f"{place}/classify", content=slow(), headers=RELEASE)
+    for content in (body(*range(20)), endless(100, 0)):
+        reply = site.ask("POST", path, content=content, headers=RELEASE)
+        check_problem(reply, 413, "a body of more than 1000 bytes: send fewer images at once")
+    reply = site.ask("POST", path, content=endless(1, 0.01), headers=RELEASE)
     check_problem(reply, 408, "the body took longer than 0.05 s")
 
 
 def test_while_the_queue_is_full_no_body_is_read(site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch):
-    def full(self: Engine) -> None:
-        raise BusyError("512 images wait already: send this again later", seconds=2.5)
-
-    monkeypatch.setattr(Engine, "check", full)
+    full = BusyError("512 images wait already: send this again later", seconds=2.5)
+    monkeypatch.setattr(Engine, "check", Mock(side_effect=full))
     reply = site.ask("POST", f"{enrolled}/classify", content=unread(), headers=RELEASE)
     check_problem(reply, 503, "512 images wait already: send this again later")
     assert reply.headers["retry-after"] == "3"
 
 
-def test_a_database_that_is_gone_asks_to_come_again_and_shows_nothing_of_itself(
-    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
-):
-    def gone(*_: Any) -> None:
-        raise StoreError("postgresql://secret-host/db: connection refused")
-
-    monkeypatch.setattr(site.store, "classifiers", gone)
-    reply = site.ask("GET", "/v1/classifiers")
-    check_problem(reply, 503, "the database cannot be used now: send this again later")
-    assert "secret-host" not in reply.text
-    assert "retry-after" in reply.headers
-
-
-def test_what_nobody_expected_shows_nothing_and_logs_no_text(
+def test_what_fails_shows_nothing_of_itself(
     site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    def broken(*_: Any) -> None:
-        raise RuntimeError("amphora")
-
-    monkeypatch.setattr(site.store, "classes", broken)
-    reply = site.ask("GET", f"{enrolled}/classes")
-    check_problem(reply, 500, "it is not your fault")
-    assert "amphora" not in reply.text + caplog.text
+    assert site.ask("GET", "/health/live", who=None).json() == {"status": "live"}
+    assert site.ask("GET", "/health/ready", who=None).json() == {"status": "ready"}
+    gone, store = StoreError("postgresql://amphora/db: connection refused"), "the database cannot be used now"
+    for broken, error, path, status, detail in (
+        ("classifiers", gone, "/v1/classifiers", 503, f"{store}: send this again later"),
+        ("ping", gone, "/health/ready", 503, store),
+        ("classes", RuntimeError("amphora"), f"{enrolled}/classes", 500, "it is not your fault"),
+    ):
+        caplog.clear()
+        monkeypatch.setattr(site.store, broken, Mock(side_effect=error))
+        reply = site.ask("GET", path)
+        check_problem(reply, status, detail)
+        assert ("retry-after" in reply.headers) == (status == 503)
+        assert "amphora" not in reply.text
+    assert "amphora" not in caplog.text
     assert '"error": "RuntimeError"' in caplog.text
 
 
@@ -582,14 +556,14 @@ def test_bodies_that_were_tampered_with_never_break_the_server(site: Site, enrol
     assert len(site.ask("GET", f"{enrolled}/classes").json()) == 2
 
 
-@pytest.mark.parametrize("label", ["caf\u00e9", "cafe\u0301"])
-def test_a_label_is_one_however_its_letters_were_composed(site: Site, label: str):
+def test_a_label_is_one_however_its_letters_were_composed(site: Site):
     place = site.begin()
-    site.enrol(place, "cafe\u0301", 0)
-    site.enrol(place, "caf\u00e9", 1)
-    (row,) = site.ask("GET", f"{place}/classes").json()
-    assert (row["label"], row["examples"]) == ("caf\u00e9", 2)
-    assert site.ask("DELETE", f"{place}/classes/{label}").json()["forgotten"] == 2
+    for label in ("caf\u00e9", "cafe\u0301"):
+        site.enrol(place, "cafe\u0301", 0)
+        site.enrol(place, "caf\u00e9", 1)
+        (row,) = site.ask("GET", f"{place}/classes").json()
+        assert (row["label"], row["examples"]) == ("caf\u00e9", 2)
+        assert site.ask("DELETE", f"{place}/classes/{label}").json()["forgotten"] == 2
 
 
 @pytest.mark.parametrize(
@@ -706,17 +680,6 @@ def test_what_is_made_of_a_body_counts_as_well(open_site: Open):
 # Around it.
 
 
-def test_health_is_open_and_tells_whether_the_database_is_there(site: Site, monkeypatch: pytest.MonkeyPatch):
-    assert site.ask("GET", "/health/live", who=None).json() == {"status": "live"}
-    assert site.ask("GET", "/health/ready", who=None).json() == {"status": "ready"}
-
-    def gone(*_: Any) -> None:
-        raise StoreError("gone")
-
-    monkeypatch.setattr(site.store, "ping", gone)
-    assert site.ask("GET", "/health/ready", who=None).status_code == 503
-
-
 def test_a_server_that_closes_is_not_ready_and_accepts_nothing(site: Site, enrolled: str):
     site.close()
     assert site.ask("GET", "/health/ready", who=None).status_code == 503
@@ -739,53 +702,39 @@ def test_metrics_are_closed_without_a_key_of_their_own(site: Site, open_site: Op
 
 
 def test_a_line_is_logged_for_each_request_without_key_label_or_image(
-    site: Site, enrolled: str, caplog: pytest.LogCaptureFixture
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
+    """And all lines of a request have the id that its answer has, which is never the client's."""
+
+    monkeypatch.setattr(site.store, "classes", Mock(side_effect=StoreError("connection refused")))
     caplog.set_level(logging.INFO, logger="sfumato.serve")
     caplog.clear()
-    site.enrol(enrolled, "amphora", 8)
-    (line,) = [json.loads(record.message) for record in caplog.records if record.name == "sfumato.serve"]
-    assert (line["method"], line["status"]) == ("POST", 201)
-    assert line["route"] == "/v1/classifiers/{classifier}/examples"
+    replies = [site.enrol(enrolled, "amphora", 8)]
+    replies.append(site.ask("GET", f"{enrolled}/classes", headers={"x-request-id": "amphora"}))
+    ids = [reply.headers["x-request-id"] for reply in replies]
+    assert len(set(ids)) == 2
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
+    lines = [json.loads(record.message) for record in caplog.records if record.name == "sfumato.serve"]
+    assert [line["request"] for line in lines] == [ids[0], ids[1], ids[1]]  # it failed, and was answered
+    assert (lines[0]["method"], lines[0]["status"]) == ("POST", 201)
+    assert lines[0]["route"] == "/v1/classifiers/{classifier}/examples"
     assert "amphora" not in caplog.text
     assert all(secret not in caplog.text for secret in site.keys.values())
 
 
-def test_all_lines_of_a_request_have_the_id_that_its_answer_has(
-    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    def gone(*_: Any) -> None:
-        raise StoreError("connection refused")
-
-    monkeypatch.setattr(site.store, "classes", gone)
-    caplog.set_level(logging.INFO, logger="sfumato.serve")
-    caplog.clear()
-    given = {"x-request-id": "amphora"}  # by a client: it is not taken
-    replies = [site.ask("GET", f"{enrolled}/classes", headers=dict(given)) for _ in range(2)]
-    ids = [reply.headers["x-request-id"] for reply in replies]
-    assert len(set(ids)) == 2
-    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
-    logged = [json.loads(record.message)["request"] for record in caplog.records]
-    assert logged == [ids[0], ids[0], ids[1], ids[1]]  # what failed, and that it was answered
-    assert "amphora" not in caplog.text
-
-
-def test_every_answer_forbids_what_a_browser_need_not_do(site: Site):
+def test_a_browser_is_forbidden_what_it_need_not_do_and_other_sites_may_not_ask(site: Site, open_site: Open):
     for path in ("/v1/models", "/health/live", "/nothing"):
         headers = site.ask("GET", path).headers
         assert "default-src 'self'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
-
-
-def test_other_sites_may_not_ask_unless_they_are_named(site: Site, open_site: Open):
-    origin = {"origin": "https://museum.example"}
-    assert "access-control-allow-origin" not in site.ask("GET", "/v1/models", headers=dict(origin)).headers
-    open_to = open_site(allow_origins=("https://museum.example",))
-    reply = open_to.ask("GET", "/v1/models", headers=dict(origin))
-    assert reply.headers["access-control-allow-origin"] == "https://museum.example"
-    other = open_to.ask("GET", "/v1/models", headers={"origin": "https://other.example"})
-    assert "access-control-allow-origin" not in other.headers
+    allowed, open_to = "access-control-allow-origin", open_site(allow_origins=("https://museum.example",))
+    for asked, origin, answered in (
+        (site, "https://museum.example", None),
+        (open_to, "https://museum.example", "https://museum.example"),
+        (open_to, "https://other.example", None),
+    ):
+        assert asked.ask("GET", "/v1/models", headers={"origin": origin}).headers.get(allowed) == answered
 
 
 def test_a_folder_with_a_page_is_served_beside_the_api(open_site: Open, tmp_path: Path):
@@ -819,37 +768,27 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: 
 
 
 def test_models_need_names_of_their_own(store: Store, served: list[Served]):
-    with pytest.raises(ConfigError, match="2 models of 1 names"):
-        create(store, [served[0], served[0]])
-    with pytest.raises(ConfigError, match="0 models of 0 names"):
-        create(store, [])
+    for given in ([served[0]] * 2, []):
+        with pytest.raises(ConfigError, match=f"{len(given)} models of {len(given[:1])} names"):
+            create(store, given)
 
 
-def telling(site: Site, monkeypatch: pytest.MonkeyPatch, **confidence: Any) -> None:
-    """The same server with other settings of its answers."""
-    monkeypatch.setattr(site.app.state.service, "config", ServiceConfig(**confidence))
-
-
-@pytest.mark.parametrize(("step", "likely"), [(0.25, {0.0, 0.25, 0.5, 0.75, 1.0}), (1.0, {0.0, 1.0})])
-def test_a_rounded_confidence_is_a_multiple_of_the_step_and_has_no_distance(
-    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch, step: float, likely: set[float]
-):
-    (exact,) = site.classify(enrolled, 0)
-    telling(site, monkeypatch, confidence="rounded", confidence_step=step)
-    (told,) = site.classify(enrolled, 0)
-    assert [guess["label"] for guess in told["guesses"]] == [guess["label"] for guess in exact["guesses"]]
-    assert {guess["probability"] for guess in told["guesses"]} <= likely
-    assert {guess["distance"] for guess in told["guesses"]} == {None}
-
-
-def test_a_label_is_all_that_a_service_of_labels_tells_however_many_are_asked_for(
+def test_answers_have_the_numbers_that_the_operator_allows_and_no_others(
     site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
 ):
-    (exact,) = site.classify(enrolled, 0, top=5)
-    telling(site, monkeypatch, confidence="label")
-    first = exact["guesses"][0]["label"]
-    (told,) = site.classify(enrolled, 0, top=5)
-    assert told == exact | {"guesses": [{"label": first, "probability": None, "distance": None}]}
+    def classify(**confidence: Any) -> dict[str, Any]:
+        monkeypatch.setattr(site.app.state.service, "config", ServiceConfig(**confidence))
+        return site.classify(enrolled, 0, top=5)[0]
+
+    exact = classify()
+    labels = [guess["label"] for guess in exact["guesses"]]
+    for step, likely in ((0.25, {0.0, 0.25, 0.5, 0.75, 1.0}), (1.0, {0.0, 1.0})):
+        told = classify(confidence="rounded", confidence_step=step)["guesses"]
+        assert [guess["label"] for guess in told] == labels
+        assert {guess["probability"] for guess in told} <= likely
+        assert {guess["distance"] for guess in told} == {None}
+    only = {"label": labels[0], "probability": None, "distance": None}
+    assert classify(confidence="label") == exact | {"guesses": [only]}
 
 
 def test_redirects_name_no_scheme_and_no_host(open_site: Open, tmp_path: Path):

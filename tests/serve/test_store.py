@@ -18,6 +18,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import psycopg
@@ -232,12 +233,8 @@ def test_of_many_classes_all_are_enrolled_or_none(
     key, _ = store.create_key("museum", role="write", name="few", quota=4)
     store.enrol("museum", hats.id, "anna", some(1), by=key)
     before = everything(store)
-
-    def fails(*_: object, **__: object) -> None:
-        raise RuntimeError(message)
-
     if error is RuntimeError:
-        monkeypatch.setattr(of_store, "note", fails)
+        monkeypatch.setattr(of_store, "note", Mock(side_effect=RuntimeError(message)))
     with pytest.raises(error, match=message):
         store.enrol_many("museum", hats.id, {"anna": some(2), "bert": some(3), **given}, by=key)
     assert everything(store) == before
@@ -537,11 +534,7 @@ def test_a_store_that_is_not_tidied_up_has_forgotten(
     store: Store, key: Key, hats: ClassifierInfo, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ):
     store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
-
-    def fails() -> None:
-        raise StoreError("no room")
-
-    monkeypatch.setattr(store, "_cursor", fails)
+    monkeypatch.setattr(store, "_cursor", Mock(side_effect=StoreError("no room")))
     assert store.forget_class("museum", hats.id, "anna", by=key).forgotten == 2
     assert store.classes("museum", hats.id) == []
     assert ("no room" in caplog.text) == ("sqlite" in str(store._url))
