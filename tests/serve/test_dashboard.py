@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -22,36 +21,22 @@ def alerts() -> list[str]:
     return [rule["expr"] for group in yaml.safe_load(block)["groups"] for rule in group["rules"]]
 
 
-@pytest.fixture(scope="module")
-def exported() -> dict[str, set[str]]:
-    """The names of all series of a service that has answered, and the labels of each."""
+def test_queries_ask_for_series_and_labels_that_the_service_exports_and_the_dashboard_shows_all():
     metrics = Metrics(lambda: 0)
     metrics.count_answer("POST", "/v1/classifiers/{classifier}/classify", 200, 0.01)
     metrics.count_pass(4, 0.01)
     metrics.count_not_protected()
-    labels: dict[str, set[str]] = {}
+    exported: dict[str, set[str]] = {}  # the names of all series, and the labels of each
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:
-            labels.setdefault(sample.name, set()).update(sample.labels)
-    return labels
-
-
-@pytest.mark.parametrize("query", [*QUERIES, *alerts()])
-def test_a_query_asks_for_series_and_labels_that_the_service_exports(
-    query: str, exported: dict[str, set[str]]
-):
-    names = re.findall(r"\bsfumato_\w+", query)
-    assert names
-    assert set(names) <= set(exported)
-    known = set.union(*(exported[name] for name in names))
-    selected = re.findall(r"(\w+)(?:=~|!=|!~|=)\"", query)
-    grouped = [label for group in re.findall(r"by \((.*?)\)", query) for label in group.split(", ")]
-    assert set(selected) | set(grouped) <= known
-
-
-def test_every_family_that_the_service_counts_is_on_the_dashboard(exported: dict[str, set[str]]):
-    def family(name: str) -> str:
-        return re.sub(r"_(total|created|bucket|sum|count)$", "", name)
-
-    shown = {family(name) for query in QUERIES for name in re.findall(r"\bsfumato_\w+", query)}
-    assert shown == {family(name) for name in exported}
+            exported.setdefault(sample.name, set()).update(sample.labels)
+    for query in [*QUERIES, *alerts()]:
+        names = set(re.findall(r"\bsfumato_\w+", query))
+        assert names
+        assert names <= set(exported), query
+        grouped = [label for group in re.findall(r"by \((.*?)\)", query) for label in group.split(", ")]
+        asked = {*re.findall(r"(\w+)(?:=~|!=|!~|=)\"", query), *grouped}
+        assert asked <= set.union(*(exported[name] for name in names)), query
+    ends = re.compile(r"_(total|created|bucket|sum|count)$")
+    shown = {ends.sub("", name) for query in QUERIES for name in re.findall(r"\bsfumato_\w+", query)}
+    assert shown == {ends.sub("", name) for name in exported}
