@@ -430,10 +430,10 @@ def large_index(prototypes: int) -> Iterator[str]:
     from store import databases, drawn, fill
 
     from sfumato.serve.gallery import Galleries
-    from sfumato.serve.store import search
+    from sfumato.serve.store import store as of_store
 
     vectors, queries = drawn(prototypes, centres=1000)
-    search.MANY = min(search.MANY, prototypes)
+    of_store.MANY = min(of_store.MANY, prototypes)
     with databases(postgresql=True) as (_, database):
         store = database.store
         store.create_tenant("bench")

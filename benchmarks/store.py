@@ -26,7 +26,8 @@ from sqlalchemy import insert
 from timing import Line, in_turn, show
 
 from sfumato.serve.gallery import Galleries
-from sfumato.serve.store import Example, Key, Store, search
+from sfumato.serve.store import Example, Key, Store
+from sfumato.serve.store import store as of_store
 from sfumato.serve.store.schema import classes
 
 DIMENSION = 64
@@ -203,7 +204,7 @@ def drawn(prototypes: int, centres: int) -> tuple[np.ndarray, np.ndarray]:
 
 def lines(short: bool, prototypes: int = 10_000, centres: int = 1000) -> Iterator[Line]:
     vectors, queries = drawn(prototypes, centres)
-    search.MANY = min(search.MANY, prototypes)
+    of_store.MANY = min(of_store.MANY, prototypes)
     seconds = 2 if short else 10
     with databases(postgresql=not short) as found:
         for database in found:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import ArtefactError, BusyError, ConfigError
+from sfumato.serve.config import ServiceConfig
 from sfumato.serve.engine import Engine
 from sfumato.serve.served import Served, as_it_came
 
@@ -48,11 +49,11 @@ def rows(*numbers: float) -> np.ndarray:
     return np.array(numbers, np.float32)[:, None]
 
 
-def work(use: Callable[[Engine], Awaitable[_Result]], **settings: Any) -> _Result:
+def work(use: Callable[[Engine], Awaitable[_Result]], observe: Any = None, **settings: Any) -> _Result:
     """Use an engine in an event loop."""
 
     async def used() -> _Result:
-        engine = Engine(**settings)
+        engine = Engine(ServiceConfig(**settings), observe=observe)
         try:
             return await use(engine)
         finally:
@@ -146,7 +147,7 @@ def test_what_was_accepted_is_done_while_closing_and_nothing_more_is_accepted(do
         accepted = begin(engine, *((double.model, rows(number)) for number in range(3)))
         await asyncio.sleep(0)
         engine.close()
-        assert not engine.alive
+        assert engine.closed
         with pytest.raises(BusyError, match="the server is closing"):
             await engine.embed(double.model, rows(9))
         double.gate.set()
@@ -200,4 +201,4 @@ def test_forward_passes_are_reported_and_what_computes_nothing_waits_for_none(do
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]):
     with pytest.raises(ConfigError, match=r"window=.*, most_batch=.*, most_waiting=.*: a window of 0 to"):
-        Engine(**settings)
+        ServiceConfig(**settings)

@@ -37,7 +37,6 @@ from sfumato.serve.store import (
     StoreError,
     database,
     keys,
-    search,
 )
 from sfumato.serve.store import store as of_store
 from sfumato.serve.store.schema import metadata
@@ -706,7 +705,7 @@ def test_the_nearest_are_those_of_an_exhaustive_search_with_an_index_and_without
     for wrong in (np.zeros((2, 3)), np.full((1, D), np.inf), np.zeros(D)):
         with pytest.raises(DataError, match=f"they must be rows of {D} finite numbers"):
             store.nearest("museum", hats.id, wrong, count=1)
-    monkeypatch.setattr(search, "MANY", 61)
+    monkeypatch.setattr(of_store, "MANY", 61)
     assert not store.index("museum", hats.id)
     store.enrol("museum", hats.id, "class 60", some(60), by=key)
     assert store.index("museum", hats.id)

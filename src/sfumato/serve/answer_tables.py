@@ -50,8 +50,7 @@ class AnswerTables:
         The answers are those of `Galleries.answer` for the same codes, `none of these` included.
 
         Args:
-            tenant, info: the classifier.
-            model: a model for which why_no_table has no reason.
+            tenant, info, model: the classifier, and its model, for which why_no_table has no reason.
             take: counts the memory of the work.
             gone: whether nobody waits for the table any more: then it is not finished.
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sfumato.errors import ArtefactError, BusyError, ConfigError
+from sfumato.errors import ArtefactError, BusyError
+from sfumato.serve.config import ServiceConfig
 from sfumato.serve.served import Served, as_it_came
 
 
@@ -27,35 +28,19 @@ class Engine:
     """Embeds images of many requests together. State: the waiting jobs, and a thread.
 
     A job waits for others no longer than `window`, and not at all if a batch is full. An embedding depends
-    on the rest of its batch only by rounding. Codes and features need no computing, and do not wait.
+    on the rest of its batch only by rounding. Codes and features need no computing, and do not wait. The
+    thread takes its batches by itself: the event loop is busy just when many ask.
     """
 
-    def __init__(
-        self,
-        *,
-        window: float = 0.002,
-        most_batch: int = 32,
-        most_waiting: int = 512,
-        observe: Callable[[int, float], None] | None = None,
-    ) -> None:
-        """Start without a job.
-
-        Args:
-            window: seconds.
-            most_batch, most_waiting: images of a forward pass, and images that may wait.
-            observe: called after each forward pass with its images and seconds.
-        """
-        if not 0 <= window <= 1 or not 1 <= most_batch <= most_waiting:
-            raise ConfigError(
-                f"window={window:g}, most_batch={most_batch}, most_waiting={most_waiting}: a window of 0 to "
-                "1 s, a batch of at least 1 image, and room for one batch or more to wait"
-            )
-        self._window, self._most_batch, self._most_waiting = window, most_batch, most_waiting
+    def __init__(self, config: ServiceConfig, *, observe: Callable[[int, float], None] | None = None) -> None:
+        """`observe` is called after each forward pass with its images and seconds."""
+        self._window, self._most_batch = config.window, config.most_batch
+        self._most_waiting = config.most_waiting
         self._observe = observe
         self._jobs: list[_Job] = []
         self._full = threading.Condition()  # of _jobs; notified when a batch is full
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sfumato-engine")
-        self._works = self._closed = False
+        self._works = self.closed = False
         self._refuses = False  # from a refusal to the next batch: before it there is no room
         self._seconds_an_image = 0.01  # follows the measurements
 
@@ -64,18 +49,13 @@ class Engine:
         """The number of images that wait."""
         return sum(len(job.inputs) for job in self._jobs)
 
-    @property
-    def alive(self) -> bool:
-        """Whether the engine accepts jobs."""
-        return not self._closed
-
     async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
         """Embed the output of `model.prepare`: (N, ...) -> (N, D).
 
         Raises:
             BusyError: too many wait, or the server is closing.
         """
-        if self._closed:
+        if self.closed:
             raise BusyError("the server is closing: send this to another one, or again later", seconds=5)
         if model.run is as_it_came:
             return inputs
@@ -106,11 +86,11 @@ class Engine:
 
     def close(self) -> None:
         """Accept no more jobs; the thread ends after the accepted ones."""
-        self._closed = True
+        self.closed = True
         self._thread.shutdown(wait=False)
 
     def _work(self) -> None:
-        """Compute batch after batch while jobs wait, in the thread: it never waits for the event loop."""
+        """Compute batch after batch while jobs wait, in the thread."""
         while jobs := self._next():
             start = time.perf_counter()
             try:

@@ -54,9 +54,7 @@ class Galleries:
     """The prototypes of the classifiers that were asked for last.
 
     State: a cache of one version each, at most _MOST_BYTES in all; and the classifiers that the store
-    searches.
-
-    Every question asks the store for the version, so that it sees classes of other processes.
+    searches. Every question asks the store for the version, so that it sees classes of other processes.
     """
 
     def __init__(self, store: Store) -> None:
@@ -84,13 +82,8 @@ class Galleries:
         a query of that class may then be refused. Prototypes are plain means there, and codes are never
         refused.
 
-        Args:
-            tenant, classifier, queries, top, refusal: of these queries.
-            codes: the way of making prototypes, the same for all questions of a classifier; None for means.
-
-        Raises:
-            NotFoundError: no such classifier.
-            ConflictError: its gallery is too large for this store.
+        `codes` is the way of making prototypes, the same for all questions of a classifier; None for means.
+        Raises NotFoundError for no such classifier, ConflictError if its gallery is too large for this store.
         """
         kept = self.read(tenant, classifier, codes)
         if kept is not None:

@@ -47,10 +47,7 @@ class Room:
 
 
 class Service:
-    """One server: its parts, which the routes share.
-
-    State: that of the parts, and the models of recently used classifiers.
-    """
+    """One server: its parts, which routes share. State: theirs, and the models of recent classifiers."""
 
     def __init__(self, store: Store, models: Sequence[Served], config: ServiceConfig) -> None:
         """Create the parts. Raises ConfigError as `app.create` does."""
@@ -62,12 +59,7 @@ class Service:
                 "own name, as NAME=ARTEFACT"
             )
         self.metrics = Metrics(lambda: self.engine.waiting)
-        self.engine = Engine(
-            window=config.window,
-            most_batch=config.most_batch,
-            most_waiting=config.most_waiting,
-            observe=self.metrics.count_pass,
-        )
+        self.engine = Engine(config, observe=self.metrics.count_pass)
         self.galleries = Galleries(store)
         self.tables = AnswerTables(store, self.galleries)
         self.room = Room(config.most_held)  # for the bodies of all requests, and all that is made of them

@@ -32,18 +32,14 @@ class _Conditioned(nn.Module):
 
     def __init__(self, model: FewShotModel, channels: int) -> None:
         super().__init__()
-        self.encoder = model.encoder
-        self.denoiser = model.denoiser
-        self.channels = channels
+        self.encoder, self.denoiser, self.channels = model.encoder, model.denoiser, channels
 
     def forward(self, inputs: Tensor) -> Tensor:
         if self.denoiser is None:
             return torch.as_tensor(self.encoder(inputs))
-        denoised = self.denoiser(inputs)
-        planes = inputs[:, self.channels :]
-        return torch.as_tensor(
-            self.encoder(torch.cat([denoised, planes], 1) if planes.shape[1] else denoised)
-        )
+        denoised, planes = self.denoiser(inputs), inputs[:, self.channels :]
+        seen = torch.cat([denoised, planes], 1) if planes.shape[1] else denoised
+        return torch.as_tensor(self.encoder(seen))
 
 
 def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
@@ -113,19 +109,13 @@ def freeze(model: meta.MetaModel, reference: Tensor) -> nn.Module:
     with the learning steps of the model, 5-shot, strided; 92.8% against 89.2%, 1-shot, fully connected.
     Transductive, which a server must not be: 98.6% and 88.5%).
 
-    Args:
-        model: from learn.meta.
-        reference: (n, C, H, W) float released images.
+    `reference`: (n, C, H, W) float released images.
     """
     config = meta.config_of(model.card["config"])
+    width = {} if config.width is None else {"width": config.width}
     with initial_weights():
-        network = meta.NETWORKS[config.network](
-            tuple(model.card["image"]),
-            config.way,
-            **({} if config.width is None else {"width": config.width}),
-        )
-    start = model.start[: model.learner.size]
-    nn.utils.vector_to_parameters(start, network.parameters())
+        network = meta.NETWORKS[config.network](tuple(model.card["image"]), config.way, **width)
+    nn.utils.vector_to_parameters(model.start[: model.learner.size], network.parameters())
     for module in list(network.modules()):
         for name, norm in list(module.named_children()):
             if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):

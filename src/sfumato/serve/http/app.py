@@ -31,8 +31,7 @@ def page_of_package() -> Path | None:
 def create(store: Store, models: Sequence[Served], config: ServiceConfig | None = None) -> FastAPI:
     """Create the application. It does not close the store.
 
-    Raises:
-        ConfigError: no model, or two of one name.
+    Raises ConfigError for no model, or two of one name.
     """
     config = config or ServiceConfig()
     service = Service(store, models, config)

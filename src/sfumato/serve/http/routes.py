@@ -3,10 +3,11 @@
 import hmac
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import APIKeyHeader
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.routing import Route
@@ -17,12 +18,11 @@ from sfumato.serve import metrics
 from sfumato.serve.answer_tables import why_no_table
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.http import problems
-from sfumato.serve.http.access import HEADER, READS, WRITES, Admin, Reader, Writer
 from sfumato.serve.http.bodies import json_body, receive, receive_json
 from sfumato.serve.http.problems import Problem
 from sfumato.serve.served import Demand, Served
 from sfumato.serve.service import Service, Serving, in_thread
-from sfumato.serve.store import Example, Key
+from sfumato.serve.store import Example, Key, Role
 from sfumato.wire import labelled, messages
 from sfumato.wire.labels import LABEL, normal
 from sfumato.wire.tables import MEDIA_TYPE, tag_of
@@ -31,7 +31,48 @@ router = APIRouter(responses=problems.RESPONSES)
 counts = APIRouter()  # for a server with a key for its metrics
 
 
-# The parameters of addresses, checked before a route sees them
+# The keys of requests, and the parameters of addresses, checked before a route sees them
+
+
+_MOST_KEY = 200  # characters
+_ROLES: tuple[Role, ...] = get_args(Role)  # each includes the roles before it
+
+_HEADER = "x-api-key"
+_SCHEME = APIKeyHeader(name=_HEADER, auto_error=False)
+
+
+class Needs:
+    """A dependency of routes that need a role; it returns the key of a request."""
+
+    def __init__(self, role: Role) -> None:
+        self.role: Role = role
+
+    def admits(self, key: Key) -> bool:
+        """Whether the role of a key is enough."""
+        return _ROLES.index(key.role) >= _ROLES.index(self.role)
+
+    async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_SCHEME)]) -> Key:
+        """Return the key of a secret, and count a request of that key.
+
+        Raises:
+            Problem: 401 if it is not a valid key; 403 if its role is less; 429 if it has used its requests.
+        """
+        key = None
+        if secret and len(secret) <= _MOST_KEY:
+            key = service.store.recall(secret) or await in_thread(service.store.key, secret)
+        if key is None:
+            raise Problem(401, f"no valid key: send yours in the header {_HEADER}")
+        if (wait := service.store.take(key)) > 0:
+            raise Problem(429, f"more requests than the {key.rate} a minute of this key: wait", wait=wait)
+        if not self.admits(key):
+            raise Problem(403, f"this needs a key of the role {self.role}, and yours has {key.role}")
+        return key
+
+
+READS, WRITES = Needs("read"), Needs("write")
+Reader = Annotated[Key, Depends(READS)]
+Writer = Annotated[Key, Depends(WRITES)]
+Admin = Annotated[Key, Depends(Needs("admin"))]
 
 
 def _moment(text: Any) -> Any:
@@ -100,7 +141,7 @@ async def _classify_quickly(request: Request) -> Response:
     """Answer like `classify`, without FastAPI, which takes longer than a small model for its dependencies."""
     request.scope["route"] = router.routes[0]
     service: Service = request.app.state.service
-    key = await READS(service, request.headers.get(HEADER))
+    key = await READS(service, request.headers.get(_HEADER))
     try:
         top = _TOP.validate_python(request.query_params.get("top", "5"))
     except ValidationError as error:
@@ -380,7 +421,7 @@ async def ready(service: Serving) -> dict[str, str]:
 
     Errors: 503 otherwise; a load balancer then asks another server.
     """
-    if not service.engine.alive:
+    if service.engine.closed:
         raise Problem(503, "the server is closing", wait=5)
     await in_thread(service.store.ping)
     return {"status": "ready"}

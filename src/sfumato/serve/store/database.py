@@ -25,8 +25,7 @@ _LOCK = 0x5346554D  # "SFUM": PostgreSQL's advisory lock while tables are made
 class StoreError(SfumatoError):
     """The database cannot be used now: unreachable, full, read-only, damaged, or not a store.
 
-    Attributes:
-        full: whether its disk is full or fails; nothing was saved.
+    `full`: whether its disk is full or fails; nothing was saved.
     """
 
     def __init__(self, message: str, *, full: bool = False) -> None:
@@ -159,9 +158,8 @@ class Database:
             if version is not None:
                 raise StoreError(f"{self._url!r}: is of version {version}, not {VERSION}: create a new store")
             if inspect(connection).get_table_names():
-                raise StoreError(
-                    f"{self._url!r}: has the tables of another program: name a database of its own"
-                )
+                cure = "name a database of its own"
+                raise StoreError(f"{self._url!r}: has the tables of another program: {cure}")
             if self.is_postgresql:
                 connection.execute(text("create extension if not exists vector"))
             metadata.create_all(connection)
@@ -214,9 +212,8 @@ def _begin(connection: Connection) -> None:
 
 def _version(connection: Connection) -> int | None:
     """Read the version of the tables; None if they do not exist."""
-    if not inspect(connection).has_table(versions.name):
-        return None
-    version: int | None = connection.scalar(select(versions.c.version))
+    exists = inspect(connection).has_table(versions.name)
+    version: int | None = connection.scalar(select(versions.c.version)) if exists else None
     return version
 
 

@@ -39,11 +39,7 @@ class Key(KeyInfo):
 
 
 class Keys(Database):
-    """Tenants and their keys.
-
-    State: connections; keys that were found within REMEMBERED seconds, and the number of keys revoked here;
-    and the requests of each key in its present window.
-    """
+    """Tenants and their keys. State: connections, keys found lately, and the requests of each key."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -76,7 +72,6 @@ class Keys(Database):
         """Create a key, and its secret of 256 bits, which cannot be shown again.
 
         Args:
-            tenant: the owner.
             role: "read" to list and classify, "write" to enrol and forget as well, "admin" for everything.
             name: of the device or person, 1 to 200 characters.
             rate, quota, expires: see Key; None for no limit. The clock is that of the serving machine.
@@ -176,21 +171,18 @@ class Keys(Database):
 
         Its examples stay.
 
-        Args:
-            key_id: of any tenant; with `by`, of its tenant.
-            by: the key that revokes it, for the audit log; None for the operator.
+        `by` is the key that revokes a key of its tenant, for the audit log; None for the operator.
 
         Raises:
             NotFoundError: no such key.
             ConflictError: it is `by` itself: the tenant might be left without an admin key.
         """
-        if by is not None and by.id == key_id:
-            raise ConflictError("this is the key that asks: revoke it with another key of the role admin")
+        revoke = update(keys).values(revoked=func.coalesce(keys.c.revoked, now())).where(keys.c.id == key_id)
+        if by is not None:
+            if by.id == key_id:
+                raise ConflictError("this is the key that asks: revoke it with another key of the role admin")
+            revoke = revoke.where(keys.c.tenant == by.tenant)
         with self._writing() as connection:
-            revoked = func.coalesce(keys.c.revoked, now())
-            revoke = update(keys).where(keys.c.id == key_id).values(revoked=revoked)
-            if by is not None:
-                revoke = revoke.where(keys.c.tenant == by.tenant)
             if not ID.fullmatch(key_id.removeprefix("k-")) or not connection.execute(revoke).rowcount:
                 raise NotFoundError(f"no key {key_id!r}: list the keys")
             note(connection, by, "revoke key", label=key_id)
@@ -227,8 +219,7 @@ def record(kind: type[_Record], row: Any) -> _Record:
 def note(connection: Connection, by: Key | None, action: str, *rows: dict[str, Any], **what: Any) -> None:
     """Record an action of a key, or nothing of the operator's, in the transaction of the change.
 
-    A row has the classifier, label or example concerned, and the number of examples; for keys, `label` is the
-    id of the key. One row, or these.
+    One row, or these: the classifier, label (for a key, its id) and example, and the number of examples.
     """
     if by is not None:
         row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, "examples": 0, **what}
@@ -264,8 +255,5 @@ def check_new_name(what: str, value: str, others: Iterable[str]) -> None:
 
 
 def storable(value: str) -> bool:
-    """Whether databases can store a text.
-
-    Control characters would break lines; neither they nor surrogates can be stored everywhere.
-    """
+    """Whether every database can store a text: without control characters and surrogates."""
     return not any(unicodedata.category(character) in {"Cc", "Cs"} for character in value)

@@ -1,20 +1,23 @@
 """The store of the cloud: classifiers, their classes, and the prototypes computed from examples."""
 
+import hashlib
 import logging
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Integer, Row, Select, bindparam, delete, func, insert, select, update
+import sqlalchemy as sa
+from pgvector.sqlalchemy import VECTOR
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from sfumato.base import logs
 from sfumato.errors import DataError
 from sfumato.learn.gallery import mean_of, sum_weighted
-from sfumato.serve.store import search
 from sfumato.serve.store.database import ConflictError, NotFoundError, QuotaError, StoreError
 from sfumato.serve.store.keys import (
     ID,
@@ -31,7 +34,11 @@ from sfumato.serve.store.keys import (
 from sfumato.serve.store.schema import audit, classes, classifiers, examples, keys
 from sfumato.wire.messages import AuditLine, ClassifierInfo, ClassSummary, EnrolledClass, Forgotten
 
+MANY = 100_000  # prototypes of a classifier from which `index` builds an index
+
 _DIMENSION = 16_000  # the most that pgvector holds
+_INDEXED = 2_000  # the longest vectors that pgvector's HNSW takes
+_CANDIDATES = 200  # of an HNSW search; pgvector takes up to 1,000
 
 _log = logging.getLogger("sfumato.serve")
 
@@ -117,15 +124,14 @@ class Store(Keys):
         """Add examples to classes, and create new classes: all of them, or none, in one transaction.
 
         The prototype is the weighted mean of the embeddings. An example with a given id that its class has is
-        left as_it_came, so that it is safe to repeat the call.
+        left as it is, so that it is safe to repeat the call.
 
         Args:
             tenant, classifier, by: the classifier, and the key that enrols.
             given: examples by label, of 1 to 200 characters.
 
         Returns:
-            for each label, counts that add up to the given examples, and ids: of the new examples, in order,
-            then of the known ones.
+            for each label, counts that add up to the given examples, and ids: the new ones first.
 
         Raises:
             DataError: an invalid label; or an embedding that is not finite, or not as long as all others.
@@ -252,7 +258,7 @@ class Store(Keys):
         query = select(*columns).select_from(_WITH_CLASSES).order_by(classes.c.id)
         return self._rows_of(tenant, classifier, query)
 
-    def _rows_of(self, tenant: str, classifier: str, query: Select[Any]) -> Sequence[Row[Any]]:
+    def _rows_of(self, tenant: str, classifier: str, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
         """Read rows of a classifier. Raises NotFoundError if the tenant has none with this id."""
         _check_id(classifier)
         rows = self._all(query.where(_of(classifiers, tenant), classifiers.c.id == classifier))
@@ -271,13 +277,8 @@ class Store(Keys):
 
         Exact, unless `index` has built an HNSW index, which may miss some (benchmarks/store.py).
 
-        Args:
-            tenant, classifier, queries: (Q, D) queries of a classifier.
-            count: the number for each query, the nearest first.
-
-        Raises:
-            DataError: the queries have another dimension, or are not finite.
-            ConflictError: the store is SQLite's, which has no search of vectors.
+        Returns `count` classes for each of the (Q, D) queries, the nearest first. Raises DataError if these
+        have another dimension or are not finite; ConflictError for SQLite, which has no search of vectors.
         """
         if not self.is_postgresql:
             raise ConflictError("a gallery of more than 1 GiB needs a store in PostgreSQL, which searches it")
@@ -286,20 +287,59 @@ class Store(Keys):
             raise DataError(
                 f"queries of shape {queries.shape}: they must be rows of {dimension} finite numbers"
             )
+        columns = (classes.c.label, classes.c.sum, classes.c.weight, classes.c.examples)
+        wanted = bindparam("wanted", type_=VECTOR(queries.shape[1]))
+        # A partial index is used if the query contains its condition as text.
+        only = classes.c.classifier == bindparam("only", classifier, literal_execute=True)
         with self._transaction() as connection:
-            found = search.nearest(connection, tenant, classifier, queries, count)
+            vector: sa.ColumnElement[Any] = classes.c.vector
+            if count <= _CANDIDATES and _has_index(connection, classifier):
+                vector = sa.cast(vector, wanted.type)
+                # Forbid reading and sorting all, which the planner prefers for queries of many columns.
+                connection.execute(sa.text("set local enable_sort = off"))
+                connection.execute(sa.text(f"set local hnsw.ef_search = {_CANDIDATES}"))
+                # Skip rows that were deleted and not yet vacuumed.
+                connection.execute(sa.text("set local hnsw.iterative_scan = strict_order"))
+            distance = vector.op("<->", return_type=sa.Double)(sa.cast(wanted, wanted.type))
+            query = select(*columns).where(_of(classes, tenant), only).order_by(distance).limit(count)
+            found = [connection.execute(query, {"wanted": row.astype(np.float32)}).all() for row in queries]
         return [_prototypes(0, dimension, rows, sums=True) for rows in found]
 
     def index(self, tenant: str, classifier: str) -> bool:
-        """Speed up `nearest` in PostgreSQL: see search.index. Returns whether there is an index now."""
+        """Build an HNSW index in PostgreSQL for a classifier of 100,000 classes or more, unless there is one.
+
+        Source: Malkov & Yashunin 2018, as pgvector builds it: M = 16 links, 64 candidates. It takes minutes,
+        in which enrolment continues: call it in the background, as often as you like. pgvector has no such
+        index for vectors of more than 2,000 numbers.
+
+        Returns:
+            whether there is one now.
+        """
         if not self.is_postgresql:
             return False
         count, dimension = self.count(tenant, classifier)
+        lock = int.from_bytes(hashlib.sha256(classifier.encode()).digest()[:7])
         with self._transaction(isolation_level="AUTOCOMMIT") as connection:
-            return search.index(connection, classifier, count, dimension)
+            if _has_index(connection, classifier):
+                return True
+            if count < MANY or dimension > _INDEXED:
+                return False
+            if not connection.scalar(select(func.pg_try_advisory_lock(lock))):
+                return False  # another process is building it
+            try:
+                connection.execute(_drop_index(classifier))  # interrupted, it exists and is unusable
+                connection.execute(
+                    sa.text(
+                        f'create index concurrently "hnsw_{classifier}" on classes using hnsw '
+                        f"((vector::vector({dimension})) vector_l2_ops) where classifier = '{classifier}'"
+                    )
+                )
+            finally:
+                connection.execute(select(func.pg_advisory_unlock(lock)))
+            return True
 
     @contextmanager
-    def _changing(self, tenant: str, by: Key, conflict: str | None = None) -> Iterator[Connection]:
+    def _changing(self, tenant: str, by: Key, conflict: str | None = None) -> Iterator[sa.Connection]:
         """Open a transaction that changes objects of a tenant, by one of its keys."""
         if by.tenant != tenant:
             raise NotFoundError(f"no key {by.id!r} in this tenant")
@@ -315,7 +355,7 @@ class Store(Keys):
             if self.is_postgresql:
                 with self._transaction(isolation_level="AUTOCOMMIT") as connection:
                     for classifier in gone:
-                        connection.execute(search.drop_index(classifier))
+                        connection.execute(_drop_index(classifier))
             else:
                 with self._cursor() as cursor:
                     # It waits for readers; on timeout the next call does the work.
@@ -325,7 +365,7 @@ class Store(Keys):
 
     def _add(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         classifier: str,
         there: Mapping[str, Any],
         new: Mapping[str, Sequence[Example]],
@@ -352,19 +392,27 @@ class Store(Keys):
         )
         changed = connection.execute(adding.returning(classes.c.label, classes.c.id), sums)
         places = {row.label: row.id for row in changed}
-        kept: dict[str, list[dict[str, Any]]] = {
-            label: [
-                {
-                    **{"id": new_id(), "tenant": by.tenant, "class": places[label], "key": by.id},
-                    **{"given_id": example.given_id, "embedding": example.embedding.astype("<f4").tobytes()},
-                    **{"weight": float(example.weight), "created": created},
-                }
-                for example in given
-            ]
+        rows = [
+            {
+                **{"id": new_id(), "tenant": by.tenant, "class": places[label], "key": by.id},
+                **{"given_id": example.given_id, "embedding": example.embedding.astype("<f4").tobytes()},
+                **{"weight": float(example.weight), "created": created},
+            }
             for label, given in new.items()
-        }
-        connection.execute(insert(examples), [row for each in kept.values() for row in each])
-        return {label: [row["id"] for row in each] for label, each in kept.items()}
+            for example in given
+        ]
+        connection.execute(insert(examples), rows)
+        ids = iter([row["id"] for row in rows])
+        return {label: list(islice(ids, len(given))) for label, given in new.items()}
+
+
+def _has_index(connection: sa.Connection, classifier: str) -> bool:
+    query = sa.text("select indisvalid from pg_index where indexrelid = to_regclass(:name)")
+    return bool(connection.scalar(query, {"name": f'"hnsw_{classifier}"'}))
+
+
+def _drop_index(classifier: str) -> sa.TextClause:
+    return sa.text(f'drop index concurrently if exists "hnsw_{classifier}"')
 
 
 # Built once: building statements takes as long as running them.
@@ -373,7 +421,7 @@ _LOCK = (
     .where(classifiers.c.tenant == bindparam("of_tenant"), classifiers.c.id == bindparam("of_id"))
     .values(
         version=classifiers.c.version + bindparam("grow"),
-        dimension=func.coalesce(classifiers.c.dimension, bindparam("length", type_=Integer)),
+        dimension=func.coalesce(classifiers.c.dimension, bindparam("length", type_=sa.Integer)),
     )
     .returning(classifiers.c.dimension)
 )
@@ -416,7 +464,7 @@ def _no_classifier() -> NotFoundError:
 
 
 def _lock(
-    connection: Connection, tenant: str, classifier: str, *, grow: int = 0, dimension: int | None = None
+    connection: sa.Connection, tenant: str, classifier: str, *, grow: int = 0, dimension: int | None = None
 ) -> int | None:
     """Make other writers of a classifier wait; change its version, and its dimension if it has none yet.
 
@@ -432,7 +480,7 @@ def _lock(
 
 
 def _forget(
-    connection: Connection, classifier: str, row: Any, by: Key, action: str, example: str | None = None
+    connection: sa.Connection, classifier: str, row: Any, by: Key, action: str, example: str | None = None
 ) -> Forgotten:
     """Forget an example of a class, or all (None), and with the last one the class; `row`: its id and label.
 
@@ -458,11 +506,8 @@ def _forget(
     return Forgotten(forgotten=count, logged_as=called)
 
 
-def _drop(connection: Connection, tenant: str, gone: Sequence[str], *lines: Any) -> int:
-    """Delete classifiers with all they contain, and the labels in `lines` of the audit log.
-
-    Returns the number of examples.
-    """
+def _drop(connection: sa.Connection, tenant: str, gone: Sequence[str], *lines: Any) -> int:
+    """Delete classifiers, and labels from these lines of the audit log. Returns the number of examples."""
     mine = select(classes.c.id).where(_of(classes, tenant), classes.c.classifier.in_(gone))
     forgotten = connection.execute(
         delete(examples).where(_of(examples, tenant), examples.c["class"].in_(mine))
@@ -493,7 +538,7 @@ def _check(new: Iterable[Example], dimension: int | None = None) -> None:
 
 
 def _class_rows(
-    connection: Connection, tenant: str, classifier: str, labels: Iterable[str]
+    connection: sa.Connection, tenant: str, classifier: str, labels: Iterable[str]
 ) -> dict[str, Any]:
     """Read id, sum, weight and examples of the classes with these labels, if they exist."""
     wanted = {"tenant": tenant, "classifier": classifier, "labels": list(labels)}
@@ -501,7 +546,7 @@ def _class_rows(
 
 
 def _find_known(
-    connection: Connection, tenant: str, classifier: str, wanted: Mapping[str, Mapping[str, Example]]
+    connection: sa.Connection, tenant: str, classifier: str, wanted: Mapping[str, Mapping[str, Example]]
 ) -> dict[str, dict[str, str]]:
     """Find, by label, given id and id of the wanted examples that its class has already."""
     asked = {"tenant": tenant, "classifier": classifier, "labels": list(wanted)}
@@ -513,7 +558,7 @@ def _find_known(
     return found
 
 
-def _check_quota(connection: Connection, by: Key, new: int) -> None:
+def _check_quota(connection: sa.Connection, by: Key, new: int) -> None:
     """Raise QuotaError if a key would pass its quota with the new examples.
 
     Calls of one key, for two classifiers, take turns from here on.
