@@ -41,12 +41,9 @@ def create(
         ),
     ] = "write",
     rate: Annotated[int | None, typer.Option(help="How many requests a minute (default: no limit).")] = None,
-    quota: Annotated[
-        int | None, typer.Option(help="How many examples it stores (default: no limit).")
-    ] = None,
+    quota: Annotated[int | None, typer.Option(help="Examples that it may store (default: no limit).")] = None,
     expires: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How long it works: 90d, 12h or 30m (default: always)."),
+        str | None, typer.Option(metavar="TIME", help="How long it works: 90d, 12h or 30m (default: always).")
     ] = None,
     new_tenant: Annotated[bool, typer.Option("--new-tenant", help="Create a new tenant, and store.")] = False,
 ) -> None:

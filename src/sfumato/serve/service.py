@@ -50,7 +50,7 @@ class Service:
     """One server: its parts, which routes share. State: theirs, and the models of recent classifiers."""
 
     def __init__(self, store: Store, models: Sequence[Served], config: ServiceConfig) -> None:
-        """Create the parts. Raises ConfigError as `app.create` does."""
+        """Create the parts. Raises ConfigError for no model, or two of one name."""
         self.store, self.config = store, config
         self.models = {model.name: model for model in models}
         if not models or len(self.models) < len(models):

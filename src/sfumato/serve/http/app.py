@@ -29,10 +29,7 @@ def page_of_package() -> Path | None:
 
 
 def create(store: Store, models: Sequence[Served], config: ServiceConfig | None = None) -> FastAPI:
-    """Create the application. It does not close the store.
-
-    Raises ConfigError for no model, or two of one name.
-    """
+    """Create the application. It does not close the store. Raises ConfigError as Service does."""
     config = config or ServiceConfig()
     service = Service(store, models, config)
     for model in models:
