@@ -47,20 +47,10 @@ class Device:
         with Ledger(ledger) as opened:  # images of a class are near copies
             opened.set_near_copies("ignore")
 
-    @property
-    def requests(self) -> list[str]:
-        return [f"{each.method} {each.url.path.rpartition('/')[2]}" for each in self.wire.sent]
-
     def ask(self, method: str, *given: Any, **named: Any) -> Any:
         """What a method of the client gives."""
-        with Client(
-            "http://127.0.0.1:9",
-            key=self._key,
-            protection=self.spec,
-            ledger=self.ledger,
-            classifier="squares",
-            transport=self.wire,
-        ) as client:
+        how = {"protection": self.spec, "ledger": self.ledger, "transport": self.wire}
+        with Client("http://127.0.0.1:9", key=self._key, classifier="squares", **how) as client:
             return getattr(client, method)(*given, **named)
 
 
@@ -100,7 +90,7 @@ def test_a_table_answers_as_the_service_does_and_sends_nothing(device: Device, i
     found = look_up.look_up(table, Code(device.spec.partition("=")[2]), queries)
     assert [[each.label for each in row] for row in found] == [[each.label for each in row] for row in asked]
     assert {len(row) for row in found} == {1, 2}  # some are of none of these
-    assert device.requests == []
+    assert device.wire.sent == []
     with Ledger(device.ledger) as ledger:
         assert ledger.summary().releases == charged
 

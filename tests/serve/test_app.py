@@ -8,9 +8,7 @@ import logging
 import re
 import shutil
 import sqlite3
-import struct
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,13 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import refusing
+from cloud import refusing, untrained
 from starlette.routing import Match
 
-from sfumato import images, wire
+from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BusyError, ConfigError
-from sfumato.learn import few_shot
-from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import Release, parse
-from sfumato.serve import models
 from sfumato.serve.engine import Engine
 from sfumato.serve.http.app import ServiceConfig, create
 from sfumato.serve.served import Served
@@ -43,28 +38,17 @@ LABELLED = {"content-type": labelled.MEDIA_TYPE}
 RELEASE = {"content-type": wire.MEDIA_TYPE}
 
 
-def model(folder: Path, name: str, spec: str, *, refusal: dict[str, float] | None = None) -> Served:
-    config = FewShotConfig(denoiser_depth=None, precision="float32")
-    card = {
-        **{"config": asdict(config), "specs": [spec], "channels": 1, "precision": "float32"},
-        **{"shape": [1, 16, 16], "weights": {spec: 0.5}, "refusal": refusal},
-    }
-    path = folder / f"{name}.safetensors"
-    few_shot.make_untrained(1, config, [parse(spec)], card=card).save(path)
-    return models.load(path)
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     folder = tmp_path_factory.mktemp("models")
     # Squared distances of an untrained encoder: of the same image 0, of others far above.
     refusal = refusing(1e-6).card()
-    return [model(folder, "cells", SPEC, refusal=refusal), model(folder, "noisy", NOISY)]
+    return [untrained(folder, "cells", SPEC, refusal=refusal), untrained(folder, "noisy", NOISY)]
 
 
 def drawing(number: int, *, size: int = 16) -> torch.Tensor:
     generator = torch.Generator().manual_seed(number)
-    return torch.randint(0, 256, (1, 1, size, size), generator=generator).to(torch.uint8)
+    return torch.randint(0, 256, (1, 3, size, size), generator=generator).to(torch.uint8)
 
 
 def released(*numbers: int, spec: str = SPEC, size: int = 16) -> Release:
@@ -171,15 +155,12 @@ def check_problem(reply: httpx.Response, status: int, detail: str) -> None:
     assert detail in said["detail"]
 
 
-# What it does.
-
-
 def test_models_are_listed_with_the_protection_that_they_demand(site: Site):
     first, second = site.ask("GET", "/v1/models", who="museum read").json()
     assert first == {
         **{"name": "cells", "kind": "few-shot", "specs": [SPEC], "made_of": [None]},
         "naming": ["nothing is proved about who it shows"],
-        **{"shape": [1, 16, 16], "dimension": first["dimension"], "device_side": False},
+        **{"shape": [3, 16, 16], "dimension": first["dimension"], "device_side": False},
         "refusal": str(refusing(1e-6)),
     }
     assert second["specs"] == [NOISY]
@@ -192,8 +173,6 @@ def test_what_is_enrolled_is_listed_shown_logged_and_forgotten(site: Site, enrol
     assert site.ask("GET", "/v1/classifiers").json() == [shown | {"model": "cells"}]
     assert site.ask("GET", "/v1/classifiers/vases").json() == shown
     assert [one["label"] for one in site.ask("GET", f"{enrolled}/classes").json()] == ["amphora", "bowl"]
-    held = site.store.prototypes("museum", shown["id"])
-    assert held.weights.tolist() == [1.0, 1.0]  # two images of 0.5 each, as the model says
     lines = site.ask("GET", "/v1/audit", who="museum admin").json()
     assert [(one["action"], one["label"], one["examples"]) for one in lines] == [
         *(("enrol", "bowl", 2), ("enrol", "amphora", 2), ("create classifier", None, 0))
@@ -242,8 +221,6 @@ def test_requests_at_once_get_the_answers_that_they_would_get_alone(site: Site, 
             alone["guesses"][0]["distance"], rel=1e-3, abs=1e-4
         )
 
-
-# Who may.
 
 EVERYTHING = [
     ("GET", "/v1/models", "read"),
@@ -332,9 +309,6 @@ def test_a_question_is_answered_and_refused_as_the_framework_would(
         assert set(one.headers) == set(other.headers)
 
 
-# Many classes in one call.
-
-
 def id_of(sent: bytes, row: int) -> str:
     return hashlib.sha256(sent + bytes([row])).hexdigest()[:32]
 
@@ -357,16 +331,13 @@ def test_images_of_many_classes_are_enrolled_by_one_call_and_counted_once(site: 
 
 def test_one_call_for_many_classes_is_looked_at_by_the_guard_and_held_to_the_quota(site: Site):
     place = site.begin(model="noisy")
-    smooth = torch.arange(8, dtype=torch.uint8).expand(1, 1, 8, 8) * 5 + 100
+    smooth = torch.arange(8, dtype=torch.uint8).expand(1, 3, 8, 8) * 5 + 100
     clear = wire.encode(Release(smooth.contiguous(), NOISY, (16, 16), 2))
     check_problem(many(site, place, ["cup"], clear), 422, "image 1 has less noise than that has")
     _, secret = site.store.create_key("museum", role="write", name="small", quota=1)
     place = site.begin(name="cups")
     check_problem(many(site, place, ["a", "b"], body(0, 1), who=secret), 403, "2 new examples, but only 1")
     assert site.ask("GET", f"{place}/classes").json() == []
-
-
-# What is refused.
 
 
 def classify(content: bytes, headers: dict[str, str] = RELEASE, query: str = "") -> tuple[Any, ...]:
@@ -390,7 +361,7 @@ REFUSED = [
     (classify(b""), 422, "0 bytes are not a release"),
     (classify(body(0)[:-1]), 422, "bytes of images, and the header needs"),
     (classify(body(0, spec="none")), 422, TAKES),
-    (classify(body(0, size=32)), 422, "images of 1x32x32, and the model's are 1x16x16"),
+    (classify(body(0, size=32)), 422, "images of 3x32x32, and the model's are 3x16x16"),
     (classify(body(*range(65))), 422, "a release of 65 images, of at most 64 at once"),
     (enrolling(["cup"], body(0, 1)), 422, "1 labels for 2 images: send one for each"),
     (enrolling(["cup", "a/b"], body(0, 1)), 422, "the labels of a release: 1.label: "),
@@ -513,34 +484,26 @@ def test_what_fails_shows_nothing_of_itself(
 
 def test_bodies_that_were_tampered_with_never_break_the_server(site: Site, enrolled: str):
     random = np.random.default_rng(0)
-    originals = [body(0), body(1, 2), images.encode(released(0).images()[0]), images.encode(drawing(0)[0])]
+    originals = [body(0), body(1, 2)]
 
     def tampered() -> bytes:
         data = bytearray(originals[random.integers(len(originals))])
-        match random.integers(5):
+        start = random.integers(len(data))
+        match random.integers(4):
             case 0:
-                del data[random.integers(len(data)) :]
+                del data[start : start + random.integers(1, len(data))]
             case 1:
                 data += random.bytes(random.integers(1, 50))
             case 2:
-                data[5:9] = struct.pack("<I", random.integers(1 << 32))
-            case 3:
-                start = random.integers(len(data))
-                del data[start : start + random.integers(1, 20)]
+                data[5:9] = random.bytes(4)  # the length of its header
         for place in random.integers(len(data), size=random.integers(1, 6)) if data else ():
             data[place] = random.integers(256)
         return bytes(data)
 
     statuses: set[int] = set()
     for _ in range(6):
-        asked = [
-            (
-                *("POST", f"{enrolled}/classify", "museum read"),
-                {"content": tampered(), "headers": RELEASE},
-            )
-            for _ in range(100)
-        ]
-        replies = site.ask_all(asked)
+        sent = [{"content": tampered(), "headers": RELEASE} for _ in range(100)]
+        replies = site.ask_all([("POST", f"{enrolled}/classify", "museum read", more) for more in sent])
         statuses |= {reply.status_code for reply in replies}
     assert statuses <= {200, 422}
     assert len(site.ask("GET", f"{enrolled}/classes").json()) == 2
@@ -612,9 +575,6 @@ def test_head_is_get_without_its_body(site: Site, enrolled: str):
         )
 
 
-# Room for bodies.
-
-
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_body_that_finds_no_room_is_refused_before_it_is_read(open_site: Open, announced: bool):
     site = open_site(most_bytes=10_000, most_held=25_000)
@@ -653,15 +613,12 @@ def test_the_room_of_a_body_is_free_once_it_was_answered(open_site: Open):
 
 
 def test_what_is_made_of_a_body_counts_as_well(open_site: Open):
-    site = open_site(most_bytes=5_000, most_held=20_000)
+    site = open_site(most_bytes=5_000, most_held=60_000)
     place = site.begin()
     site.enrol(place, "amphora", 0)
     reply = site.ask("POST", f"{place}/classify", content=body(*range(20)), headers=RELEASE)
-    check_problem(reply, 503, "or fewer images at once")  # 20 images of 256 values, in 6 bytes each
+    check_problem(reply, 503, "or fewer images at once")  # 20 images of 768 values, in 6 bytes each
     assert len(site.classify(place, *range(10))) == 10
-
-
-# Around it.
 
 
 def test_a_server_that_closes_is_not_ready_and_accepts_nothing(site: Site, enrolled: str):
@@ -815,9 +772,6 @@ def test_redirects_name_no_scheme_and_no_host(open_site: Open, tmp_path: Path):
     ):
         location = site.ask("GET", path, headers={"host": "cloud.example"}).headers.get("location")
         assert location == to
-
-
-# The keys of a tenant, which its admins make and revoke.
 
 
 def make_key(site: Site, who: str = "museum admin", **settings: Any) -> httpx.Response:

@@ -138,9 +138,6 @@ def test_galleries_that_were_asked_for_long_ago_are_let_go(
     assert list(galleries._kept) == [("museum", place)]
 
 
-# In PostgreSQL, which searches galleries that are too large to keep.
-
-
 def test_a_gallery_that_is_too_large_to_keep_is_searched_by_the_store(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -169,8 +166,6 @@ def test_a_gallery_that_is_too_large_to_keep_is_searched_by_the_store(
         shelf.enrol(place, "cup", [[9.0, 0.0]])
         assert ask(galleries, place, 9.0)[0].guesses[0].label == "cup"
 
-
-# Ties, which codes of few bits have many of.
 
 SIGNS = [[float(word >> place & 1) * 2 - 1 for place in range(8)] for word in range(256)]
 
@@ -230,8 +225,6 @@ def test_numbers_too_large_to_compare_are_answered_all_the_same(shelf: Shelf):
     place = shelf.new("huge", {"a": [[1e30] * 2], "b": [[-1e30] * 2], "c": [[0.0] * 2]})
     assert len(firsts(shelf.store, place, [[3e38, 3e38], [0.0, 0.0]])) == 2
 
-
-# Codes whose noise is known.
 
 HALF = 0.5  # what is left of a bit that is flipped by a quarter
 FLIPPED = CodePrototypes(4, 4, Spread(1 / 3, 2 / 3), refusing(100.0), (0.25, None, None))

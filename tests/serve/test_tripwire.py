@@ -1,6 +1,6 @@
 """What is evidently not protected is refused; what is, never: real images, and the worst there can be."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,10 @@ from cloud import refusing
 from pictures import photographs, worst
 
 from sfumato import artefacts, wire
-from sfumato.dp.mechanisms import Noise, seeded_noise
+from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
 from sfumato.protect import Protection, Release, parse
 from sfumato.protect.mask import Mask, make_masker
-from sfumato.protect.recognition import first_image
 from sfumato.protect.spec import portable
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
 from sfumato.serve.served import Demand, Served
@@ -190,34 +189,6 @@ def test_masks_of_the_right_share_or_of_an_unknown_one_pass():
     check(masked([25, 26], unknown.spec), demand(unknown))
 
 
-@dataclass(frozen=True)
-class Halves:
-    """A protection that no module of the library knows: it shows the half of each grey level."""
-
-    cell = 1
-    draws_noise = False
-    spec = "halves"
-
-    def release(self, images: torch.Tensor, noise: Noise) -> Release:
-        return Release(images // 2, self.spec, (images.shape[2], images.shape[3]))
-
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        return
-
-    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        return first_image((release.values > 127).flatten(1).any(1).tolist(), "shows what has no half")
-
-
-def test_a_protection_is_added_without_a_change_of_the_guard():
-    halves = Halves()
-    sent = halves.release(worst(), seeded_noise(0))
-    check(sent, demand(halves))
-    with pytest.raises(NotProtectedError, match="not a release of halves: image 3 shows what has no half; "):
-        check(replace(sent, array=worst()[[0, 1, 5]]), demand(halves))
-    with pytest.raises(NotProtectedError, match="it is masked"):
-        check(masked([25], "halves"), demand(halves))
-
-
 def test_the_share_that_a_masker_was_trained_with_counts_if_it_is_that_masker(tmp_path: Path):
     path = str(tmp_path / "m.safetensors")
     weights = {
@@ -232,9 +203,6 @@ def test_the_share_that_a_masker_was_trained_with_counts_if_it_is_that_masker(tm
         with pytest.raises(NotProtectedError, match="image 2 shows 26 pixels, and not 25"):
             check(masked([25, 26], mask.spec), wanted)
     check(masked([25, 26], mask.spec), replace(demand(mask), made_of="b" * 64))
-
-
-# What a release says of itself.
 
 
 FEATURE, CODE = "feature:artefact=f.safetensors", "code:artefact=c.safetensors"

@@ -150,9 +150,6 @@ def test_codes_are_served_without_pytorch_and_without_export(tmp_path: Path):
     check_same(tmp_path, path, path, {"cap": cap, "hat": hat}, asked)
 
 
-# What cannot be, and what to do.
-
-
 def test_without_pytorch_a_model_that_needs_it_says_how_to_export_it(tmp_path: Path):
     untrained(tmp_path, "m", SPEC)
     done = run(tmp_path / "m.safetensors", f"sqlite:///{tmp_path}/store.db", [])
@@ -193,9 +190,6 @@ def test_a_file_that_is_no_exported_model_or_damaged_is_refused(file: Path, tmp_
             models.load(tmp_path / "m.onnx")
     with pytest.raises(ArtefactError, match=r"gone\.onnx: cannot be read"):
         models.load(tmp_path / "gone.onnx")
-
-
-# What a network sees.
 
 
 @pytest.mark.parametrize(("cell", "side"), [(1, 7), (2, 7), (3, 8), (4, 8), (5, 3)])
