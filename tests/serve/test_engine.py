@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from sfumato.errors import ArtefactError, BusyError, ConfigError
+from sfumato.errors import ArtefactError, BusyError
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.engine import Engine
 from sfumato.serve.served import Served, as_it_came
@@ -190,11 +190,3 @@ def test_forward_passes_are_reported_and_what_computes_nothing_waits_for_none(do
     work(use, observe=lambda images, seconds: seen.append((images, seconds)))
     assert [images for images, _ in seen] == [1, 2]
     assert seen[0][1] > 0
-
-
-@pytest.mark.parametrize(
-    "settings", [{"window": -1}, {"most_batch": 0}, {"most_batch": 8, "most_waiting": 4}]
-)
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]):
-    with pytest.raises(ConfigError, match=r"window=.*, most_batch=.*, most_waiting=.*: a window of 0 to"):
-        ServiceConfig(**settings)

@@ -292,6 +292,7 @@ def test_what_is_forgotten_is_not_in_the_files_of_sqlite_any_more(
         return [trace in files for trace in traces]
 
     assert all(found())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}  # for its owner
     for name in first:
         store.forget_example("museum", hats.id, name, by=key)
     assert not any(found()[:3])
@@ -722,11 +723,6 @@ def test_a_url_of_something_else_is_refused(wrong: str, message: str):
     with pytest.raises(ConfigError, match=message) as found:
         Store(wrong)
     assert "hush" not in str(found.value)
-
-
-@SQLITE
-def test_the_file_is_for_its_owner_alone(store: Store, tmp_path: Path):
-    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
 @pytest.mark.parametrize(

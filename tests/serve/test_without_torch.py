@@ -1,5 +1,7 @@
 """A service that answers without PyTorch, as one that has it does."""
 
+import asyncio
+import inspect
 import json
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import SIDE, Wire, encoder, refusing, untrained
+from cloud import SIDE, encoder, refusing, untrained
 
 from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
@@ -27,30 +29,34 @@ from sfumato.wire import labelled
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 SHAPE = (3, SIDE, SIDE)
-# Every import of PyTorch fails, as where it is not installed; then the service is asked within the process.
-ALONE = """
+
+
+def answers(path: str, url: str, requests: list[list[str]]) -> list[list[object]]:
+    """Of a service of one model, asked within its process. Its source runs where PyTorch is missing, too."""
+
+    async def ask() -> list[list[object]]:
+        with Store(url) as store:
+            transport = httpx.ASGITransport(create(store, [models.load(path)]))
+            async with httpx.AsyncClient(transport=transport, base_url="http://cloud") as client:
+                replies = [
+                    await client.request(method, address, headers=headers, content=bytes.fromhex(content))
+                    for method, address, headers, content in requests
+                ]
+        return [[reply.status_code, reply.json()] for reply in replies]
+
+    return asyncio.run(ask())
+
+
+ALONE = f"""
 import asyncio, json, sys
 
-sys.modules["torch"] = None
-
+sys.modules["torch"] = None  # every import fails
 import httpx
 from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
-
-async def asked(app, requests):
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://cloud") as client:
-        replies = [
-            await client.request(method, address, headers=headers, content=bytes.fromhex(content))
-            for method, address, headers, content in requests
-        ]
-    return [[reply.status_code, reply.json()] for reply in replies]
-
-path, url, requests = json.loads(sys.stdin.read())
-with Store(url) as store:
-    app = create(store, [models.load(path)])
-    print(json.dumps(asyncio.run(asked(app, requests))))
+{inspect.getsource(answers)}
+print(json.dumps(answers(*json.loads(sys.stdin.read()))))
 assert sys.modules["torch"] is None
 """
 
@@ -98,15 +104,7 @@ def check_same(folder: Path, alone: Path, here: Path, releases: dict[str, bytes]
     done = run(alone, urls[0], ours)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    with (
-        Store(urls[1]) as store,
-        httpx.Client(transport=Wire(create(store, [models.load(here)])), base_url="http://cloud") as client,
-    ):
-        replies = [
-            client.request(method, address, headers=headers, content=bytes.fromhex(content))
-            for method, address, headers, content in theirs
-        ]
-    expected = [[reply.status_code, reply.json()] for reply in replies]
+    expected = answers(str(here), urls[1], theirs)
     assert [status for status, _ in found] == [status for status, _ in expected]
     assert [status for status, _ in found] == [201, 201, 200, 200, 200, 401]
     assert found[2] == expected[2]
