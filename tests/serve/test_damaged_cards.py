@@ -29,11 +29,6 @@ from sfumato.assess.semsim import SemSim
 from sfumato.errors import ArtefactError
 from sfumato.export import sides
 from sfumato.learn import adversarial_mask, classifier, few_shot, meta, private_feature
-from sfumato.learn.adversarial_mask import MaskConfig
-from sfumato.learn.classifier import ClassifierConfig
-from sfumato.learn.few_shot import FewShotConfig
-from sfumato.learn.meta import MetaConfig
-from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.semsim import SemSimConfig
 from sfumato.networks.code import make_code_network
 from sfumato.networks.encoders.embedding import Embedding
@@ -56,7 +51,7 @@ class Kind:
 
 
 def few_shot_kind() -> Kind:
-    config = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
+    config = few_shot.FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
     card = {
         **{"kind": "few-shot", "cell": 4, "config": asdict(config), "specs": ["pixelize:cell=4"]},
         **{"channels": 1, "precision": "float32", "shape": [1, 16, 16]},
@@ -68,7 +63,7 @@ def few_shot_kind() -> Kind:
 
 
 def meta_kind() -> Kind:
-    config = MetaConfig(network="strided", width=4)
+    config = meta.MetaConfig(network="strided", width=4)
     learner = meta.make_untrained(config, (1, 16, 16))
     card = {"kind": "meta", "config": asdict(config), "image": [1, 16, 16], "spec": "blur:radius=2"}
     card |= {"privacy": None, "made_of": None, "inner_norm": 1.5}
@@ -76,7 +71,7 @@ def meta_kind() -> Kind:
 
 
 def classifier_kind() -> Kind:
-    config = ClassifierConfig(network="lenet", precision="float32")
+    config = classifier.ClassifierConfig(network="lenet", precision="float32")
     card = {"kind": "classifier", "config": asdict(config), "shape": [1, 16, 16], "classes": ["a", "b"]}
     card |= {"precision": "float32", "spec": "blur:radius=2", "made_of": None, "shapes": False}
     made = classifier.make_untrained(card, config, seed=0)
@@ -84,7 +79,7 @@ def classifier_kind() -> Kind:
 
 
 def mask_kind() -> Kind:
-    config = MaskConfig(masker_width=2, levels=2, precision="float32")
+    config = adversarial_mask.MaskConfig(masker_width=2, levels=2, precision="float32")
     card = {"kind": "mask", "config": asdict(config), "shape": [1, 16, 16], "classes": ["a", "b"]}
     card |= {"precision": "float32"}
     made = adversarial_mask.make_untrained(card, config, seed=0)
@@ -92,7 +87,7 @@ def mask_kind() -> Kind:
 
 
 def feature_kind() -> Kind:
-    config = FeatureConfig(widths=(2, 2, 8, 8, 8, 4, 4), dimension=3, precision="float32")
+    config = private_feature.FeatureConfig(widths=(2, 2, 8, 8, 8, 4, 4), dimension=3, precision="float32")
     card = {"kind": "private feature", "config": {**asdict(config), "widths": list(config.widths)}}
     card |= {"shape": [1, 16, 16], "classes": {"kind": ["a", "b"]}, "precision": "float32"}
     made = private_feature.make_untrained(card, seed=0)
@@ -115,7 +110,7 @@ def code_kind() -> Kind:
 def pretrained_kind() -> Kind:
     with TemporaryDirectory() as folder:
         spec = write_onnx(Path(folder) / "small.onnx", Small())
-        config = FewShotConfig(encoder=spec, denoiser_depth=None, precision="float32")
+        config = few_shot.FewShotConfig(encoder=spec, denoiser_depth=None, precision="float32")
         made = few_shot.make_untrained(3, config, [parse("blur:radius=2")])
         card = {
             **{"kind": "few-shot", "cell": 1, "specs": ["blur:radius=2"], "made_of": [None]},

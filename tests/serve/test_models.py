@@ -13,7 +13,6 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float, write
 from sfumato.learn import few_shot, meta
-from sfumato.learn.code_prototypes import part_left
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, MetaModel
 from sfumato.learn.private_feature import FeatureConfig
@@ -165,6 +164,9 @@ def test_a_code_is_its_own_embedding_bits_as_1_and_minus_1_and_numbers_as_they_a
     assert (served.dimension, served.demands[0].kind) == (3, "numbers")
     values = torch.tensor([[1.5, -2, 0]])
     assert torch.equal(embedded(served, values, ",norm=1,noise=0.5"), values)
+    served = models.load(encoder(tmp_path / "s.safetensors", bits=16))
+    for strongest in (",epsilon=0.000000000001", ",flip=0.49999999999999994"):
+        assert embedded(served, torch.ones(1, 16, dtype=torch.bool), strongest).square().sum().isfinite()
 
 
 @pytest.mark.parametrize("noise", ["flip=0.3", "epsilon=2"])
@@ -200,26 +202,6 @@ def test_a_card_tells_when_a_code_is_of_none_of_these_for_the_noise_that_it_was_
     assert served.weight(honest, demand) == 1
     assert served.weight(lying, demand) == pytest.approx(0.64)
     assert served.weight(worse, demand) == pytest.approx(0.36)
-
-
-@pytest.mark.parametrize("bits", [1, 4, 16])
-@pytest.mark.parametrize("epsilon", [1e-12, 0.1, 2, 50, 1000])
-def test_what_a_response_leaves_of_a_bit_is_that_of_its_channel(bits: int, epsilon: float):
-    """Against the definition: the mean of a bit that is 1, over all words that may be told in place of it."""
-    words, grown = 2**bits, torch.tensor(epsilon, dtype=torch.float64).clamp(max=600).exp().item()
-    right = grown / (grown + words - 1)
-    wrong = (1 - right) / (words - 1)
-    # Half of all words have the bit: the right one and words / 2 - 1 others; the other half have not.
-    expected = right + wrong * (words / 2 - 1) - wrong * words / 2
-    left = part_left(Code("c", epsilon=epsilon), bits)
-    assert left == pytest.approx(expected, rel=1e-6, abs=1e-15)
-    assert 0 < left <= 1
-
-
-def test_the_strongest_noise_gives_finite_embeddings(tmp_path: Path):
-    served = models.load(encoder(tmp_path / "c.safetensors", bits=16))
-    for noise in (",epsilon=0.000000000001", ",flip=0.49999999999999994"):
-        assert embedded(served, torch.ones(1, 16, dtype=torch.bool), noise).square().sum().isfinite()
 
 
 @pytest.mark.parametrize("network", ["fully-connected", "strided"])
@@ -262,19 +244,16 @@ def test_servers_of_one_meta_model_have_the_same_statistics(tmp_path: Path, publ
     assert np.array_equal(*found)
 
 
-def test_other_artefacts_are_not_served(tmp_path: Path):
+def test_other_artefacts_and_names_that_no_address_holds_are_refused(tmp_path: Path):
     path = tmp_path / "m.safetensors"
     artefacts.save(path, {"x": torch.zeros(1)}, {"kind": "mask"})
     with pytest.raises(
         ArtefactError, match="is a 'mask'; a server runs 'few-shot', 'meta', 'private feature' and 'code'"
     ):
         models.load(path)
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "a b", "-a", "x" * 65, "é"])
-def test_a_name_that_no_address_holds_is_refused(name: str, tmp_path: Path):
-    with pytest.raises(ConfigError, match="is not a name for a model: at most 64 letters"):
-        models.load(tmp_path / "m.safetensors", name=name)
+    for name in ("", "a/b", "a b", "-a", "x" * 65, "é"):
+        with pytest.raises(ConfigError, match="is not a name for a model: at most 64 letters"):
+            models.load(path, name=name)
 
 
 def test_a_spec_is_known_by_the_file_of_its_artefact_which_may_lie_beside_the_model(tmp_path: Path):
