@@ -106,7 +106,7 @@ def _set_up(
     from sfumato.serve.served import code_of
 
     served = load(model, reference=reference)
-    demand = served.demands[0]
+    demand = served.demand
     if spec is None and demand.protection is None:
         spec = f"{'feature' if served.kind == 'private feature' else 'code'}:artefact={model}"
     if spec is None:
@@ -114,17 +114,12 @@ def _set_up(
         protection = demand.protection
     else:
         protection = protect.parse(spec, takes=KINDS)
-        if demand.protection is not None:
-            trained = {each.protection.spec: each for each in served.demands if each.protection is not None}
-            if protection.spec not in trained:
-                raise ConfigError(
-                    f"--with {spec}: {model} was trained for {', '.join(trained)}: name one of these"
-                )
-            demand = trained[protection.spec]
+        if demand.protection is not None and protection.spec != demand.protection.spec:
+            raise ConfigError(f"--with {spec}: {model} was trained for {demand.protection.spec}: name that")
 
     def embed(images: "Tensor") -> "Tensor":
         release = protection.release(images, fresh_noise())
-        return torch.from_numpy(served.run(served.prepare(release, demand)))
+        return torch.from_numpy(served.run(served.prepare(release)))
 
     estimate: ToPrototypes | None = None
     table = has_answers(served) and not protection.draws_noise
