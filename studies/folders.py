@@ -5,7 +5,7 @@
     OMP_NUM_THREADS=1 python studies/folders.py --deface PATH/bin/deface --out runs/folders
 
 Ten people with two scenes of 640x480 each; a second, unknown person stands in four of them. Known photographs are three
-others of each person. The pages are written to --out, since they show people. Beside that, kinds.look is asked about
+others of each person. The pages are written to --out, since they show people. Beside that, look.look is asked about
 photographs of 84x84 of LFW and Caltech-101 that did not set its thresholds (every second one did), as they are and protected
 at several strengths, as PNG and as JPEG of quality 75. Writes studies/results/folders.jsonl.
 """
@@ -25,7 +25,7 @@ import sfumato
 from sfumato import images, protect
 from sfumato.audits import page
 from sfumato.audits.folder import NamingConfig, audit_folder
-from sfumato.audits.folder.kinds import look
+from sfumato.audits.folder.look import look
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.protect.region import Region
 from sfumato.study.records import write_rows

@@ -57,7 +57,7 @@ def folder(
     pdf: Pdf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how a folder looks protected, and which faces, metadata, near twins and names remain.
+    """Say how a folder looks protected, and which faces, metadata and names remain.
 
     It is judged from the files alone, and with known photographs or originals by them. One half of the people
     chooses the adversary whose success in naming the other half is stated. The exit code is 0 if all was
