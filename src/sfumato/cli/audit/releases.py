@@ -159,12 +159,12 @@ def vectors(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Embeddings, a row each: .npy, .npz, .parquet or .csv.")
     ],
-    people: Annotated[
-        str | None, typer.Option(help="The column of people, or * if each array of an .npz is one person's.")
-    ] = None,
+    people: Annotated[str | None, typer.Option(help="The array or column that says whose they are.")] = None,
     labels: Annotated[
         str | None,
-        typer.Option(help="Attributes, as gender,age. Remedies keep the first. Negative values are unknown."),
+        typer.Option(
+            help="Attributes, as gender,age; need --people. Remedies keep the first. Negative values are unknown."
+        ),
     ] = None,
     vectors: Annotated[
         str | None,
