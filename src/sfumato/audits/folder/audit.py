@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-import numpy as np
 import torch
-from PIL import Image
 from torch.nn import functional
 
 from sfumato import protect
@@ -177,7 +175,7 @@ def _name(
     progress: Callable[[str, int, int], None],
 ) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
     """Name people by adversaries who protect known photographs as the files look; in scenes, part by part."""
-    spec, release = _guess(seen)
+    spec = _guess(seen)
     parts = {
         each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in seen if each.number == 0
     }
@@ -199,7 +197,7 @@ def _name(
         size=config.size,
         outcome=clear.outcome,
         boxes=first_face if detect and some else None,
-        release=release,
+        release=_release(spec),
     )
     named = name_people(photographs, asked, spec=spec, config=config, progress=progress)
     _join(outcome, clear.outcome)
@@ -283,42 +281,20 @@ def _are_scenes(seen: Sequence[Seen]) -> bool:
     return 2 * sum(small) > len(small)
 
 
-def _guess(seen: Sequence[Seen]) -> tuple[str, Release | None]:
-    """Guess the spec of the commonest protection, and how to protect a photograph in the same way.
+def _guess(seen: Sequence[Seen]) -> str:
+    """Guess the spec of the commonest protection, with its middle strength.
 
-    Its strength is the middle one, in shares of a side: photographs of another size get as many cells.
+    A mosaic has as many cells along a side as there: photographs of another size, too.
     """
     kind, is_part = Counter((each.look.kind, bool(each.look.parts)) for each in seen).most_common(1)[0][0]
     alike = [each for each in seen if (each.look.kind, bool(each.look.parts)) == (kind, is_part)]
     middle = sorted(alike, key=lambda each: each.look.strength)[len(alike) // 2]
-    strength, side = middle.look.strength, middle.side
     if kind == "noise":
-        return (spec := f"gaussian:sigma={strength:.3g}"), _release(spec)
+        return f"gaussian:sigma={middle.look.strength:.3g}"
     if kind != "mosaic":
-        return "none", None
-    if is_part:
-        sides = sorted(min(box[1] - box[0], box[3] - box[2]) for box in middle.look.parts)
-        side = sides[len(sides) // 2]
-    whole = not is_part and not strength % 1
-    exact = f"pixelize:cell={strength:.0f}"
-
-    def release(picture: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Protect as the files look, with fractional cells if theirs are."""
-        own = min(picture.shape[1:])
-        if whole and own == side and (made := _release(exact)):
-            return made(picture)
-        return [_shrink(picture, strength / side * own)]
-
-    return exact if whole else f"pixelize:cell=1/{max(2, round(side / strength))}", release
-
-
-def _shrink(picture: torch.Tensor, cell: float) -> torch.Tensor:
-    """Make a mosaic as programs do: shrink by means, enlarge by the nearest."""
-    height, width = picture.shape[1:]
-    small = max(1, round(width / cell)), max(1, round(height / cell))
-    planes = [Image.fromarray(plane.numpy()).resize(small, Image.Resampling.BOX) for plane in picture]
-    large = [np.asarray(plane.resize((width, height), Image.Resampling.NEAREST)) for plane in planes]
-    return torch.from_numpy(np.stack(large))
+        return "none"
+    sides = sorted(min(box[1] - box[0], box[3] - box[2]) for box in middle.look.parts) or [middle.side]
+    return f"pixelize:cell=1/{max(2, round(sides[len(sides) // 2] / middle.look.strength))}"
 
 
 def _stem(file: Listed) -> PurePosixPath:
