@@ -1,7 +1,7 @@
 """Read vectors of any model, the people behind them and their attributes; nothing is unpickled.
 
-A file has rows of equal length: an array of .npy, or of .npz with others that have an entry for each row, a
-list column of .parquet, or columns of numbers of .parquet or .csv.
+A file has rows of equal length: an array of .npy, or of .npz with others that have an entry for each row, or
+columns of numbers of .parquet or .csv.
 """
 
 import zipfile
@@ -23,7 +23,6 @@ _FEWEST, _MOST_CLASSES = 20, 20
 _SERIES = 3  # columns that are called alike, at least
 _SPREAD = 1000.0  # times as much as the median column: a column that varies more is left out
 _MOST_OF_ONE = 150  # vectors of a person in a sample: as many as name them from 100
-_BATCH_BYTES = 32_000_000  # of a batch of vectors
 _DAMAGES = (OSError, EOFError, ValueError, TypeError, NotImplementedError, zipfile.BadZipFile)
 
 
@@ -55,31 +54,23 @@ class Vectors:
 
 
 @dataclass(frozen=True)
-class _Stored:
-    """A column of a Parquet file, whose rows are read when they are taken: (N,) entries or (N, D) vectors."""
+class _Column:
+    """A column of a Parquet file, which is read when rows of it are taken."""
 
     path: Path
     name: str
-    shape: tuple[int, ...]
-    dtype: Any = object
+    shape: tuple[int]
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """Reads (n,) ascending rows, some at a time."""
-        found, start, width = [], 0, self.shape[1] if len(self.shape) > 1 else 1
         with open_parquet(self.path, [self.name]) as file:
-            for batch in batches(file, max(1, min(BATCH, _BATCH_BYTES // (8 * width))), [self.name]):
-                cells = batch.column(0)
-                part = _entries(cells) if len(self.shape) == 1 else _flat(cells).reshape(-1, width)
-                inside = rows[slice(*np.searchsorted(rows, (start, start + len(part))))]
-                found.append(part[inside - start])
-                start += len(part)
-        return np.concatenate(found)
+            parts = [_entries(batch.column(0)) for batch in batches(file, BATCH, [self.name])]
+        return np.concatenate(parts)[rows]
 
 
-_Arrays = Mapping[str, np.ndarray | _Stored]
+_Columns = Mapping[str, np.ndarray | _Column]
 
 
 def read(
@@ -142,7 +133,7 @@ def read(
     )
 
 
-def _open(path: Path) -> tuple[_Arrays, _Arrays]:
+def _open(path: Path) -> tuple[Mapping[str, np.ndarray], _Columns]:
     """The arrays that may be vectors, and the columns with an entry for each row."""
     if path.suffix not in SUFFIXES:
         raise DataError(
@@ -154,7 +145,7 @@ def _open(path: Path) -> tuple[_Arrays, _Arrays]:
             if path.suffix == ".npy":
                 return {"": np.load(path, mmap_mode="r", allow_pickle=False)}, {}
             if path.suffix == ".parquet":
-                return _parquet(path)
+                return {}, _parquet(path)
             if path.suffix == ".csv":
                 header, lines = read_table(path)
                 return {}, {name: np.array([row[name] for _, row in lines]) for name in header}
@@ -182,39 +173,20 @@ def _open(path: Path) -> tuple[_Arrays, _Arrays]:
         raise DataError(f"{path}: damaged, or not a {path.suffix} file ({shorten(str(error))})") from error
 
 
-def _parquet(path: Path) -> tuple[_Arrays, _Arrays]:
-    matrices, columns = dict[str, _Stored](), dict[str, _Stored]()
+def _parquet(path: Path) -> _Columns:
+    columns = {}
     with open_parquet(path) as file:
         from pyarrow import types
 
-        total = file.metadata.num_rows
         for each in file.schema_arrow:
-            tests = (types.is_list, types.is_large_list, types.is_fixed_size_list)
-            if not any(test(each.type) for test in tests):
-                columns[each.name] = _Stored(path, each.name, (total,))
-                continue
-            kind = np.dtype(each.type.value_type.to_pandas_dtype())
-            if kind.kind not in "fiu":  # others are not vectors
-                continue
-            sizes = [
-                batch.column(0).value_lengths().fill_null(-1).to_numpy()
-                for batch in batches(file, BATCH, [each.name])
-            ]
-            lengths = np.concatenate(sizes)
-            usual = int(np.median(lengths)) if total else 0
-            if len(odd := np.flatnonzero(lengths != usual)):
+            if not types.is_nested(each.type):
+                columns[each.name] = _Column(path, each.name, (file.metadata.num_rows,))
+            elif each.type.num_fields == 1 and types.is_floating(each.type.field(0).type):
                 raise DataError(
-                    f"{path}: {each.name} has {max(0, lengths[odd[0]])} numbers in row {odd[0]}, and {usual} "
-                    f"in most: leave out the {len(odd):,} rows of another length"
+                    f"{path}: {each.name} holds lists of numbers, and columns of numbers are read: write the "
+                    f"lists with np.savez(FILE, vectors=np.stack(table[{each.name!r}]), people=...)"
                 )
-            matrices[each.name] = _Stored(path, each.name, (total, usual), kind)
-    return matrices, columns
-
-
-def _flat(cells: Any) -> np.ndarray:
-    """The numbers of lists, one after the other."""
-    numbers: np.ndarray = cells.flatten().to_numpy(zero_copy_only=False)
-    return numbers
+    return columns
 
 
 def _entries(cells: Any) -> np.ndarray:
@@ -227,7 +199,11 @@ def _entries(cells: Any) -> np.ndarray:
 
 
 def _matrix(
-    path: Path, matrices: _Arrays, columns: _Arrays, vectors: str | None, chosen: Sequence[str]
+    path: Path,
+    matrices: Mapping[str, np.ndarray],
+    columns: _Columns,
+    vectors: str | None,
+    chosen: Sequence[str],
 ) -> tuple[Callable[[np.ndarray], tuple[np.ndarray, tuple[str, ...]]], int, str]:
     """A function that takes rows of the vectors, the number of all, and their origin in words.
 
