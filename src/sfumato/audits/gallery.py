@@ -3,8 +3,9 @@
 Galleries are drawn from available photographs, and each is attacked with all others as shadows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from sfumato.attack.membership import (
     ratios,
 )
 from sfumato.audits.findings import Finding, Report, Table
-from sfumato.audits.risks import Kind, Risk
+from sfumato.audits.risks import Risk
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
 from sfumato.study.choose.estimates import Estimate
@@ -175,7 +176,7 @@ def audit_gallery(
             "Each photograph is asked about once. Asking about many variations of it tells more from labels.",
             "Other photographs give other figures: use photographs like those of your service.",
         ),
-        risks=(*_link(embedded, config), *_enrolments(judgements, words, len(embedded.asked))),
+        risks=tuple(_risks(embedded, judgements, words, config)),
     )
 
 
@@ -258,58 +259,54 @@ def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAu
     return Embedded(asked.unflatten(0, rows.shape), releases.unflatten(1, rows.shape))
 
 
-def _link(embedded: Embedded, config: GalleryAuditConfig) -> list[Risk]:
-    """How a stored prototype and one later release of the same person find each other.
+def _risks(
+    embedded: Embedded,
+    judgements: dict[tuple[str, str], Membership],
+    words: dict[str, str],
+    config: GalleryAuditConfig,
+) -> Iterator[Risk]:
+    """How often an enrolment is inferred, and a stored prototype and one later release find each other.
 
     The prototype is a predicate that is true of few releases, or a release chooses among prototypes.
     """
-    enrollable, people = embedded.asked.shape[1] - config.known, len(embedded.asked)
+    people = len(embedded.asked)
+    known: dict[str, Any] = {"releases": 1, "people": people, "source": "this audit"}
+
+    def share_of(of_people: np.ndarray) -> Estimate:
+        share = float(of_people.mean())
+        return Estimate(share, *wilson(share * people, people), seeds=1)
+
     prototypes = embedded.enrolled[0, :, : config.shot].mean(1)  # (P, D)
-    known = embedded.asked[:, enrollable:]  # (P, q, D)
-    scores = -torch.cdist(prototypes, known.flatten(0, 1)).unflatten(1, known.shape[:2]).numpy()
-    risks = []
+    later = embedded.asked[:, -config.known :]  # (P, q, D)
+    scores = -torch.cdist(prototypes, later.flatten(0, 1)).unflatten(1, later.shape[:2]).numpy()
     for count in sorted({min(10, people), people}):
-        share = float(linkability(scores[..., 0].T, np.arange(people), candidates=count).mean())
-        words = f"adversary who compares a release with the stored prototypes of {count} people"
-        risks.append(_risk("linkability", words, share, 1 / count, people))
+        yield Risk(
+            kind="linkability",
+            secret="identity",
+            adversary=f"adversary who compares a release with the stored prototypes of {count} people",
+            rate=share_of(linkability(scores[..., 0].T, np.arange(people), candidates=count)),
+            control=1 / count,
+            **known,
+        )
     if config.known > 1:
-        share = float(singling_out(scores[..., 0], scores[..., 1:]).mean())
-        words = f"adversary whom a stored prototype leads to one release among {people}"
-        risks.append(_risk("singling out", words, share, BY_LUCK, people))
-    return risks
-
-
-def _risk(kind: Kind, adversary: str, share: float, control: float, people: int) -> Risk:
-    return Risk(
-        kind=kind,
-        secret="identity",
-        releases=1,
-        adversary=adversary,
-        rate=Estimate(share, *wilson(share * people, people), seeds=1),
-        control=control,
-        beyond=kind == "singling out",
-        people=people,
-        source="this audit",
-    )
-
-
-def _enrolments(
-    judgements: dict[tuple[str, str], Membership], words: dict[str, str], people: int
-) -> list[Risk]:
-    """How often an enrolment is inferred, at 1% of false alarms."""
-    return [
-        Risk(
+        yield Risk(
+            kind="singling out",
+            secret="identity",
+            adversary=f"adversary whom a stored prototype leads to one release among {people}",
+            rate=share_of(singling_out(scores[..., 0], scores[..., 1:])),
+            control=BY_LUCK,
+            beyond=True,
+            **known,
+        )
+    for (question, view), judgement in judgements.items():
+        yield Risk(
             kind="inference",
             secret=f"enrolment of a {question}",
-            releases=1,
             adversary=f"adversary who sees {words[view]}",
             rate=Estimate(*judgement.rates[_FEW], seeds=1),
             control=_FEW,
-            people=people,
-            source="this audit",
+            **known,
         )
-        for (question, view), judgement in judgements.items()
-    ]
 
 
 def _leaks(judgement: Membership) -> bool:
