@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from sfumato import protect
-from sfumato.audits.findings import Finding, Outcome, Report
+from sfumato.audits.findings import Outcome, Report
 from sfumato.audits.folder.findings import (
     SHOWN,
     Compared,
@@ -23,9 +23,10 @@ from sfumato.audits.folder.findings import (
     report_originals,
     see,
 )
-from sfumato.audits.folder.naming import NamingConfig, name_people, report_names
+from sfumato.audits.folder.naming import NamingConfig, name_people
 from sfumato.audits.folder.pictures import (
     Listed,
+    Pictures,
     Release,
     list_files,
     read_all,
@@ -71,19 +72,14 @@ def audit_names(
     parsed = protect.parse(spec, takes=KINDS)
     if (shape := getattr(parsed, "shape", None)) is not None:  # of the network that was trained
         config = replace(config, size=shape[1])
-    size, root = config.size, _root(released)
-    listing, clear = list_files(released, people), list_files(known)
+    listing, root = list_files(released, people), _root(released)
     outcome = listing.outcome
     if kind_of(parsed) in IMAGES:
-        asked = read_pictures(listing.files, root, size=size, outcome=outcome, every=True)
+        asked = read_pictures(listing.files, root, size=config.size, outcome=outcome, every=True)
     else:
-        asked = read_vectors(listing.files, root, size=size)
-    photographs = read_pictures(
-        clear.files, _root(known), size=size, outcome=clear.outcome, release=_release(spec)
-    )
-    named = name_people(photographs, asked, spec=spec, config=config, progress=progress)
-    found, risks = report_names(named, photographs, asked, spec=spec, config=config)
-    _join(outcome, clear.outcome)
+        asked = read_vectors(listing.files, root, size=config.size)
+    photographs = _read_known(known, spec, config, outcome)
+    found, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
     return Report(
         audit="re-identification",
         subject=f"{len(asked.files):,} releases, {len(set(photographs.people)):,} known people",
@@ -146,7 +142,8 @@ def audit_folder(
         found.append(report_originals(compared, detected=detect is not None))
     risks: tuple[Risk, ...] = ()
     if known is not None:
-        named, risks = _name(seen, files, root, known, detect, config, outcome, progress)
+        photographs, asked, spec = _read_both(seen, files, root, known, detect, config, outcome)
+        named, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
         found += named
     shown = len({each.file for each in seen})
     further = f" with {len(seen):,} pictures" if len(seen) > shown else ""
@@ -164,7 +161,28 @@ def audit_folder(
     )
 
 
-def _name(
+def _read_known(
+    known: str | os.PathLike[str],
+    spec: str,
+    config: NamingConfig,
+    outcome: Outcome,
+    boxes: Callable[[Listed, torch.Tensor], Sequence[Box]] | None = None,
+) -> Pictures:
+    """Read the known photographs, and protect them by a spec; those that are left out are counted."""
+    clear = list_files(known)
+    photographs = read_pictures(
+        *(clear.files, _root(known)),
+        size=config.size,
+        outcome=clear.outcome,
+        boxes=boxes,
+        release=_release(spec),
+    )
+    for reason, number in clear.outcome.left_out.items():
+        outcome.leave_out(f"known photograph: {reason}", clear.outcome.names[reason], number)
+    return photographs
+
+
+def _read_both(
     seen: Sequence[Seen],
     files: Sequence[Listed],
     root: Path,
@@ -172,36 +190,26 @@ def _name(
     detect: Detect | None,
     config: NamingConfig,
     outcome: Outcome,
-    progress: Callable[[str, int, int], None],
-) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
-    """Name people by adversaries who protect known photographs as the files look; in scenes, part by part."""
+) -> tuple[Pictures, Pictures, str]:
+    """Read known photographs, protected as the files look, and the files: in scenes, part by part."""
     spec = _guess(seen)
     parts = {
         each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in seen if each.number == 0
     }
     some = [file for file in files if parts.get(file.name)] if _are_scenes(seen) else []
-    if some:
-        asked = read_pictures(
-            some, root, size=config.size, outcome=Outcome(), boxes=lambda file, _: parts[file.name]
-        )
-    else:
-        asked = read_pictures(files, root, size=config.size, outcome=Outcome(), every=True)
+    asked = read_pictures(
+        *(some or files, root),
+        size=config.size,
+        outcome=Outcome(),
+        boxes=(lambda file, _: parts[file.name]) if some else None,
+        every=not some,
+    )
 
     def first_face(_: Listed, picture: torch.Tensor) -> list[Box]:
-        boxes = detect(picture) if detect and some else []
+        boxes = detect(picture) if detect else []
         return [max(boxes or [(0, picture.shape[1], 0, picture.shape[2])], key=lambda box: box[1] - box[0])]
 
-    clear = list_files(known)
-    photographs = read_pictures(
-        *(clear.files, _root(known)),
-        size=config.size,
-        outcome=clear.outcome,
-        boxes=first_face if detect and some else None,
-        release=_release(spec),
-    )
-    named = name_people(photographs, asked, spec=spec, config=config, progress=progress)
-    _join(outcome, clear.outcome)
-    return report_names(named, photographs, asked, spec=spec, config=config)
+    return _read_known(known, spec, config, outcome, first_face if detect and some else None), asked, spec
 
 
 # What to say first of a finding that leaks, the worst first.
@@ -255,12 +263,6 @@ def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
 
 def _add(outcome: Outcome) -> str:
     return f"; {outcome.words}" if outcome.left_out else ""
-
-
-def _join(outcome: Outcome, known: Outcome) -> None:
-    """Count known photographs that were left out."""
-    for reason, number in known.left_out.items():
-        outcome.leave_out(f"known photograph: {reason}", known.names[reason], number)
 
 
 def _detector(weights: Path | None) -> Detect | None:

@@ -99,27 +99,19 @@ class NamingConfig:
         return [own, public]
 
 
-@dataclass(frozen=True)
-class Named:
-    """The known people, and the (m, I) similarities of each adversary and classifier by its words."""
-
-    people: tuple[str, ...]
-    guesses: dict[str, Guesses]
-
-
 def name_people(
     known: Pictures,
     released: Pictures,
     *,
     spec: str,
     config: NamingConfig,
-    progress: Callable[[str, int, int], None] = lambda words, done, total: None,
-) -> Named:
-    """Compare each release with each known person, by every adversary of a study that fits.
+    progress: Callable[[str, int, int], None],
+) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
+    """Report how often people are named, by every adversary of a study that fits; or guesses for each file.
 
     Args:
         known: photographs with people, and with copies if a spec is given.
-        released: as they were released; who is on them is not looked at.
+        released: as they were released; the people on them only judge the adversaries.
         spec: the protection, if it is known; "none" for an adversary who does not know it.
         config: see NamingConfig.
         progress: called with the words of an adversary before they begin, their number, and that of all.
@@ -150,7 +142,9 @@ def name_people(
                 by = "" if plain else f" by {network.recogniser}"
                 words = f"{ATTACKS[name].words}{by}, {classifier_in_words(classifier)}"
                 guesses[words] = Guesses(classifier, made.identities, similarities.float())
-    return Named(people.names, guesses)
+    if set(released.people) & set(people.names):
+        return _report(people.names, guesses, known, released, spec, config)
+    return (_list_guesses(people.names, guesses, released),), ()
 
 
 def _lab(
@@ -253,21 +247,21 @@ def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hit
     return Hits(tuple(right.tolist()), (1.0,) * len(own), seeds=1)
 
 
-def report_names(
-    named: Named, known: Pictures, released: Pictures, *, spec: str, config: NamingConfig
+def _report(
+    people: tuple[str, ...],
+    guesses: dict[str, Guesses],
+    known: Pictures,
+    released: Pictures,
+    spec: str,
+    config: NamingConfig,
 ) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
-    """Report how often people are named; without their true names, the guesses for each file."""
-    columns = {name: column for column, name in enumerate(named.people)}
+    columns = {name: column for column, name in enumerate(people)}
     rows = [row for row, person in enumerate(released.people) if person in columns]
-    if not rows:
-        return (_list_guesses(named, released),), ()
     truth, identities = (
         torch.tensor([columns[released.people[row]] for row in rows]),
         torch.arange(len(columns)),
     )
-    guesses = {
-        name: replace(made, similarities=made.similarities[rows]) for name, made in named.guesses.items()
-    }
+    guesses = {name: replace(made, similarities=made.similarities[rows]) for name, made in guesses.items()}
     stacked = torch.stack([made.similarities for made in guesses.values()])
     fused = Guesses("fusion", identities, fuse(stacked, identities, truth).similarities.float())
     guesses["all of them together, sum of scores"] = fused
@@ -279,7 +273,7 @@ def report_names(
         1: stated.hits
     }
     measured = {size: hits for size, hits in sorted(tried.items()) if hits is not None}
-    guessing, people = chance(truth), len(stated.hits.hits)
+    guessing, looked_for = chance(truth), len(stated.hits.hits)
     risks = tuple(
         Risk(
             kind="singling out",
@@ -318,8 +312,8 @@ def report_names(
         table=Table(
             ("adversary", "named", "95% interval"),
             (("chosen by halves, as stated", *_in_words(stated.hits)), *strongest.values()),
-            f"Each with their best classifier. {clear} The first row states, for each half of the {people} "
-            "people, the adversary that names most of the other half: "
+            f"Each with their best classifier. {clear} The first row states, for each half of the "
+            f"{looked_for} people, the adversary that names most of the other half: "
             f"{' and '.join(dict.fromkeys(stated.chosen))}.",
         ),
         pictures=_matches(guesses[stated.chosen[0]], known, released, rows, truth) if low > guessing else (),
@@ -327,7 +321,7 @@ def report_names(
             "named": share,
             "interval": [low, high],
             "guessing": guessing,
-            "people": people,
+            "people": looked_for,
             "known_people": len(columns),
             "releases": len(rows),
             "chosen": list(stated.chosen),
@@ -363,15 +357,15 @@ def _in_words(hits: Hits) -> tuple[str, str]:
     return f"{hits.share:.1%}", "{:.1%} to {:.1%}".format(*hits.interval)
 
 
-def _list_guesses(named: Named, released: Pictures) -> Finding:
+def _list_guesses(names: tuple[str, ...], guesses: dict[str, Guesses], released: Pictures) -> Finding:
     """List the likeliest people of each release, by the sum of all adversaries' scores."""
-    sums = torch.stack([made.similarities for made in named.guesses.values()]).mean(0)
+    sums = torch.stack([made.similarities for made in guesses.values()]).mean(0)
     scores, people = sums.topk(min(3, sums.shape[1]), dim=1)
     lines = [
         (
             released.files[row].name,
             *(
-                f"{named.people[person]} ({score:+.2f})"
+                f"{names[person]} ({score:+.2f})"
                 for person, score in zip(people[row].tolist(), scores[row].tolist(), strict=True)
             ),
         )
@@ -388,7 +382,7 @@ def _list_guesses(named: Named, released: Pictures) -> Finding:
         table=Table(
             ("file", *(f"guess {number + 1}" for number in range(people.shape[1]))),
             tuple(lines[:_ROWS]),
-            f"Scores are means over {len(named.guesses)} adversaries, in deviations from the mean of all "
+            f"Scores are means over {len(guesses)} adversaries, in deviations from the mean of all "
             f"known people; the surest {min(_ROWS, len(lines))} of {len(lines)} files.",
         ),
         figures={"files": [list(line) for line in lines]},
