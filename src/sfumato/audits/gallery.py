@@ -198,7 +198,12 @@ def measure(
     people, photographs = embedded.asked.shape[:2]
     enrollable = photographs - config.known
     draw = torch.Generator().manual_seed(config.seed)
-    sizes = {"people": people, "shot": config.shot, "galleries": config.galleries, "draw": draw}
+    sizes: dict[str, Any] = {
+        "people": people,
+        "shot": config.shot,
+        "galleries": config.galleries,
+        "draw": draw,
+    }
     drawn = draw_galleries(photographs=photographs, **sizes)
     half = draw_galleries(photographs=enrollable, enrolled=_HALF, **sizes)
     inside, known = drawn.photographs(photographs).flatten(1, 2), embedded.asked[:, enrollable:]

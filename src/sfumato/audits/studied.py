@@ -142,7 +142,7 @@ def _accepts(share: float, words: str, **more: Any) -> Risk:
     return Risk(kind="linkability", adversary=adversary, rate=rate, control=_FALSE_ALARMS, **more)
 
 
-def _rated(rates: Sequence[float], **more: Any) -> Risk:
+def _risk_of_people(rates: Sequence[float], **more: Any) -> Risk:
     """A risk with the worst of the shares of its people."""
     return Risk(worst=max(rates), named_often=over_half(rates), **more)
 
@@ -163,7 +163,7 @@ def _of_many(
         )
         known: dict[str, Any] = {"secret": study["task"]["sensitive"], "releases": n}
         known |= {"people": len(point.hits.probes), "source": _source(mine, "many")}
-        yield _rated(
+        yield _risk_of_people(
             [rate for each in points for rate in each.named],
             kind="singling out",
             adversary=f"adversary who knows earlier releases of {panel} people at a time ({chosen})",
@@ -172,7 +172,7 @@ def _of_many(
             proved=_bound(proof, point.chance, n),
             **known,
         )
-        yield _rated(
+        yield _risk_of_people(
             [rate for each in points for rate in each.linked],
             kind="linkability",
             adversary=f"adversary who links the labels of two services, {panel} people at a time",
@@ -195,7 +195,7 @@ def _of_one(
         record, rates = "inference" if infers else "attack", risk.strongest.rates
         known: dict[str, Any] = {"releases": 1, "people": len(rates), "source": _source(mine, record, name)}
         known["secret"] = name if infers else study["task"]["sensitive"]
-        yield _rated(
+        yield _risk_of_people(
             rates,
             kind="inference" if infers else "singling out",
             adversary=risk.adversary,

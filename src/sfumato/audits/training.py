@@ -75,7 +75,7 @@ def with_canaries(
         )
     chosen = dict(CANARY_SETTINGS[private.clipping] if settings is None else settings)
     promise = replace(private, settings=chosen, noise_multiplier=None, start_noise=None, inner_noise=0.0)
-    size = {"network": "linear", "width": None, "start": None, "layers": None, "shifts": 0}
+    size: dict[str, Any] = {"network": "linear", "width": None, "start": None, "layers": None, "shifts": 0}
     size |= {"precision": "float32", "steps": audit.steps, "tasks": audit.canaries // 2}
     return replace(config, private=promise, **size)
 
@@ -105,7 +105,7 @@ def audit_training(
     audit = audit or TrainingAuditConfig()
     canaries = with_canaries(config, audit, settings)
     side = math.ceil(math.sqrt(_SPARE * audit.canaries))
-    effort = {
+    effort: dict[str, Any] = {
         "places": audit.canaries,
         "runs": audit.runs,
         "confidence": audit.confidence,

@@ -88,7 +88,7 @@ _BLOCKS = {
     "photoshop": "Photoshop's blocks, with IPTC or a thumbnail",
     "comment": "a text",
 }
-# What encoders write of themselves alone; it tells nothing of people.
+# Encoders write these of themselves: they tell nothing of people.
 _TOOLS = re.compile(
     r"(Lav[cf][\d.]*( lib[\w-]+| \w+)?|GIMP [\d.]+|Created with (The )?GIMP|(libvips|Pillow) [\d.]+"
     r"|tifffile\.py|CREATOR: gd-jpeg v[\d.]+ \(using IJG JPEG v\d+\)(, (default )?quality( = \d+)?)?"
@@ -97,7 +97,7 @@ _TOOLS = re.compile(
 
 
 def metadata_of(content: bytes) -> list[str]:
-    """Name what an image file says besides its pixels: EXIF with positions, XMP, IPTC, texts; once each."""
+    """Name the metadata of an image file: EXIF with positions, XMP, IPTC, texts; once each."""
     try:
         return list(dict.fromkeys(_read_metadata(open_picture(content))))
     except Exception:  # Pillow raises any kind of error at a damaged block; the picture itself was read

@@ -140,8 +140,8 @@ def name_people(
             for classifier, similarities in zip(made.classifiers, made.similarities, strict=True):
                 plain = ATTACKS[name].view == "values" or ", by " in classifier
                 by = "" if plain else f" by {network.recogniser}"
-                words = f"{ATTACKS[name].words}{by}, {classifier_in_words(classifier)}"
-                guesses[words] = Guesses(classifier, made.identities, similarities.float())
+                adversary = f"{ATTACKS[name].words}{by}, {classifier_in_words(classifier)}"
+                guesses[adversary] = Guesses(classifier, made.identities, similarities.float())
     if set(released.people) & set(people.names):
         return _report(people.names, guesses, known, released, spec, config)
     return (_list_guesses(people.names, guesses, released),), ()

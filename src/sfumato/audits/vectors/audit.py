@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -162,7 +163,7 @@ def _sentence(
 
 
 def _find_named(named: Mapping[int, Named]) -> Finding:
-    figures, rows = {}, []
+    figures, rows = dict[str, dict[str, Any]](), []
     for size, each in named.items():
         point, rate, chance = each.point, each.named, 1 / each.panel
         figures[str(size)] = {
@@ -234,7 +235,7 @@ def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
     )
 
 
-def _kept(target: str | None) -> str:
+def _utility(target: str | None) -> str:
     return "neighbours kept" if target is None else f"{target} right"
 
 
@@ -256,7 +257,7 @@ def _find_forms(tried: list[_Tried], target: str | None, base: float) -> Finding
             "-",
         )
     ]
-    figures = {}
+    figures = dict[str, dict[str, Any]]()
     for each in tried:
         shares = {str(size): each.named[size].named.value for size in sizes}
         figures[each.form.name] = {"bytes": each.form.bytes, "kept": each.kept, "proved": each.bound}
@@ -272,7 +273,7 @@ def _find_forms(tried: list[_Tried], target: str | None, base: float) -> Finding
         table=Table(
             (
                 *("form", "bytes", *(f"named from {size}" for size in sizes), "verified from 1"),
-                *(_kept(target), "proved at most, from 1"),
+                *(_utility(target), "proved at most, from 1"),
             ),
             tuple(rows),
             "Each is learned from one half of the people and tried on the other, by adversaries who know it.",
@@ -329,8 +330,8 @@ def _remedies(tried: list[_Tried], target: str | None, base: float) -> Iterator[
     best = min(useful or keeping or remedies[-1:], key=lambda each: (each.most, each.once, each.bound))
     figures = (
         f"a stranger names {percent(best.once)} from one vector and {percent(best.most)} from the most, "
-        f"not {percent(stored.once)} and {percent(stored.most)}; {_kept(target)}: {percent(best.kept)}, not "
-        f"{percent(stored.kept)}."
+        f"not {percent(stored.once)} and {percent(stored.most)}; {_utility(target)}: {percent(best.kept)}, "
+        f"not {percent(stored.kept)}."
     )
     if useful and best.most < stored.most:
         yield f"Keep this and no vectors: {best.form.name}. Then {figures}"

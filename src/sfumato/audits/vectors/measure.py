@@ -1,4 +1,4 @@
-"""The measures of vectors: naming, attributes, links without names, and what other forms of them keep."""
+"""The measures of vectors: naming, attributes, links without names, and other forms of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,7 +139,7 @@ def join(forms: Mapping[str, Mapping[int, Named]]) -> dict[int, Named]:
 
 
 def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tuple[np.ndarray, np.ndarray]:
-    """Find what single numbers tell of people: by their values, their spread, or their last decimals.
+    """Find single numbers that tell of people: by their values, their spread, or their last decimals.
 
     Args: (N, D) numbers as they are in the file. Only those who teach are looked at.
 
@@ -306,7 +306,7 @@ def infer(values: np.ndarray, classes: np.ndarray, people: np.ndarray, halves: H
 
 @dataclass(frozen=True)
 class Twins:
-    """What links vectors if nobody says whose they are.
+    """The links of vectors of which nobody says whose they are.
 
     Attributes:
         linked: the share whose nearest other is nearer than vectors without groups have one.

@@ -67,7 +67,8 @@ class _Column:
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         with open_parquet(self.path, [self.name]) as file:
             parts = [_entries(batch.column(0)) for batch in batches(file, BATCH, [self.name])]
-        return np.concatenate(parts)[rows]
+        taken: np.ndarray = np.concatenate(parts)[rows]
+        return taken
 
 
 _Columns = Mapping[str, np.ndarray | _Column]
@@ -191,11 +192,13 @@ def _parquet(path: Path) -> _Columns:
 
 def _entries(cells: Any) -> np.ndarray:
     """The entries of a column; equal texts are one object, and missing ones None."""
+    entries: np.ndarray
     if not hasattr(cells, "dictionary"):
-        entries: np.ndarray = cells.to_numpy(zero_copy_only=False)
+        entries = cells.to_numpy(zero_copy_only=False)
         return entries
     different = np.array([*cells.dictionary.to_pylist(), None], dtype=object)
-    return different[cells.indices.fill_null(len(different) - 1).to_numpy()]
+    entries = different[cells.indices.fill_null(len(different) - 1).to_numpy()]
+    return entries
 
 
 def _matrix(

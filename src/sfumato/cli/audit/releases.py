@@ -163,7 +163,7 @@ def vectors(
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Attributes, as gender,age; need --people. Remedies keep the first. Negative values are unknown."
+            help="Attributes, as gender,age. Needs --people. Remedies keep the first; negative is unknown."
         ),
     ] = None,
     vectors: Annotated[
