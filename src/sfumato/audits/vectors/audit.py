@@ -9,7 +9,7 @@ import numpy as np
 from sfumato.audits.findings import Finding, Report, Table, interval
 from sfumato.audits.risks import Kind, Risk
 from sfumato.audits.vectors import measure
-from sfumato.audits.vectors.measure import Form, Halves, Inferred, Named, Twins
+from sfumato.audits.vectors.measure import Form, Halves, Inferred, Named
 from sfumato.audits.vectors.reading import Vectors
 from sfumato.dp.naming import counting
 from sfumato.errors import shorten
@@ -71,7 +71,7 @@ def audit_vectors(
     Raises:
         DataError: fewer than eight people have two vectors, or an attribute with one class in a half.
     """
-    twins, tried = measure.find_twins(vectors.values, vectors.people, seed), list[_Tried]()
+    twins, tried = _find_twins(vectors, seed), list[_Tried]()
     inferred: dict[str, Inferred] = {}
     target = next(iter(vectors.labels), None)
     if (people := vectors.people) is not None:
@@ -89,13 +89,13 @@ def audit_vectors(
     if tried:
         findings.append(_find_forms(tried, target, base))
         changes += [] if tried[0].hides else _remedies(tried, target, base)
-    if len(twins.copies):
+    if twins.figures["copies"]:
         changes.append("Remove near copies before you share or test: one copy names the other.")
     return Report(
         audit="vectors",
         subject=subject,
         sentence=_sentence(named, inferred, twins, vectors),
-        findings=(*findings, _find_twins(twins, vectors)),
+        findings=(*findings, twins),
         changes=tuple(changes),
         limits=tuple(_limits(vectors, seed)),
         risks=tuple(_risks(named, inferred, f"this audit, seed {seed}")),
@@ -139,7 +139,7 @@ def _vectors(count: int) -> str:
 
 
 def _sentence(
-    named: Mapping[int, Named], inferred: Mapping[str, Inferred], twins: Twins, vectors: Vectors
+    named: Mapping[int, Named], inferred: Mapping[str, Inferred], twins: Finding, vectors: Vectors
 ) -> str:
     parts, before = list[str](), 0
     for size, each in named.items():
@@ -154,8 +154,8 @@ def _sentence(
     ]
     if not named:
         sentences.append(
-            f"without names, {percent(twins.linked)} of vectors have a twin nearer than chance makes one. "
-            "Nobody was named: the file does not say whose they are"
+            f"without names, {percent(twins.figures['linked'])} of vectors have a twin nearer than chance "
+            "makes one. Nobody was named: the file does not say whose they are"
         )
     if vectors.left_out:
         sentences.append(f"no part of the vectors, and not looked at: {shorten(', '.join(vectors.left_out))}")
@@ -282,15 +282,17 @@ def _find_forms(tried: list[_Tried], target: str | None, base: float) -> Finding
     )
 
 
-def _find_twins(twins: Twins, vectors: Vectors) -> Finding:
-    sentence = f"{percent(twins.linked)} of vectors have a twin that is nearer than chance makes one."
-    if twins.same is not None and twins.by_chance is not None:
-        sentence += (
-            f" The nearest other is of the same person for {percent(twins.same)}, by chance for "
-            f"{percent(twins.by_chance)}."
-        )
-    pairs = vectors.rows[twins.copies]
-    table = None
+def _find_twins(vectors: Vectors, seed: int) -> Finding:
+    """What links vectors if nobody says whose they are."""
+    linked, nearest, copies = measure.find_twins(vectors.values, seed)
+    pairs, table, same, by_chance = vectors.rows[copies], None, None, None
+    sentence = f"{percent(linked)} of vectors have a twin that is nearer than chance makes one."
+    if (people := vectors.people) is not None:
+        counts = np.bincount(people)
+        by_chance = float((counts * (counts - 1)).sum() / (len(people) * (len(people) - 1)))
+        same = float((people[nearest] == people).mean())
+        sentence += f" The nearest other is of the same person for {percent(same)}, by chance for "
+        sentence += f"{percent(by_chance)}."
     if len(pairs):
         sentence += f" {len(pairs):,} pairs are nearly copies."
         table = Table(
@@ -302,15 +304,10 @@ def _find_twins(twins: Twins, vectors: Vectors) -> Finding:
     return Finding(
         name="twins",
         title="Without names",
-        verdict="leaks" if twins.linked > 0.05 or len(pairs) else "not shown",
+        verdict="leaks" if linked > 0.05 or len(pairs) else "not shown",
         sentence=sentence,
         table=table,
-        figures={
-            "linked": twins.linked,
-            "copies": len(pairs),
-            "same": twins.same,
-            "by_chance": twins.by_chance,
-        },
+        figures={"linked": linked, "copies": len(pairs), "same": same, "by_chance": by_chance},
     )
 
 

@@ -304,27 +304,14 @@ def infer(values: np.ndarray, classes: np.ndarray, people: np.ndarray, halves: H
     return Inferred(share, float(np.bincount(classes[asked]).max() / len(asked)), len(tries), len(asked))
 
 
-@dataclass(frozen=True)
-class Twins:
-    """The links of vectors of which nobody says whose they are.
-
-    Attributes:
-        linked: the share whose nearest other is nearer than vectors without groups have one.
-        copies: (K, 2) rows of pairs that are nearly equal.
-        same: the share of vectors whose nearest other is of the same person; None if people are unknown.
-        by_chance: how often a random other is.
-    """
-
-    linked: float
-    copies: np.ndarray
-    same: float | None
-    by_chance: float | None
-
-
-def find_twins(values: np.ndarray, people: np.ndarray | None, seed: int) -> Twins:
+def find_twins(values: np.ndarray, seed: int) -> tuple[float, np.ndarray, np.ndarray]:
     """Look for the nearest other of each vector, and compare with vectors that share their covariance alone.
 
     The numbers of each principal component are shuffled for that comparison: only their distribution stays.
+
+    Returns:
+        the share whose nearest other is nearer than shuffled vectors have one; (N,) these nearest others; and
+        (K, 2) rows of pairs that are nearly equal.
     """
     centred = values - values.mean(0)
     draw = np.random.default_rng(seed)
@@ -337,12 +324,7 @@ def find_twins(values: np.ndarray, people: np.ndarray | None, seed: int) -> Twin
     usual = np.median(((centred - centred[draw.permutation(len(centred))]) ** 2).sum(1))
     close = np.flatnonzero(distances < _COPY * usual)
     copies = np.unique(np.sort(np.stack([close, nearest[close]], 1), 1), axis=0)
-    same = by_chance = None
-    if people is not None:
-        counts = np.bincount(people)
-        by_chance = float((counts * (counts - 1)).sum() / (len(people) * (len(people) - 1)))
-        same = float((people[nearest] == people).mean())
-    return Twins(float((similarity > threshold).mean()), copies, same, by_chance)
+    return float((similarity > threshold).mean()), nearest, copies
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
