@@ -4,25 +4,13 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import torch
-from torch.nn import functional
 
 from sfumato import protect
 from sfumato.audits.findings import Outcome, Report
-from sfumato.audits.folder.findings import (
-    SHOWN,
-    Compared,
-    Detect,
-    Seen,
-    compare_with,
-    faces,
-    metadata,
-    protection,
-    report_originals,
-    see,
-)
+from sfumato.audits.folder.findings import SHOWN, Detect, Seen, faces, metadata, protection, see
 from sfumato.audits.folder.naming import NamingConfig, name_people
 from sfumato.audits.folder.pictures import (
     Listed,
@@ -30,7 +18,6 @@ from sfumato.audits.folder.pictures import (
     Release,
     list_files,
     read_all,
-    read_picture,
     read_pictures,
     read_vectors,
     reason_of,
@@ -43,7 +30,6 @@ from sfumato.protect.region import Box, Region, disjoint
 from sfumato.protect.release import IMAGES, KINDS, kind_of
 
 _COPIES = 4  # of each known photograph, if a protection draws noise
-_SAME_SHAPE = 0.02  # of the ratio of an original's sides
 
 
 def audit_names(
@@ -94,7 +80,6 @@ def audit_folder(
     released: str | os.PathLike[str],
     *,
     known: Path | None = None,
-    originals: Path | None = None,
     people: Path | None = None,
     detector: Path | None = None,
     config: NamingConfig | None = None,
@@ -105,7 +90,6 @@ def audit_folder(
     Args:
         released, people: see `list_files`; frames of videos are looked at, too.
         known: see `list_files`; None to name nobody.
-        originals: a folder with the originals under the same names, whatever their suffix; None without.
         detector: weights of MTCNN; None for CenterFace, if its extra is installed, or no search for faces.
         config, progress: see audit_names.
 
@@ -115,9 +99,7 @@ def audit_folder(
     config, root, detect = config or NamingConfig(), _root(released), _detector(detector)
     listing = list_files(released, people, every=True)
     files, outcome = listing.files, listing.outcome
-    raw = {} if originals is None else {_stem(file): file for file in list_files(originals).files}
-    seen, compared = list[Seen](), list[Compared]()
-    crops = missed = SHOWN
+    seen, crops = list[Seen](), SHOWN
     for done, file in enumerate(files, 1):
         progress("files", done, len(files))
         try:
@@ -125,21 +107,13 @@ def audit_folder(
                 if isinstance(picture, ImageError):
                     outcome.leave_out(reason_of(picture, "further picture of a file"), file.name)
                     continue
-                original = None
-                if number == 0 and originals is not None:
-                    original = _read_original(raw.get(_stem(file)), originals, picture, outcome)
-                if original is not None:
-                    compared.append(compare_with(file.name, original, picture, detect, missed))
-                    missed -= len(compared[-1].pictures)
-                seen.append(see(file, number, picture, detect, original, crops))
+                seen.append(see(file, number, picture, detect, crops))
                 crops -= len(seen[-1].crops)
         except ImageError as error:
             outcome.leave_out(reason_of(error), file.name)
     if not seen:
         raise DataError(f"{released}: none of its files can be read: {outcome.words}")
     found = [protection(seen), faces(seen), metadata(seen, _SUB_FOLDERS if listing.by_folder else "")]
-    if compared:
-        found.append(report_originals(compared, detected=detect is not None))
     risks: tuple[Risk, ...] = ()
     if known is not None:
         photographs, asked, spec = _read_both(seen, files, root, known, detect, config, outcome)
@@ -215,7 +189,6 @@ def _read_both(
 # What to say first of a finding that leaks, the worst first.
 _WORDS = {
     "naming": "people are named from it more often than by guessing",
-    "originals": "faces are shown as they were",
     "faces": "a detector still finds faces",
     "metadata": "files say more than their pixels",
     "protection": "pictures look unprotected",
@@ -223,7 +196,6 @@ _WORDS = {
 _CHANGES = {
     "protection": "Protect the pictures, as with `sfumato protect IN OUT --with block --where faces`.",
     "naming": "Protect more strongly, or release codes of a few bits. Then audit with the same photographs.",
-    "originals": "Let the face detector be more sensitive, and protect the faces shown below by hand.",
     "faces": "Look at the faces below. Widen or strengthen the protection until a detector finds none.",
     "metadata": "Write the files anew from their pixels, under new names: `sfumato protect --rename` does.",
 }
@@ -297,32 +269,6 @@ def _guess(seen: Sequence[Seen]) -> str:
         return "none"
     sides = sorted(min(box[1] - box[0], box[3] - box[2]) for box in middle.look.parts) or [middle.side]
     return f"pixelize:cell=1/{max(2, round(sides[len(sides) // 2] / middle.look.strength))}"
-
-
-def _stem(file: Listed) -> PurePosixPath:
-    """The name of a file, whatever its suffix."""
-    return PurePosixPath(file.name).with_suffix("")
-
-
-def _read_original(
-    original: Listed | None, folder: Path, picture: torch.Tensor, outcome: Outcome
-) -> torch.Tensor | None:
-    """Read the original of a picture, in its size; None if there is none of its shape that can be read."""
-    if original is None:
-        return None
-    try:
-        pixels = read_picture(original, folder)
-    except ImageError as error:
-        outcome.leave_out(reason_of(error, "original"), original.name)
-        return None
-    (height, width), (tall, wide) = pixels.shape[1:], picture.shape[1:]
-    if abs(width * tall / (height * wide) - 1) > _SAME_SHAPE:
-        outcome.leave_out("original of another shape", original.name)
-        return None
-    if (height, width) == (tall, wide):
-        return pixels
-    resized = functional.interpolate(pixels[None].float(), (tall, wide), mode="bilinear", antialias=True)
-    return resized[0].round().to(torch.uint8)
 
 
 def _root(source: str | os.PathLike[str]) -> Path:

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import ExifTags, Image
 from torch import Tensor
-from torch.nn import functional
 
 from sfumato.audits.findings import Finding, Picture, Table
-from sfumato.audits.folder.look import Look, compare, look
+from sfumato.audits.folder.look import Look, look
 from sfumato.audits.folder.pictures import Listed, cut
 from sfumato.base.files import read_regular
 from sfumato.images import is_image, resize
@@ -51,22 +49,14 @@ class Seen:
     side: int
 
 
-def see(
-    file: Listed, number: int, picture: Tensor, detect: Detect | None, original: Tensor | None, crops: int
-) -> Seen:
-    """Look at one picture of a file, and at its original of the same shape if there is one.
-
-    Keeps `crops` pictures of faces at most.
-    """
+def see(file: Listed, number: int, picture: Tensor, detect: Detect | None, crops: int) -> Seen:
+    """Look at one picture of a file, and keep `crops` pictures of faces at most."""
     metadata = None
     if number == 0 and is_image(file.path):
         metadata = metadata_of(read_regular(file.path, MAX_BYTES))
     faces = None if detect is None else [box for box in detect(picture) if _shows(picture, box)]
     shown = [_reduce(cut(picture, box)) for box in (faces or [])[:crops]]
-    found = look(picture)
-    if original is not None:
-        found = compare(found, original, picture)
-    return Seen(file.name, number, found, faces, metadata, shown, min(picture.shape[1:]))
+    return Seen(file.name, number, look(picture), faces, metadata, shown, min(picture.shape[1:]))
 
 
 _BASE = ExifTags.Base
@@ -184,7 +174,6 @@ _KINDS = {
     "mosaic": ("like a mosaic", "like a mosaic on parts of the picture"),
     "blur": ("blurred as a whole, or out of focus", "blurred"),
     "noise": ("noisy", "noisy"),
-    "changed": ("different", "like their originals apart from some parts, which show no known protection"),
     "one colour": (
         "like one colour, which shows nothing",
         "covered or strongly blurred in boxes or ellipses",
@@ -239,74 +228,4 @@ def metadata(seen: Sequence[Seen], words: str) -> Finding:
         )
         + words,
         figures=dict(counted),
-    )
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The faces on an original, the number of those that the release shows as they were, and some of them."""
-
-    faces: int
-    missed: int
-    pictures: tuple[Picture, ...]
-
-
-def compare_with(
-    name: str, original: Tensor, released: Tensor, detect: Detect | None, crops: int = SHOWN
-) -> Compared:
-    """Compare a released picture with its original of the same size, and keep some missed faces."""
-    boxes = detect(original) if detect else []
-    missed = [box for box in boxes if _is_shown(original, released, box)]
-    shown = (Picture(_reduce(cut(released, box)), f"shown as it was: {name}") for box in missed[:crops])
-    return Compared(len(boxes), len(missed), tuple(shown))
-
-
-_FACE, _MOVED = 64, 4  # pixels: of the middle of a face, of shifts
-_ALIKE, _GAIN = 0.7, 0.4  # correlation and contrast that are left of a face
-
-
-def _is_shown(original: Tensor, released: Tensor, box: Box) -> bool:
-    """Whether a face shows the same structure as on the original, whatever compression or light changed.
-
-    The middle of the box is compared at 64 x 64 pixels, without slow changes and under shifts: it is shown if
-    the two correlate, and the release keeps its contrast.
-    """
-    from scipy import ndimage  # type: ignore[import-untyped]
-
-    top, bottom, left, right = box
-    down, across = (bottom - top) // 8, (right - left) // 8
-    views = []
-    for picture, more in ((original, 0), (released, _MOVED)):
-        y, x = -(-more * (bottom - top - 2 * down) // _FACE), -(-more * (right - left - 2 * across) // _FACE)
-        grey = functional.pad(picture.float().mean(0)[None, None], (x, x, y, y), mode="replicate")
-        part = grey[..., top + down : bottom - down + 2 * y, left + across : right - across + 2 * x]
-        side = (_FACE + 2 * more, _FACE + 2 * more)
-        face = functional.interpolate(part, side, mode="bilinear", antialias=True)[0, 0].numpy()
-        views.append(ndimage.gaussian_filter(face, 0.7) - ndimage.gaussian_filter(face, 5))
-    own, energy = views[0], float((views[0] ** 2).sum())
-    if energy <= _FACE**2:  # a grey level, root mean square
-        return False
-    for y, x in np.ndindex(2 * _MOVED + 1, 2 * _MOVED + 1):
-        other = views[1][y : y + _FACE, x : x + _FACE]
-        if (own * other).sum() >= max(_ALIKE * (energy * (other**2).sum()) ** 0.5, _GAIN * energy):
-            return True
-    return False
-
-
-def report_originals(compared: Sequence[Compared], *, detected: bool) -> Finding:
-    """Sum up the files that have an original; `detected`: whether faces were looked for."""
-    shown = [face for each in compared for face in each.pictures]
-    missed, total = sum(each.missed for each in compared), sum(each.faces for each in compared)
-    words = (
-        f"{missed:,} of {total:,} faces on the originals are shown as they were."
-        if detected
-        else "Nobody looked for faces on them."
-    )
-    return Finding(
-        name="originals",
-        title="Compared with the originals",
-        verdict="leaks" if missed else None,
-        sentence=f"{len(compared):,} files have an original of their name and shape. {words}",
-        pictures=(tuple(shown[:SHOWN]),) if shown else (),
-        figures={"faces": total, "missed": missed},
     )

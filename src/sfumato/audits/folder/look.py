@@ -1,4 +1,4 @@
-"""The protection that a picture looks like, from its pixels alone, and what its original adds.
+"""The protection that a picture looks like, from its pixels alone.
 
 Thresholds were chosen on half of LFW and Caltech-101; studies/folders.py states the rates on the others.
 """
@@ -20,7 +20,6 @@ _BLUR = 3.4  # times as large squares of differences two pixels apart: 4 on a ra
 _LEAST = 12  # pixels, a side of a part of one colour
 _FILLED, _SQUARE = 0.85, 0.93  # the share of its box, inside and at the border
 _SAME, _CONTRAST = 4, 12  # grey levels: between most pixels of one colour, and to those around it
-_CHANGED = 8  # grey levels, between a picture and its original
 _WHOLE = 0.5  # of a picture: then it is protected as a whole
 
 Grey = NDArray[np.float64]
@@ -31,7 +30,7 @@ class Look:
     """The protection that a picture looks like.
 
     Attributes:
-        kind: "mosaic", "blur", "noise", "one colour", "changed" or "none".
+        kind: "mosaic", "blur", "noise", "one colour" or "none".
         strength: the side of a cell in pixels, the deviation of noise in grey levels.
         parts: of the picture that are protected, if it is not the whole.
     """
@@ -50,12 +49,12 @@ def look(picture: Tensor) -> Look:
     cell, grids, filled = _whole_grid(grey), [], []
     if not cell or 4 * cell > min(grey.shape):  # a few lines may be the edges of a part
         grids, filled = _grids(grey), _find_filled(values)
-    hidden = any(2 * area_of(box) > grey.size and max(box[0], box[2]) > 0 for box in filled)
+    hidden = any(2 * _area(box) > grey.size and max(box[0], box[2]) > 0 for box in filled)
     if cell and all(2 * part > cell for _, part in grids) and not hidden:
         return Look("mosaic", cell)
     if grids and not hidden:
         cells = sorted(cell for _, cell in grids)
-        whole = sum(area_of(box) for box, _ in grids) >= _WHOLE * grey.size
+        whole = sum(_area(box) for box, _ in grids) >= _WHOLE * grey.size
         return Look(
             "mosaic", cells[len(cells) // 2], () if whole else tuple(disjoint(box for box, _ in grids))
         )
@@ -70,26 +69,8 @@ def look(picture: Tensor) -> Look:
     return Look("blur" if blurred else "none")
 
 
-def area_of(box: Box) -> int:
-    """The pixels of a box."""
+def _area(box: Box) -> int:
     return (box[1] - box[0]) * (box[3] - box[2])
-
-
-def compare(found: Look, original: Tensor, picture: Tensor) -> Look:
-    """Name the parts that differ from the original, if nothing else is seen in them."""
-    from scipy import ndimage  # type: ignore[import-untyped]
-
-    if found.parts or found.kind != "none" or original.shape != picture.shape:
-        return found
-    differs = (original.float() - picture.float()).abs().amax(0).numpy() > _CHANGED
-    labels, _ = ndimage.label(ndimage.binary_closing(differs, iterations=4))
-    slices = [
-        each
-        for each in ndimage.find_objects(labels)
-        if min(part.stop - part.start for part in each) >= _LEAST
-    ]
-    boxes = disjoint((rows.start, rows.stop, columns.start, columns.stop) for rows, columns in slices)
-    return Look("changed", 0.0, tuple(boxes)) if boxes else found
 
 
 def _whole_grid(grey: Grey) -> float:

@@ -222,13 +222,6 @@ def _frames(path: Path) -> Iterator[Tensor | ImageError]:
                 yield torch.from_numpy(frame.image)
 
 
-def read_picture(file: Listed, root: Path) -> Tensor:
-    """Read the first picture of a file; see `read_all`."""
-    picture = next(read_all(file, root))
-    assert isinstance(picture, Tensor)  # an error of the first one is raised
-    return picture
-
-
 def _decode(path: Path, most: int = 1) -> Any:
     return decode(read_regular(path, images.reading.MAX_BYTES), most_images=most, most_pixels=MAX_PIXELS)
 

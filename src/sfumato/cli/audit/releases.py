@@ -35,9 +35,6 @@ def folder(
             "known photographs in the same way (default: as the files look). Or none: they do not know it.",
         ),
     ] = None,
-    originals: Annotated[
-        Path | None, typer.Option(help="A folder of originals, under the same names, to count missed faces.")
-    ] = None,
     people: Annotated[
         Path | None,
         typer.Option(help="A CSV of file,person that no adversary sees (default: sub-folders name people)."),
@@ -59,29 +56,24 @@ def folder(
 ) -> None:
     """Say how a folder looks protected, and which faces, metadata and names remain.
 
-    It is judged from the files alone, and with known photographs or originals by them. One half of the people
+    It is judged from the files alone, and with known photographs by them. One half of the people
     chooses the adversary whose success in naming the other half is stated. The exit code is 0 if all was
     looked at and nothing leaks, else 1.
 
-    Example: sfumato audit folder supplied --known photos --originals raw --html report.html
+    Example: sfumato audit folder supplied --known photos --html report.html
     """
     from sfumato.audits.folder import audit_folder, audit_names
 
     require("the audit of a folder", "study", "sklearn", "scipy")
     config = naming_config(overrides, releases, weights, detector if weights else None)
-    if protection is not None and (known is None or originals is not None):
-        raise ConfigError(
-            f"--protection {protection}: people are named, and nothing else is looked at: give --known, and "
-            "leave --originals out"
-        )
+    if protection is not None and known is None:
+        raise ConfigError(f"--protection {protection}: people are named, and nothing else: give --known")
     with bar("files") as progress:
+        common: dict[str, Any] = {"people": people, "config": config, "progress": progress}
         if protection is None or known is None:
-            of: dict[str, Any] = {"known": known, "originals": originals, "detector": detector}
-            report = audit_folder(released, people=people, config=config, progress=progress, **of)
+            report = audit_folder(released, known=known, detector=detector, **common)
         else:
-            report = audit_names(
-                released, known, people=people, spec=protection, config=config, progress=progress
-            )
+            report = audit_names(released, known, spec=protection, **common)
     finish(report, as_json, html, pdf, audience, threshold)
 
 
