@@ -72,8 +72,8 @@ def _finding(number: int, audited: Audited) -> Finding:
     verdict: Verdict = "bounded"
     sentence = "Neighbouring images were not told apart better than the guarantee allows."
     if result.stated is None:
-        verdict = "leaks" if result.lower > 0 else "not shown"
-        sentence = "It states no guarantee, and neighbouring images were told apart."
+        verdict, nearly = ("leaks", "") if result.lower > 0 else ("not shown", "not ")
+        sentence = f"It states no guarantee, and neighbouring images were {nearly}told apart."
     if result.convicted:
         verdict, sentence = "leaks", "Neighbouring images can be told apart better than the guarantee allows."
     rows = [("told apart", str(result)), *([("naming", audited.naming)] if audited.naming else [])]
