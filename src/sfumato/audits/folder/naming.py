@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +20,7 @@ from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import AdversaryConfig, Guesses
 from sfumato.attack.restore import RestorationConfig
-from sfumato.attack.sets import add_up
-from sfumato.audits.findings import Finding, Picture, Table
+from sfumato.audits.findings import Finding, Picture, Table, interval
 from sfumato.audits.folder.pictures import Pictures
 from sfumato.audits.risks import Risk
 from sfumato.data.labelled import LabelledImages, label_of
@@ -192,15 +191,8 @@ def _lab(
     return Lab(study, data, folder, Progress(), made=release)
 
 
-@dataclass(frozen=True)
-class Stated:
-    """How often people are named: by the adversary whom the other half of the people chose.
-
-    Attributes:
-        hits: person by person.
-        by_adversary: the hits of each, of all people; the strongest first.
-        chosen: by the first half of the people, and by the second.
-    """
+class Stated(NamedTuple):
+    """The hits of the adversaries whom halves of the people chose, of all, the best first; and these two."""
 
     hits: Hits
     by_adversary: dict[str, Hits]
@@ -210,9 +202,7 @@ class Stated:
 def state(guesses: dict[str, Guesses], truth: Tensor) -> Stated:
     """Choose an adversary by each half of the people, and state their success on the other half.
 
-    Args:
-        guesses: of each adversary, for the same m releases.
-        truth: (m,) int64, the person on each, of their identities.
+    `truth` is (m,) int64, the person on each release.
     """
     probes = tuple(map(float, truth.unique(return_counts=True)[1].tolist()))
     hits = {name: Hits(tuple(score(made, truth)["hits"]), probes, seeds=1) for name, made in guesses.items()}
@@ -223,11 +213,9 @@ def state(guesses: dict[str, Guesses], truth: Tensor) -> Stated:
 
 
 def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hits | None:
-    """Name people by sets of `size` of their releases; None if fewer than four people have enough.
+    """Name people by sums over sets of `size` of their releases; None if fewer than four have enough.
 
-    Args:
-        similarities: (m, I), which are added up over a set.
-        truth: (m,) columns.
+    `similarities` are (m, I), and `truth` (m,) columns.
     """
     people = [(truth == code).nonzero().flatten() for code in truth.unique()]
     people = [rows for rows in people if len(rows) >= size]
@@ -240,7 +228,7 @@ def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hit
             for _ in range(_DRAWS)
         ]
     )  # (draws, P, n)
-    sums = torch.from_numpy(add_up(similarities[sets].numpy())(size)[:, :, 0])  # (draws, P, I)
+    sums = similarities[sets].sum(2)  # (draws, P, I)
     own = truth[sets[0, :, 0]]
     best = (sums == sums.amax(-1, keepdim=True)).double()  # ties count by how many there are
     right = (best / best.sum(-1, keepdim=True))[:, torch.arange(len(own)), own].mean(0)
@@ -257,10 +245,8 @@ def _report(
 ) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
     columns = {name: column for column, name in enumerate(people)}
     rows = [row for row, person in enumerate(released.people) if person in columns]
-    truth, identities = (
-        torch.tensor([columns[released.people[row]] for row in rows]),
-        torch.arange(len(columns)),
-    )
+    truth = torch.tensor([columns[released.people[row]] for row in rows])
+    identities = torch.arange(len(columns))
     guesses = {name: replace(made, similarities=made.similarities[rows]) for name, made in guesses.items()}
     stacked = torch.stack([made.similarities for made in guesses.values()])
     fused = Guesses("fusion", identities, fuse(stacked, identities, truth).similarities.float())
@@ -269,9 +255,8 @@ def _report(
     odd = ~torch.isin(truth, truth.unique()[::2])
     first, second = (guesses[name].similarities for name in stated.chosen)
     chosen = torch.where(odd[:, None], first, second)
-    tried = {size: of_several(chosen, truth, size, config.seed) for size in config.releases} | {
-        1: stated.hits
-    }
+    tried = {size: of_several(chosen, truth, size, config.seed) for size in config.releases}
+    tried[1] = stated.hits
     measured = {size: hits for size, hits in sorted(tried.items()) if hits is not None}
     guessing, looked_for = chance(truth), len(stated.hits.hits)
     risks = tuple(
@@ -291,11 +276,9 @@ def _report(
         for size, hits in measured.items()
     )
     share, (low, high), unknown = stated.hits.share, stated.hits.interval, len(released.files) - len(rows)
-    strongest: dict[
-        str, tuple[str, str, str]
-    ] = {}  # the best classifier of each adversary, which comes first
+    strongest: dict[str, tuple[str, str]] = {}  # the best classifier of each adversary, which comes first
     for name, hits in stated.by_adversary.items():
-        strongest.setdefault(name.partition(",")[0], (name, *_in_words(hits)))
+        strongest.setdefault(name.partition(",")[0], (name, interval(estimate_of(hits))))
     clear = "No protection is known: all compare with known photographs in clear."
     if spec != "none":
         clear = f"Adaptive ones compare with known photographs that they protect by {portable(spec)}."
@@ -310,8 +293,8 @@ def _report(
             + (f" {unknown:,} others have no true name among these, and do not count." if unknown else "")
         ),
         table=Table(
-            ("adversary", "named", "95% interval"),
-            (("chosen by halves, as stated", *_in_words(stated.hits)), *strongest.values()),
+            ("adversary", "named, 95% interval"),
+            (("chosen by halves, as stated", interval(estimate_of(stated.hits))), *strongest.values()),
             f"Each with their best classifier. {clear} The first row states, for each half of the "
             f"{looked_for} people, the adversary that names most of the other half: "
             f"{' and '.join(dict.fromkeys(stated.chosen))}.",
@@ -341,8 +324,11 @@ def _report(
         verdict="leaks" if measured[max(measured)].interval[0] > guessing else "not shown",
         sentence=" ".join(words),
         table=Table(
-            ("releases", "people", "named", "95% interval"),
-            tuple((f"{size}", f"{len(hits.hits)}", *_in_words(hits)) for size, hits in measured.items()),
+            ("releases", "people", "named, 95% interval"),
+            tuple(
+                (f"{size}", f"{len(hits.hits)}", interval(estimate_of(hits)))
+                for size, hits in measured.items()
+            ),
             "The scores of the chosen adversary are added up over the releases of one person.",
         ),
         figures={
@@ -351,10 +337,6 @@ def _report(
         },
     )
     return (naming, several), risks
-
-
-def _in_words(hits: Hits) -> tuple[str, str]:
-    return f"{hits.share:.1%}", "{:.1%} to {:.1%}".format(*hits.interval)
 
 
 def _list_guesses(names: tuple[str, ...], guesses: dict[str, Guesses], released: Pictures) -> Finding:
