@@ -6,7 +6,7 @@ columns of numbers of .parquet or .csv.
 
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from sfumato.errors import ConfigError, DataError, did_you_mean, shorten
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 _FEWEST, _MOST_CLASSES = 20, 20
-_SERIES = 3  # columns that are called alike, at least
-_SPREAD = 1000.0  # times as much as the median column: a column that varies more is left out
+_SERIES = 2  # columns that are called alike, at least
 _MOST_OF_ONE = 150  # vectors of a person in a sample: as many as name them from 100
 _DAMAGES = (OSError, EOFError, ValueError, TypeError, NotImplementedError, zipfile.BadZipFile)
 
@@ -111,7 +110,8 @@ def read(
         if name not in columns:
             known = did_you_mean(name, columns) if columns else "It has no other: write an .npz"
             raise ConfigError(f"{path}: has no column {name!r} with an entry for each vector. {known}")
-    take, total, words = _matrix(path, matrices, columns, vectors, chosen)
+    matrix, names = _find(path, matrices, columns, vectors, chosen)
+    total = len(columns[names[0]] if names else matrices[matrix])
     for name in chosen:
         if len(columns[name]) != total:
             raise DataError(
@@ -119,15 +119,20 @@ def read(
             )
     owners = None if people is None else _people(path, people, columns[people][np.arange(total)])
     kept = _sample(owners, total, rows, np.random.default_rng(seed))
-    matrix, names = take(kept)
-    values, unit = _check(path, matrix, kept)
+    if names:
+        given = np.stack([_numbers(path, name, columns[name][kept]) for name in names], 1)
+        words = f"{len(names):,} columns, {names[0]} to {names[-1]}"
+    else:
+        given, array = np.asarray(matrices[matrix][kept]), matrices[matrix]
+        words = f"{matrix or 'the array'}, {total:,} x {array.shape[1]:,} {array.dtype}"
+    values, unit = _check(path, given, kept)
     return Vectors(
         values=values,
         people=None if owners is None else owners[kept],
         labels={name: _classes(path, name, columns[name][kept]) for name in labels},
         rows=kept,
         total=total,
-        words=words if not names else f"{len(names):,} columns, {names[0]} to {names[-1]}",
+        words=words,
         unit=unit,
         names=names,
         left_out=tuple(name for name in columns if name not in {*chosen, *names}) if names else (),
@@ -201,66 +206,42 @@ def _entries(cells: Any) -> np.ndarray:
     return entries
 
 
-def _matrix(
-    path: Path,
-    matrices: Mapping[str, np.ndarray],
-    columns: _Columns,
-    vectors: str | None,
-    chosen: Sequence[str],
-) -> tuple[Callable[[np.ndarray], tuple[np.ndarray, tuple[str, ...]]], int, str]:
-    """A function that takes rows of the vectors, the number of all, and their origin in words.
-
-    It also returns the columns of the vectors, unless they are an array. Without `vectors`, columns belong
-    to a vector if they are called alike, a word and a number, if many are; else if they hold fractions, as
-    most do, and vary as they do.
-    """
-    shapes = [
+def _find(
+    path: Path, matrices: Mapping[str, np.ndarray], columns: _Columns, vectors: str | None, chosen: list[str]
+) -> tuple[str, tuple[str, ...]]:
+    """The array of the vectors; or the columns: those that begin as `vectors`, or are called alike."""
+    shapes = (
         f"{name or 'an array'} of {' x '.join(map(str, array.shape))}"
         for name, array in {**matrices, **columns}.items()
-    ]
+    )
     it_has = shorten(", ".join(shapes)) or "no array"
-    named = {name: each for name, each in matrices.items() if vectors in (None, name)}
+    named = [name for name in matrices if vectors in (None, name)]
     if len(named) > 1:
         raise DataError(
             f"{path}: has several arrays of vectors ({it_has}): name one with --vectors; if each is of one "
             "person, join them by np.concatenate, and add an array that says whose each row is"
         )
-    for name, matrix in named.items():
-        if len(matrix.shape) != 2:
+    if named:
+        if matrices[named[0]].ndim != 2:
             raise DataError(
-                f"{path}: {name or 'the array'} has the shape {matrix.shape}: vectors are rows of numbers, "
-                "(N, D): reshape it with array.reshape(len(array), -1)"
+                f"{path}: {named[0] or 'the array'} has the shape {matrices[named[0]].shape}: vectors are "
+                "rows of numbers, (N, D): reshape it with array.reshape(len(array), -1)"
             )
-        words = f"{name or 'the array'}, {len(matrix):,} x {matrix.shape[1]:,} {matrix.dtype}"
-        return lambda kept, matrix=matrix: (np.asarray(matrix[kept]), ()), len(matrix), words
+        return named[0], ()
     names = [name for name in columns if name not in chosen and name.startswith(vectors or "")]
     if path.suffix in (".npy", ".npz") or not names:
         wanted = "" if vectors is None else f" called {vectors}"
         raise DataError(f"{path}: has no array of vectors{wanted}, (N, D); it has {it_has}")
-    series = Counter(name.rstrip("0123456789") for name in names if name[-1:].isdigit()).most_common(2)
-    usual, most = series[0] if series else ("", 0)
-    alike = most >= max(_SERIES, len(names) / 3, *(2 * count for _, count in series[1:]))
-    if alike and vectors is None:
-        names = [name for name in names if name.rstrip("0123456789") == usual != name]
-
-    def take(kept: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-        matrix = np.stack([_numbers(path, name, columns[name][kept]) for name in names], 1)
-        part = np.ones(len(names), bool)
-        if not alike and vectors is None:
-            finite = np.nan_to_num(matrix, posinf=0, neginf=0)  # others are refused, once columns are chosen
-            fractions, spread = (finite % 1 != 0).any(0), finite.std(0)
-            part = spread <= _SPREAD * np.median(spread)
-            part &= fractions | (2 * fractions.sum() <= len(names))
-        matrix, own = matrix[:, part], tuple(name for name, each in zip(names, part, strict=True) if each)
-        counting = np.flatnonzero((np.diff(matrix, axis=0) == np.diff(kept)[:, None]).all(0))
-        if len(counting) and len(matrix) > 2:
+    if vectors is None:  # a word and a number, of which there are many
+        series = Counter(name.rstrip("0123456789") for name in names if name[-1:].isdigit()).most_common(2)
+        usual, most = series[0] if series else ("", 0)
+        if most < max(_SERIES, len(names) / 3, *(2 * count for _, count in series[1:])):
             raise DataError(
-                f"{path}: {own[counting[0]]} counts the rows and does not belong to a vector: remove it, "
-                "or name the beginning of the vectors' columns with --vectors"
+                f"{path}: has {it_has}: name the beginning of the vectors' columns with --vectors, such as e "
+                "for e0, e1 and e2"
             )
-        return matrix, own
-
-    return take, len(columns[names[0]]), ""
+        names = [name for name in names if name.rstrip("0123456789") == usual != name]
+    return "", tuple(names)
 
 
 def _numbers(path: Path, name: str, column: np.ndarray) -> np.ndarray:
