@@ -141,7 +141,7 @@ def _rate_grid(profile: Grey, step: float, start: float) -> float:
 
 def _grids(grey: Grey) -> list[tuple[Box, float]]:
     """Find mosaics on parts: windows of 3 x 3 cells whose differences lie on lines a cell apart."""
-    from scipy import ndimage
+    from scipy import ndimage  # type: ignore[import-untyped]
 
     found = []
     sums = []
