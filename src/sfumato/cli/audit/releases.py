@@ -67,7 +67,9 @@ def folder(
     require("the audit of a folder", "study", "sklearn", "scipy")
     config = naming_config(overrides, releases, weights, detector if weights else None)
     if protection is not None and known is None:
-        raise ConfigError(f"--protection {protection}: people are named, and nothing else: give --known")
+        raise ConfigError(
+            f"--protection {protection}: people are named, and nothing else is looked at: give --known"
+        )
     with bar("files") as progress:
         common: dict[str, Any] = {"people": people, "config": config, "progress": progress}
         if protection is None or known is None:
