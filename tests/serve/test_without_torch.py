@@ -175,10 +175,7 @@ def test_a_file_that_is_no_exported_model_or_damaged_is_refused(file: Path, tmp_
     card = json.loads(content[content.index(b'{"artefact"') :].decode())
     for wrong, message in (
         (content[:weight] + bytes([content[weight] ^ 64]) + content[weight + 1 :], "damaged"),
-        (
-            content.replace(b'"epsilon=3', b'"epsilon=9').replace(b'"weight": 1.0', b'"weight": 9.0'),
-            "damaged",
-        ),
+        (content.replace(b'epsilon=3"', b'epsilon=9"'), "damaged"),
         (b"not a graph", "damaged, or not written by"),
         (content[: card["graph_bytes"]], "has no card of sfumato"),
     ):
