@@ -65,19 +65,16 @@ def canary_run(
     data, protection = white(config, places=places, image=image), parse("none")
 
     def run(inserted: bool) -> float:
-        updates: list[Tensor] = []
-        training = meta.Training(
-            data, protection, config, "class", seed, image, lambda update, _: updates.append(update)
-        )
+        training = meta.Training(data, protection, config, "class", seed, image)
         taken = torch.zeros(places, dtype=torch.bool)
         taken[_CANARY] = inserted
         promise = fill_pool(training, taken)
-        adversary = _Adversary(promise._rate)
+        adversary = _Adversary(promise.rate)
         while training.done < config.steps:
             idle, shifts, spread = expect(training, promise, torch.tensor([_CANARY]))
             if not training.step():
                 break
-            adversary.look(updates[-1], idle, shifts[0], spread)
+            adversary.look(training.update, idle, shifts[0], spread)
         return adversary.score
 
     return run

@@ -116,7 +116,7 @@ def test_the_canary_uses_all_that_a_task_is_allowed(monkeypatch, policy, share):
 
 def test_neither_the_images_drawn_nor_the_order_of_labels_changes_the_canary():
     data = runs.white(config(), places=4, image=IMAGE)
-    training = meta.Training(data, parse("none"), config(tasks=4), "class", 0, IMAGE, None)
+    training = meta.Training(data, parse("none"), config(tasks=4), "class", 0, IMAGE)
     drawn = [training._promise.draw(config().shape) for _ in range(6)]
     found = torch.cat(
         [
@@ -189,7 +189,6 @@ def test_a_run_that_forgets_to_clip_is_convicted(monkeypatch):
     [
         replace(config(), private=None),
         config(pool_tasks=4),
-        replace(config(), private=Private(epsilon=1.0, delta=DELTA, start_noise=5.0)),
     ],
 )
 def test_what_has_no_canary_of_this_kind_is_refused(given):

@@ -87,14 +87,11 @@ def with_canaries(
         network="linear",
         width=None,
         start=None,
-        layers=None,
         shifts=0,
         precision="float32",
         steps=audit.steps,
         tasks=audit.canaries // 2,
-        private=replace(
-            private, settings=dict(chosen), noise_multiplier=None, start_noise=None, inner_noise=0.0
-        ),
+        private=replace(private, settings=dict(chosen), noise_multiplier=None, inner_noise=0.0),
     )
 
 
@@ -145,7 +142,7 @@ def audit_training(
         _of_canaries("every-step", "With all tasks in every step", everyone),
     ]
     if card is not None:
-        findings.append(_of_card(config, card))
+        findings.append(_of_card(card))
     return Report(
         audit="training",
         subject=subject,
@@ -178,13 +175,10 @@ def _of_canaries(name: str, title: str, result: OneRunAudit) -> Finding:
     )
 
 
-def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
+def _of_card(card: Mapping[str, Any]) -> Finding:
     """Check whether a card's epsilon follows from its noise."""
-    stated, private = card["privacy"], config.private
-    assert private is not None
+    stated = card["privacy"]
     stretches = [accounting.Stretch(stated["noise_multiplier"], stated["rate"], card["steps"])]
-    if private.start_noise is not None:
-        stretches.insert(0, accounting.Stretch(private.start_noise, 1.0, 1))
     computed = accounting.epsilon(stretches, stated["delta"])
     follows = computed <= stated["epsilon"] * (1 + 1e-9)
     return Finding(

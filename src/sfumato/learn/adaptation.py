@@ -78,24 +78,6 @@ class Learner:
         """(P,) the initial parameters of the network."""
         return torch.cat([each.detach().flatten() for each in self._network.parameters()])
 
-    def last(self, layers: int | None) -> Tensor:
-        """(P,) bool, which parameters belong to the last layers with weights, or to norms after these.
-
-        Raises:
-            ConfigError: the network has fewer.
-        """
-        begins = []  # of each layer with a weight matrix or filters
-        at = 0
-        for name, shape in self._shapes.items():
-            if len(shape) > 1 and name.endswith("weight"):
-                begins.append(at)
-            at += shape.numel()
-        if layers is not None and layers > len(begins):
-            raise ConfigError(
-                f"layers={layers}: the network has {len(begins)} with weights; give at most these"
-            )
-        return torch.arange(self.size) >= (0 if layers is None else begins[-layers])
-
     def logits(self, parameters: Tensor, images: Tensor, *, quick: bool = False) -> Tensor:
         """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters.
 

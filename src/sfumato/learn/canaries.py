@@ -80,7 +80,6 @@ def scores_of_run(
     """
     places = len(inserted)
     config = with_noise(config, places)
-    updates: list[Tensor] = []
     training = meta.Training(
         bright(config, places=places, image=image, seed=seed),
         parse("none"),
@@ -88,16 +87,15 @@ def scores_of_run(
         "class",
         seed,
         image,
-        lambda update, _: updates.append(update),
     )
     promise = fill_pool(training, inserted)
-    adversary = _Adversary(promise._rate, places)
+    adversary = _Adversary(promise.rate, places)
     while training.done < config.steps:
         idle, shifts, spread = expect(training, promise, torch.arange(places))
         if not training.step():
             break
         spread = spread.clamp(min=1e-12)
-        adversary.look((updates[-1].double() - idle) / spread, shifts / spread)
+        adversary.look((training.update.double() - idle) / spread, shifts / spread)
     return adversary.scores
 
 
@@ -234,18 +232,10 @@ def with_noise(config: MetaConfig, places: int) -> MetaConfig:
         ConfigError: nothing is promised, tasks overlap, or the first norm is fitted to them.
     """
     private = config.private
-    if (
-        private is None
-        or private.pool_tasks is not None
-        or private.start_noise is not None
-        or private.inner_noise
-        or private.noise != "independent"
-        or config.layers is not None
-    ):
+    if private is None or private.pool_tasks is not None or private.inner_noise:
         raise ConfigError(
             "a canary is for private training on tasks that share no class, from a public clipping norm: "
-            "set `private`, with independent noise and a start among its settings, without layers, "
-            "pool_tasks, start_noise or inner_noise"
+            "set `private`, with a start among its settings, without pool_tasks or inner_noise"
         )
     if private.noise_multiplier is not None:
         return config
@@ -266,21 +256,21 @@ def fill_pool(training: meta.Training, taken: Tensor) -> meta.Promise:
 def expect(training: meta.Training, promise: meta.Promise, canaries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The next update: (P,) its mean without canaries, (n, P) each one's part, (P,) its deviations."""
     config, policy = training._config, promise.policy
-    inner = replace(config.inner, clipping_norm=policy.norm) if promise.follows_norm else config.inner
+    inner = replace(config.inner, clipping_norm=policy.norm) if policy.follows_norm else config.inner
     places = TaskPool(promise.pool.tasks, promise.pool.overlap)
     draws = torch.Generator().manual_seed(0)
     rows = places.draw(canaries, config.shape, draws)
     found = training._contributions(training._tasks(rows, seeded_noise(0), draws), inner)  # (n, D)
-    slopes = found[:, -1] if promise.follows_norm else None
-    if promise.follows_norm:
+    slopes = found[:, -1] if policy.follows_norm else None
+    if policy.follows_norm:
         found = found[:, :-1]
 
     def update(which: slice, noise: float) -> Tensor:
         own: ClippingPolicy = copy.deepcopy(policy)
         return own.step(
             found[which],
-            noise_multiplier=promise._noise,
-            public_count=promise._rate * len(promise.pool),
+            noise_multiplier=promise.noise,
+            public_count=promise.rate * len(promise.pool),
             draw=lambda shape, std: torch.full(shape, noise * std, dtype=torch.float64),
             derivatives=None if slopes is None else slopes[which],
         ).update

@@ -1,6 +1,6 @@
 """One release: few outputs, with or without noise; and differential privacy from a centre.
 
-Outputs: counting, randomised response, leakage. Centre: one reference, the same for all people.
+Outputs: counting, randomised response. Centre: one reference, the same for all people.
 """
 
 import math
@@ -11,17 +11,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.dp.naming.bound import (
+    COUNTED,
+    Assumption,
     Bound,
     Prior,
     best_guess,
+    binomial,
     bound_of,
     check_count,
     check_number,
     check_prior,
     distribution,
     least,
+    log_factor,
+    log_flipped,
 )
-from sfumato.dp.naming.series import COUNTED, Assumption, binomial, log_factor, log_flipped
 from sfumato.errors import ConfigError
 
 MOST_OUTPUTS = 2**12  # of a table of people
@@ -32,7 +36,7 @@ _MOST_PIECES = 10_000_000  # that are sorted; with more, only the largest prior 
 def counting(prior: Prior, *, outputs: int, releases: int = 1, assuming: Assumption = "none") -> Bound:
     """M possible outputs: at most the sum of the M largest priors, at most M·π. n releases have M^n outputs.
 
-    The factor M^n is less if more is assumed, see `series`; F need not be whole. For Q(y) = max_i P_i(y) / F,
+    The factor M^n is less if more is assumed, see `bound`; F need not be whole. For Q(y) = max_i P_i(y) / F,
     a distribution, P_i(A) <= min(1, F·Q(A)): the Q(A_i) of "they guess i" sum to 1, and Σ π_i P_i(A_i) is
     largest if each of the F largest priors has 1/F of it.
 
@@ -86,7 +90,7 @@ def flipped_bits(
 
     At most (2 - 2p)^(n·b)·π, and less if π is above 2^-(n·b); exact for all 2^b codes equally likely. For the
     average see `randomised_response`. Under an assumption about n releases, the least of that, of
-    the count without noise, and of series.log_flipped: for one image with any b, otherwise for one bit.
+    the count without noise, and of log_flipped: for one image with any b, otherwise for one bit.
 
     Args:
         bits: b >= 1.
@@ -115,56 +119,29 @@ def _least(
     return least(bound, counted, flips)
 
 
-def leakage(prior: Prior, *, channel: ArrayLike, releases: int = 1) -> Bound:
-    """Any protection with few outputs, by its table: π·(Σ_y max_x p(y|x))^n.
+def of_each(priors: Sequence[float], channel: ArrayLike) -> NDArray[np.float64]:
+    """How often the best adversary on a table is right about each person.
 
-    Source: Issa, Wagner & Kamath 2020, arXiv:1807.07878, Theorem 1: the logarithm of the sum is the maximal
-    leakage, the most by which the guessing of ANY function of the image gains; over releases it adds up.
-    An average over people, outputs and noise, for the worst of all secrets.
-
-    Args:
-        channel: (X, Y), p(y|x) of each image, or each class of images that are treated alike.
-
-    Raises:
-        ConfigError: rows that are not probabilities, or a number out of range.
-    """
-    rows, best = _channel(channel), best_guess(prior)
-    exponent = check_count("releases", releases) * math.log(rows.max(axis=0).sum())
-    source = "maximal leakage: Issa, Wagner & Kamath 2020, Thm. 1"
-    return bound_of(best, math.log(best) + max(0.0, exponent), source, steps=releases)
-
-
-def exact(priors: Sequence[float], channel: ArrayLike) -> float:
-    """The exact chance of the best adversary on this table: Σ_y max_s p(s)·p(y|s).
+    On average over priors it is Σ_y max_s p(s)·p(y|s), which every bound is above. People who are equally
+    likely at an output are named in turn. The largest is the worst person: a bound on the average says
+    nothing about them.
 
     Args:
         priors: (S,), p(s) of each person.
         channel: (S, Y), p(y|s) of each person's releases, whole series of releases included.
 
-    Raises:
-        ConfigError: rows that are not probabilities, or another number of people.
-    """
-    people, rows = _table(priors, channel)
-    return min(1.0, float((people[:, None] * rows).max(axis=0).sum()))
-
-
-def of_each(priors: Sequence[float], channel: ArrayLike) -> NDArray[np.float64]:
-    """How often the best adversary of `exact` is right about each person; on average over priors, `exact`.
-
-    People who are equally likely at an output are named in turn. The largest is the worst person: a bound on
-    the average says nothing about them.
-
-    Args:
-        priors: (S,), p(s) of each person.
-        channel: (S, Y), p(y|s).
-
     Returns:
         (S,) chances.
 
     Raises:
-        ConfigError: as `exact` does.
+        ConfigError: rows that are not probabilities, or another number of people.
     """
-    people, rows = _table(priors, channel)
+    people, rows = distribution(priors), np.asarray(channel, dtype=np.float64)
+    if rows.ndim != 2 or not rows.size or not (rows >= 0).all() or not (abs(rows.sum(1) - 1) < 1e-6).all():
+        raise ConfigError("channel: give a row of probabilities, which sum to 1, for each image or person")
+    if len(people) != len(rows):
+        raise ConfigError(f"{len(people)} priors for {len(rows)} people: give a row of the channel to each")
+    rows = rows / rows.sum(1, keepdims=True)
     joint = people[:, None] * rows
     likeliest = joint >= joint.max(axis=0) * (1 - 1e-9)  # ties, despite rounding
     chances: NDArray[np.float64] = (rows * likeliest / likeliest.sum(axis=0)).sum(axis=1)
@@ -203,21 +180,6 @@ def _fill(widths: NDArray[np.float64], gains: NDArray[np.float64], room: float) 
         left = np.maximum(room - before, 0.0)
         share = np.where(left >= widths, 1.0, left / np.where(widths > 0, widths, 1.0))
         return float((share * gains).sum())
-
-
-def _table(priors: Sequence[float], channel: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    people, rows = distribution(priors), _channel(channel)
-    if len(people) != len(rows):
-        raise ConfigError(f"{len(people)} priors for {len(rows)} people: give a row of the channel to each")
-    return people, rows
-
-
-def _channel(channel: ArrayLike) -> NDArray[np.float64]:
-    rows = np.asarray(channel, dtype=np.float64)
-    if rows.ndim != 2 or not rows.size or not (rows >= 0).all() or not (abs(rows.sum(1) - 1) < 1e-6).all():
-        raise ConfigError("channel: give a row of probabilities, which sum to 1, for each image or person")
-    normalised: NDArray[np.float64] = rows / rows.sum(1, keepdims=True)
-    return normalised
 
 
 def gaussian(prior: Prior, *, mu: float, releases: int = 1) -> Bound:
