@@ -254,12 +254,6 @@ def test_pure_for_one_release_is_the_smaller_of_two_lines(prior, epsilon):
     assert pure(prior, epsilon=epsilon).chance == pytest.approx(min(1, line), rel=1e-8)
 
 
-@pytest.mark.parametrize("releases", [2, 5, 30])
-def test_pure_for_several_releases_is_never_above_one_release_of_their_sum(releases):
-    several = pure(1e-3, epsilon=0.3, releases=releases).chance
-    assert several <= pure(1e-3, epsilon=0.3 * releases).chance * TOO_MUCH
-
-
 # Bounds that are reached.
 
 
@@ -347,13 +341,6 @@ def test_noise_on_a_grid_is_likelier_than_rounded_noise_by_the_factor_and_no_mor
     assert three == pytest.approx(factor**3)
 
 
-def test_a_fine_grid_costs_nothing_that_is_seen():
-    continuous = gaussian(1e-6, mu=4.0)
-    on_a_grid = discrete(continuous, dimensions=16, step=4 / 2**16)
-    assert on_a_grid.chance == pytest.approx(continuous.chance, rel=1e-7)
-    assert on_a_grid.source.endswith("on a grid")
-
-
 # Limits, and order.
 
 NO_PROTECTION_LOST = {
@@ -434,10 +421,6 @@ def test_infinite_numbers_prove_nothing():
 
 def test_of_more_draws_than_are_summed_nothing_is_claimed():
     assert flipped_bits(0.01, bits=16, flip=0.499999, releases=100_000).chance == 1
-
-
-def test_the_least_bound_comes_with_its_source():
-    assert least(Bound(0.3, "one"), Bound(0.2, "another"), Bound(1.0, "none")) == (0.2, "another")
 
 
 # Figures of the probes.

@@ -27,7 +27,7 @@ import numpy as np
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError, did_you_mean, needs_extra
 
-AccountantName = Literal["pld", "rdp", "gdp"]
+_Accountant = Literal["pld", "rdp", "gdp"]
 
 # The error of floating point in δ, in convolutions by FFT, was measured against the closed form of the
 # Gaussian mechanism, for 10^3 to 10^6 steps and grids of 1e-2 to 4e-6: at worst 6e-17 a step too little. We
@@ -91,7 +91,7 @@ class Stretch:
 _Steps = dict[tuple[float, float], int]  # (noise_multiplier, rate) -> steps
 
 
-def epsilon(stretches: Sequence[Stretch], delta: float, accountant: AccountantName = "pld") -> float:
+def epsilon(stretches: Sequence[Stretch], delta: float, accountant: _Accountant = "pld") -> float:
     """The ε that stretches of steps cost a task at δ, together.
 
     Args:
@@ -135,12 +135,11 @@ def calibrate(budget_epsilon: float, delta: float, rate: float, steps: int) -> f
         decade, digits = divmod(index, 9000)
         return float(f"{1000 + digits}e{decade - 5}")
 
+    def is_enough(index: int) -> bool:
+        return epsilon([Stretch(noise(index), rate, steps)], delta) <= budget_epsilon
+
     last = 5 * 9000  # of 1000 norms
-    index = bisect.bisect_left(
-        range(last + 1),
-        True,
-        key=lambda index: epsilon([Stretch(noise(index), rate, steps)], delta) <= budget_epsilon,
-    )
+    index = bisect.bisect_left(range(last + 1), True, key=is_enough)
     if index > last:
         raise ConfigError(
             f"not even noise of 1000 clipping norms keeps {steps} steps at rate {rate:g} within "
@@ -175,13 +174,9 @@ class Accountant:
     def __init__(
         self, epsilon: float, delta: float, pool: int, *, noise_multiplier: float, rate: float
     ) -> None:
-        """Open an account.
+        """Open an account of ε > 0 at δ, below 1 / pool, for steps of a Stretch.
 
-        Args:
-            epsilon: ε > 0, the most that the run may cost a task, by PLD.
-            delta: δ, from 1e-9 to below 1 / pool.
-            pool: how many tasks the pool has: public, or a public bound from above.
-            noise_multiplier, rate: of each step, see Stretch.
+        `pool`: how many tasks there are: public, or a public bound from above.
 
         Raises:
             ConfigError: a budget or a pool that cannot work, or a δ that could publish a task.
@@ -219,10 +214,9 @@ class Accountant:
         """The steps so far."""
         return [replace(self._step, steps=self.done)] if self.done else []
 
-    def cost(self) -> dict[AccountantName, float]:
-        """The ε of all steps so far, by each accountant; this takes seconds."""
-        names: tuple[AccountantName, ...] = ("pld", "rdp", "gdp")
-        return {name: epsilon(self.stretches, self.delta, name) for name in names}
+    def cost(self, accountant: _Accountant = "pld") -> float:
+        """The ε of all steps so far; this takes seconds."""
+        return epsilon(self.stretches, self.delta, accountant)
 
     def restore(self, done: int) -> None:
         """Continues to count after so many steps. Raises LedgerError: they cost more than the budget."""
@@ -238,16 +232,13 @@ class Accountant:
             return f"{self.done} steps are done, and more are not accounted for: end the run here"
         price = round_up(epsilon([replace(self._step, steps=self.done + 1)], self.delta))
         setting = f"noise multiplier {self._step.noise_multiplier:g}, rate {self._step.rate:g}"
+        at = f"eps = {price} at delta = {self.delta:g}, and the budget is {self.epsilon:g}: nothing was spent"
         if not self.done:
-            return (
-                f"the first step alone ({setting}) costs eps = {price} at delta = {self.delta:g}, and the "
-                f"budget is {self.epsilon:g}: nothing was spent; take more noise, a smaller rate or a larger "
-                "budget"
-            )
+            more = "take more noise, a smaller rate or a larger budget"
+            return f"the first step alone ({setting}) costs {at}; {more}"
         return (
-            f"step {self.done + 1} ({setting}) would bring the run to eps = {price} at delta = "
-            f"{self.delta:g}, and the budget is {self.epsilon:g}: nothing was spent on it; end "
-            "the run here, or calibrate the noise to the steps you need and start again"
+            f"step {self.done + 1} ({setting}) would bring the run to {at} on it; end the run here, or "
+            "calibrate the noise to the steps you need and start again"
         )
 
 

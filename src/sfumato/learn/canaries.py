@@ -72,22 +72,14 @@ def scores_of_run(
 ) -> Tensor:
     """Runs one private training with some of the canaries -> (places,) about the log odds that each is in.
 
-    The adversary knows the code, every setting, all canaries, the first
-    parameters, and every noised update, but not who is in.
-
-    `inserted`: (places,) bool, the coins: which canaries are in. Raises ConfigError: too few parameters for
-    this many canaries, or see `with_noise`.
+    The adversary knows the code, every setting, all canaries, the first parameters, and every noised update,
+    but not the coins, (places,) bool, which are `inserted`. Raises ConfigError: too few parameters for this
+    many canaries, or see `with_noise`.
     """
     places = len(inserted)
     config = with_noise(config, places)
-    training = meta.Training(
-        bright(config, places=places, image=image, seed=seed),
-        parse("none"),
-        config,
-        "class",
-        seed,
-        image,
-    )
+    data = bright(config, places=places, image=image, seed=seed)
+    training = meta.Training(data, parse("none"), config, "class", seed, image)
     promise = fill_pool(training, inserted)
     adversary = _Adversary(promise.rate, places)
     while training.done < config.steps:
@@ -116,11 +108,7 @@ def audit_canaries(
         places: m, the canaries of a run, each in or out by a fair coin; an image has as many values or more.
         of_mu: whether to bound μ and not ε at the δ of the promise, if every task takes part in every
             step: the noise alone decides then, and μ = sqrt(steps) / z is stated.
-        confidence: the bound holds with at least this probability.
         seed: of the coins and of the weights, not of the noise of a run.
-
-    Raises:
-        ConfigError: a μ of a training that samples, or `scores_of_run` refuses.
     """
     config = with_noise(config, places)
     private = config.private
@@ -149,12 +137,7 @@ def audit_canaries(
         scores = scores_of_run(config, inserted, image=image, seed=seed + number)
         together += guess(scores, inserted, guesses=max(1, each // runs))
     return conclude(
-        together,
-        definition=definition,
-        stated=stated,
-        delta=delta,
-        confidence=confidence,
-        runs=runs,
+        together, definition=definition, stated=stated, delta=delta, confidence=confidence, runs=runs
     )
 
 
@@ -261,9 +244,7 @@ def expect(training: meta.Training, promise: meta.Promise, canaries: Tensor) -> 
     draws = torch.Generator().manual_seed(0)
     rows = places.draw(canaries, config.shape, draws)
     found = training._contributions(training._tasks(rows, seeded_noise(0), draws), inner)  # (n, D)
-    slopes = found[:, -1] if policy.follows_norm else None
-    if policy.follows_norm:
-        found = found[:, :-1]
+    found, slopes = promise.split(found)
 
     def update(which: slice, noise: float) -> Tensor:
         own: ClippingPolicy = copy.deepcopy(policy)

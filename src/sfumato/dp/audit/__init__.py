@@ -6,26 +6,19 @@ for protections of images, which are cheap to try; `one_run` bounds how much one
 in it.
 """
 
-from sfumato.dp.audit.evidence import divergence, lower_limit, round_down, upper_limit
+from sfumato.dp.audit.evidence import round_down
 from sfumato.dp.audit.images import AuditConfig, AuditResult, audit
-from sfumato.dp.audit.neighbours import Mechanism, neighbours
+from sfumato.dp.audit.neighbours import Mechanism
 from sfumato.dp.audit.one_release import OneReleaseConfig, audit_release
-from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess
+from sfumato.dp.audit.one_run import OneRunAudit
 
 __all__ = [
     "AuditConfig",
     "AuditResult",
-    "Guesses",
     "Mechanism",
     "OneReleaseConfig",
     "OneRunAudit",
     "audit",
     "audit_release",
-    "conclude",
-    "divergence",
-    "guess",
-    "lower_limit",
-    "neighbours",
     "round_down",
-    "upper_limit",
 ]

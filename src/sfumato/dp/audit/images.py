@@ -215,13 +215,8 @@ def audit(mechanism: Mechanism, stated: Guarantee | None, config: AuditConfig) -
     The trials of a right mechanism are independent, as the limits require. Those of a mechanism that
     reuses noise are not, but it is then rightly convicted of that.
 
-    Args:
-        mechanism: protects a batch, with noise of its own.
-        stated: its claim for `config.pixels` pixels; None: no claim, and the bound is on ε.
-        config: the settings.
-
-    Raises:
-        ConfigError: see size_of_release.
+    The `mechanism` protects a batch, with noise of its own; `stated` is its claim for `config.pixels` pixels.
+    None: no claim, and the bound is on ε. Raises ConfigError: see size_of_release.
     """
     size = size_of_release(mechanism, stated, config.shape, config.pixels)
     lab = Lab(mechanism, torch.Generator().manual_seed(config.seed), size)

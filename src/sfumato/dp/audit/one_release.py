@@ -55,13 +55,7 @@ def audit_release(mechanism: Mechanism, stated: Guarantee | None, config: OneRel
     Smaller cells at a border are left out, and so are neighbours of other kinds: `audit` tries more,
     with many more releases.
 
-    Args:
-        mechanism: protects a batch, with noise of its own.
-        stated: its claim for `config.pixels` pixels; None: no claim, and the bound is on ε.
-        config: the settings.
-
-    Raises:
-        ConfigError: too few cells, or see size_of_release.
+    Arguments are those of `audit`. Raises ConfigError: too few cells, or see size_of_release.
     """
     size = size_of_release(mechanism, stated, config.shape, config.pixels)
     if stated is not None and stated.definition == "concentrated":

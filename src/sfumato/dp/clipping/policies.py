@@ -2,7 +2,6 @@
 
 import inspect
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -48,7 +47,7 @@ def split(noise_multiplier: float, *, share: float) -> tuple[float, float]:
     return noise_multiplier / math.sqrt(1 - share), noise_multiplier / math.sqrt(share)
 
 
-class ClippingPolicy(ABC):
+class ClippingPolicy:
     """Clips, sums, noises, and chooses the next norm. State: all it learned from its own noised releases.
 
     A policy has three functions of its state: `clip` and `vote` of tasks, which are private, and `learn`, of
@@ -78,7 +77,6 @@ class ClippingPolicy(ABC):
         """(T, P) rows and (T,) derivatives -> (T,) float64, each within the reach."""
         return slopes
 
-    @abstractmethod
     def learn(self, mean: Tensor, vote: float, sigma: float) -> Tensor:
         """Chooses the next norm from what is released. -> the update.
 
@@ -86,6 +84,7 @@ class ClippingPolicy(ABC):
             mean: (P,) of the clipped rows, with noise of deviation `sigma` in units of the norm.
             vote: the mean vote, with noise.
         """
+        return mean
 
     def sum_multiplier(self, noise_multiplier: float) -> float:
         """The part of z for the sum: its noise has this standard deviation, in units of C."""
@@ -103,11 +102,10 @@ class ClippingPolicy(ABC):
         """One meta-step. An empty batch is a step like any other: it draws noise and updates the norm.
 
         Args:
-            contributions: (T, P), one row a task; T is secret and may be 0.
+            contributions, derivatives: see Part; T is secret and may be 0.
             noise_multiplier: z >= 0 of the whole step; 0 adds no noise, and promises nothing.
             public_count: rate times pool size, > 0.
             draw: Gaussian noise; fresh entropy for real runs.
-            derivatives: (T,), dL/dC of each task, for policies that follow it; others ignore it.
 
         Raises:
             ConfigError: a number outside its bounds, or derivatives missing; nothing was drawn or updated.
@@ -211,10 +209,6 @@ class Fixed(ClippingPolicy):
         check_above_0("clipping_norm", clipping_norm)
         super().__init__(clipping_norm)
 
-    def learn(self, mean: Tensor, vote: float, sigma: float) -> Tensor:
-        """Nothing."""
-        return mean
-
 
 class Automatic(ClippingPolicy):
     """Contributions are normalised, not clipped: no norm to choose. State: none.
@@ -235,10 +229,6 @@ class Automatic(ClippingPolicy):
         """g / (|g| + γ)."""
         return normalise_rows(rows, stability=self._stability)
 
-    def learn(self, mean: Tensor, vote: float, sigma: float) -> Tensor:
-        """Nothing."""
-        return mean
-
 
 class Quantile(ClippingPolicy):
     """The norm follows a quantile of the norms of contributions, privately. State: the norm.
@@ -254,10 +244,8 @@ class Quantile(ClippingPolicy):
         learning_rate: η.
         share: s of the cost that the bits get. The paper's rule of thumb, noise of tasks / 20 on the bits, is
             s = 100 z^2 / tasks^2: at z = 1 more than there is, for 10 tasks or fewer. Chosen by simulation
-            (in the tests) for 4 to 16 tasks at z = 1 and log-normal norms of deviation 0.5: s = 0.1 gives the
-            sum 5.4% more noise and keeps ln C within 0.18, 0.10 and 0.06 of the median's (root mean square;
-            4, 8 and 16 tasks). With s = 0.01 it is over 0.5 for 4 tasks; s = 0.3 gains little, 0.12, for 20%
-            more noise.
+            (in the tests): s = 0.1 gives the sum 5.4% more noise and keeps ln C within 0.18 and 0.06 of the
+            median's for 4 and 16 tasks; with 0.01 it is over 0.5 for 4; 0.3 gains little for 20% more noise.
     """
 
     name = "quantile"
@@ -292,10 +280,9 @@ class AdaClip(ClippingPolicy):
     and noised; g̃ = b·w̃ + m. Then v = (g̃ - m)^2 - b^2 σ^2 within [h1, h2], σ the noise of w̃;
     s^2 ← β2 s^2 + (1 - β2) v, m ← β1 m + (1 - β1) g̃. All of it comes from noised releases, and costs nothing.
 
-    A public implementation of the paper has these equations, with one difference: there v is taken about the
-    mean AFTER its update, which makes it smaller by β1^2, 2%. We did not have the text of the paper's
-    experiments: its β1, β2, h1 and h2 are not confirmed. To compare policies, choose `largest` on validation
-    data, as `studies/meta.py` does.
+    A public implementation of the paper takes v about the mean AFTER its update, which makes it smaller by
+    β1^2, 2%. The paper's β1, β2, h1 and h2 are not confirmed: choose `largest` on validation data, as
+    `studies/meta.py` does.
 
     A limit of the method: v is cut off below, so noise alone makes it positive on average. If P is well above
     (tasks / z)^2, as for every network with few tasks a step, v ends at h2 in the 32% of draws beyond one
@@ -305,8 +292,7 @@ class AdaClip(ClippingPolicy):
     State: mean m and deviation s of each coordinate, from the first step on.
 
     Args of the constructor:
-        mean_decay: β1.
-        variance_decay: β2.
+        mean_decay, variance_decay: β1 and β2.
         smallest, largest: h1 and h2, between which a variance is kept; the first is their geometric mean.
     """
 

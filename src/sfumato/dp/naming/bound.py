@@ -28,7 +28,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import ConfigError
 
@@ -109,11 +109,8 @@ def gaussian_ball(prior: Prior, *, dimensions: int, ratio: float, releases: int 
     n releases are a point of C^n, whose functional is W^n. If the SAME numbers are released n times, with
     fresh noise each, their mean says all, and one release at c·√n/σ is the bound.
 
-    An average over people, images and noise. For the discrete Gaussian see `discrete`.
-
-    Args:
-        dimensions: d >= 1.
-        ratio: c/σ >= 0: the RADIUS to the noise's standard deviation in each number.
+    An average over people, images and noise. For the discrete Gaussian see `discrete`. `dimensions` is d >=
+    1, `ratio` c/σ >= 0: the RADIUS to the noise's standard deviation in each number.
     """
     d, n = check_count("dimensions", dimensions), check_count("releases", releases)
     scaled = check_number("ratio", ratio) / math.sqrt(2 * math.pi)
@@ -142,10 +139,8 @@ def discrete(bound: Bound, *, dimensions: int, step: float, releases: int = 1) -
     noise, and so is the chance of any adversary, times that factor for every number released. Rounding only
     loses.
 
-    Args:
-        bound: for continuous noise, of the same numbers and releases.
-        dimensions: d >= 1. The numbers lie on the grid before noise is added.
-        step: h/σ >= 0.
+    `bound` is for continuous noise, of the same numbers and releases, d `dimensions` that lie on the grid
+    before noise is added; `step` is h/σ >= 0.
     """
     d, n = check_count("dimensions", dimensions), check_count("releases", releases)
     excess = n * d * check_number("step", step) ** 2 / 24
@@ -175,13 +170,9 @@ def log_rank(bound: Callable[[float], Bound], *, people: int, largest: float | N
     Source: Osia et al. 2018, Definition 10, for the measure; the above.
 
     Args:
-        bound: π -> the upper bound on the chance to name somebody, such as named(...) of one protection,
-            one number of releases and one assumption.
+        bound: π -> the upper bound on the chance to name somebody, by one assumption about some releases.
         people: N >= 2.
         largest: π of the likeliest person; None for 1/N.
-
-    Raises:
-        ConfigError: one person.
     """
     if check_count("people", people) < 2:
         raise ConfigError("people=1: a rank is among at least 2")
@@ -225,9 +216,6 @@ def log_factor(*, outputs: int, releases: int, assuming: Assumption) -> float:
     """ln of the factor of n releases without noise: see above. With noise on M outputs it is no larger.
 
     Rounded up by more than floating point loses, like `log_flipped`.
-
-    Raises:
-        ConfigError: outputs or releases below 1.
     """
     m, n = check_count("outputs", outputs), check_count("releases", releases)
     sequence = n * math.log(m)
@@ -265,20 +253,15 @@ def log_flipped(*, flip: float, releases: int, assuming: Assumption) -> float:
                 terms = np.maximum(terms, seen)
         case "exchangeable":
             share = np.clip(np.arange(n + 1) / n, q, 1 - q)
-            terms = _binomial_terms(n, share, 1 - share)
+            terms = binomial(n, share, 1 - share)
     return math.log(math.fsum(terms)) + UP_PER_STEP * n
 
 
-def binomial(draws: int, success: float, failure: float) -> NDArray[np.float64]:
-    """(draws + 1,) probabilities of 0 to `draws` successes; both chances, since 1 - p would lose digits."""
-    shape = draws + 1
-    return _binomial_terms(draws, np.full(shape, success), np.full(shape, failure))
+def binomial(draws: int, success: ArrayLike, failure: ArrayLike) -> NDArray[np.float64]:
+    """binom(n, k) p^k (1-p)^(n-k) for k from 0 to n, of one p or each its own; 0^0 is 1.
 
-
-def _binomial_terms(
-    draws: int, success: NDArray[np.float64], failure: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """binom(n, k) p^k (1-p)^(n-k) for k from 0 to n, each with its own p; 0^0 is 1."""
+    Both chances are given, since 1 - p would lose digits.
+    """
     k = np.arange(draws + 1)
     factorials = np.array([math.lgamma(i + 1) for i in range(draws + 1)])
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):

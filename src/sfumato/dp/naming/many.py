@@ -28,9 +28,6 @@ class Information:
     Attributes:
         outputs: log2 of the number of different releases.
         leakage: the maximal leakage, log2 Σ_y max_x p(y|x); without noise it is `outputs`.
-
-    Raises:
-        ConfigError: less than 0.
     """
 
     outputs: float = math.inf
@@ -54,9 +51,6 @@ class Proof:
         draws: how many of them are exchangeable: one of each burst of near copies; None for all.
         leakage: of one release, in bits: log2 Σ_y max_x p(y|x).
         epsilon, mu, rho: of one release, of any image against ONE reference.
-
-    Raises:
-        ConfigError: less than 0.
     """
 
     releases: int
@@ -102,13 +96,7 @@ def compose(prior: Prior, proofs: Sequence[Proof], *, assuming: Assumption = "no
     The factors of `bound` multiply likewise, one for each protection: each is Σ_y max_s P_s(y) at least, for
     those exchangeable together, P_s(y_1, y_2) <= max_θ Π θ_{y_1} · max_θ' Π θ'_{y_2}.
 
-    Args:
-        prior: π, or the priors of all people.
-        proofs: one for each protection.
-        assuming: the assumption about the releases by each.
-
-    Raises:
-        ConfigError: a prior out of range.
+    `proofs` has one for each protection, `assuming` is the assumption about the releases by each.
     """
     best = best_guess(prior)
     made = [proof.assuming(assuming) for proof in proofs if proof.releases]

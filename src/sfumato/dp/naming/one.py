@@ -42,9 +42,6 @@ def counting(prior: Prior, *, outputs: int, releases: int = 1, assuming: Assumpt
 
     Source: Smith 2009, "On the foundations of quantitative information flow", Theorem 1 for equally likely
     people. Exact for outputs without noise, if M of them single out a person.
-
-    Args:
-        outputs: M, at least 1; 2^b for b bits.
     """
     priors, n = check_prior(prior), check_count("releases", releases)
     growth = log_factor(outputs=outputs, releases=n, assuming=assuming)
@@ -70,10 +67,7 @@ def randomised_response(
     Source: Warner 1965; Kairouz, Oh & Viswanath 2016 (k-ary); as a bound on guessing, Polyanskiy, Poor &
     Verdú 2010, Sec. III-E (the meta-converse). An average over people, over all words, and over the lies.
 
-    Args:
-        outputs: k >= 1 words.
-        epsilon: ε >= 0, of one word; infinite for no lies.
-        releases: n >= 1 words that a person releases.
+    `outputs` is k >= 1, `epsilon` is that of one word, infinite for no lies.
     """
     k, n = check_count("outputs", outputs), check_count("releases", releases)
     lies = (k - 1) * math.exp(-check_number("epsilon", epsilon))  # of all words together, to the truth
@@ -90,11 +84,8 @@ def flipped_bits(
 
     At most (2 - 2p)^(n·b)·π, and less if π is above 2^-(n·b); exact for all 2^b codes equally likely. For the
     average see `randomised_response`. Under an assumption about n releases, the least of that, of
-    the count without noise, and of log_flipped: for one image with any b, otherwise for one bit.
-
-    Args:
-        bits: b >= 1.
-        flip: p from 0, without noise, to 0.5, which erases the bit.
+    the count without noise, and of log_flipped: for one image with any b, otherwise for one bit. `flip` is p
+    from 0, without noise, to 0.5, which erases the bit.
     """
     if not 0 <= flip <= 0.5:
         raise ConfigError(f"flip={flip:g}: a bit is flipped with a probability from 0 to 0.5")
@@ -126,15 +117,7 @@ def of_each(priors: Sequence[float], channel: ArrayLike) -> NDArray[np.float64]:
     likely at an output are named in turn. The largest is the worst person: a bound on the average says
     nothing about them.
 
-    Args:
-        priors: (S,), p(s) of each person.
-        channel: (S, Y), p(y|s) of each person's releases, whole series of releases included.
-
-    Returns:
-        (S,) chances.
-
-    Raises:
-        ConfigError: rows that are not probabilities, or another number of people.
+    (S,) p(s) of each person, and (S, Y) p(y|s) of their releases, also of whole series -> (S,) chances.
     """
     people, rows = distribution(priors), np.asarray(channel, dtype=np.float64)
     if rows.ndim != 2 or not rows.size or not (rows >= 0).all() or not (abs(rows.sum(1) - 1) < 1e-6).all():
@@ -241,10 +224,8 @@ def pure(prior: Prior, *, epsilon: float, releases: int = 1) -> Bound:
     if later releases depend on earlier ones. With all priors, the levels are spent as in
     `randomised_response`.
 
-    Source: the average and the proof of `gaussian`.
-
-    Args:
-        epsilon: ε >= 0 between the reference and every image, or between any two images.
+    Source: the average and the proof of `gaussian`; ε is between the reference and every image, or between
+    any two images, as ρ and δ are below.
     """
     lie = math.exp(-check_number("epsilon", epsilon))
     truth = (1 / (1 + lie), lie / (1 + lie))
@@ -262,9 +243,6 @@ def concentrated(prior: Prior, *, rho: float, releases: int = 1) -> Bound:
     (Bun & Steinke 2016, Lemma 1.7).
 
     Source: the above; the inequality is Bun & Steinke 2016, Sec. 1. An average over people, images and noise.
-
-    Args:
-        rho: ρ >= 0 between the reference and every image, or between any two images.
     """
     best = best_guess(prior)
     total, limit = check_number("rho", rho) * check_count("releases", releases), -math.log(best)
@@ -279,10 +257,6 @@ def approximate(prior: Prior, *, epsilon: float, delta: float, releases: int = 1
 
     By `gaussian` with the trade-off function of (ε, δ)-DP (Wasserman & Zhou 2010; Dong, Roth & Su 2022, Eq.
     (3)), and basic composition (Dwork & Roth 2014, Theorem 3.16). An average over people, images and noise.
-
-    Args:
-        epsilon: ε >= 0 between the reference and every image, or between any two images.
-        delta: δ from 0 to 1, likewise.
     """
     best, n = best_guess(prior), check_count("releases", releases)
     if not 0 <= delta <= 1:

@@ -41,8 +41,7 @@ class Private:
 
     Attributes:
         epsilon, delta: the budget of the whole run, for one task added or removed.
-        clipping: the name of a policy of `dp.clipping`.
-        settings: of that policy.
+        clipping, settings: the name of a policy of `dp.clipping`, and its settings.
         noise_multiplier: the standard deviation of the noise in units of the clipping norm; None for the
             least with which all steps fit the budget. With more of it than fits, the run ends early.
         inner_noise: for "meta-clip", whose derivative means little if noise costs nothing: Gaussian noise

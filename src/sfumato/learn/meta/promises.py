@@ -68,13 +68,14 @@ class Promise:
     def release(self, contributed: Iterable[Tensor]) -> clipping.Outcome:
         """(t, D) contributions of some tasks at a time -> the noised mean, all that is seen of them."""
         return self.policy.step_over(
-            map(self._split, contributed),
+            map(self.split, contributed),
             noise_multiplier=self.noise,
             public_count=self.rate * len(self.pool),
             draw=clipping.fresh_gaussian,
         )
 
-    def _split(self, contributed: Tensor) -> clipping.Part:
+    def split(self, contributed: Tensor) -> clipping.Part:
+        """(t, D) contributions -> those of the parameters, and the derivatives by C, if it is followed."""
         if self.policy.follows_norm:
             return contributed[:, :-1], contributed[:, -1]
         return contributed, None
@@ -92,7 +93,6 @@ class Promise:
 
     def card(self, computed: str) -> dict[str, Any]:
         """The promise and its limits; `computed` is the way of computing contributions."""
-        spent = self._account.cost()
         # Equal pixels are one picture, too; the pool was made before any image was looked at.
         overlap = overlap_of(self.pool.tasks, originals(self._data))
         card: dict[str, Any] = {
@@ -107,10 +107,10 @@ class Promise:
             "noise_multiplier": self.noise,
             "rate": self.rate,
             "accountant": "PLD",
-            "epsilon": spent["pld"],
+            "epsilon": self._account.cost(),
             "delta": self._account.delta,
-            "rdp": spent["rdp"],
-            "gdp_approximation": spent["gdp"],
+            "rdp": self._account.cost("rdp"),
+            "gdp_approximation": self._account.cost("gdp"),
             "images_overlap": overlap,
             "classes": self._classes,
             "not_covered": [

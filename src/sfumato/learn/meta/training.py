@@ -61,7 +61,6 @@ def train(
     Args:
         data: clean images to train on; in a private run, those of the pool, whose classes are public.
         protection: protects every image anew in every task, by seeded noise: copies that stay here.
-        target: the label to classify.
         seed: decides weights and fresh tasks; in a private run, the classes of each task of the pool. The
             participants and the noise come from the operating system there, and nothing repeats them: with
             their seed anybody could undo the noise.
@@ -201,7 +200,7 @@ class Training:
         return outcome.update
 
     def _parts(self, promise: Promise, rows: Tensor) -> Iterator[Tensor]:
-        """The contributions of a private step's tasks to the trained parameters, some tasks at a time."""
+        """The contributions of a private step's tasks, some tasks at a time."""
         noise = fresh_noise()
         for some in rows.split(_TOGETHER):  # one part if there are no tasks
             tasks = self._tasks(some, noise, promise.draws)
