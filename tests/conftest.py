@@ -34,7 +34,7 @@ LONGEST = (
         "study/test_report.py",
         "study/test_run.py",
     ),
-    *("studies/test_canary_run.py", "attack/test_gradient_inversion.py", "docs/test_notebooks.py"),
+    *("attack/test_gradient_inversion.py", "docs/test_notebooks.py"),
 )
 
 

@@ -80,10 +80,12 @@ def scores_of_run(
     config = with_noise(config, places)
     data = bright(config, places=places, image=image, seed=seed)
     training = meta.Training(data, parse("none"), config, "class", seed, image)
-    promise = fill_pool(training, inserted)
+    promise = training._promise
+    assert promise is not None
+    promise.pool = Places(promise.pool.tasks, promise.pool.overlap, inserted)
     adversary = _Adversary(promise.rate, places)
     while training.done < config.steps:
-        idle, shifts, spread = expect(training, promise, torch.arange(places))
+        idle, shifts, spread = _expect(training, promise)
         if not training.step():
             break
         spread = spread.clamp(min=1e-12)
@@ -228,21 +230,13 @@ def with_noise(config: MetaConfig, places: int) -> MetaConfig:
     return replace(config, private=replace(private, noise_multiplier=noise))
 
 
-def fill_pool(training: meta.Training, taken: Tensor) -> meta.Promise:
-    """Leaves tasks only at some entries of the pool, (places,) bool. -> the promise of the training."""
-    promise = training._promise
-    assert promise is not None
-    promise.pool = Places(promise.pool.tasks, promise.pool.overlap, taken)
-    return promise
-
-
-def expect(training: meta.Training, promise: meta.Promise, canaries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _expect(training: meta.Training, promise: meta.Promise) -> tuple[Tensor, Tensor, Tensor]:
     """The next update: (P,) its mean without canaries, (n, P) each one's part, (P,) its deviations."""
     config, policy = training._config, promise.policy
     inner = replace(config.inner, clipping_norm=policy.norm) if policy.follows_norm else config.inner
     places = TaskPool(promise.pool.tasks, promise.pool.overlap)
     draws = torch.Generator().manual_seed(0)
-    rows = places.draw(canaries, config.shape, draws)
+    rows = places.draw(torch.arange(len(places)), config.shape, draws)
     found = training._contributions(training._tasks(rows, seeded_noise(0), draws), inner)  # (n, D)
     found, slopes = promise.split(found)
 

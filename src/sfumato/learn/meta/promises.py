@@ -43,9 +43,10 @@ class Promise:
         # Parsed here, so that a wrong setting fails before any image is read.
         self.policy = clipping.parse(private.clipping, private.settings)
         self.inner_noise = private.inner_noise
-        self.noise = private.noise_multiplier
-        if self.noise is None:
-            self.noise = accounting.calibrate(private.epsilon, private.delta, self.rate, config.steps)
+        given = private.noise_multiplier
+        if given is None:
+            given = accounting.calibrate(private.epsilon, private.delta, self.rate, config.steps)
+        self.noise = given
         self._account = accounting.Accountant(
             private.epsilon, private.delta, len(self.pool), noise_multiplier=self.noise, rate=self.rate
         )
