@@ -43,6 +43,13 @@ def seeded(seed):
     return lambda shape, std: torch.randn(shape, generator=generator, dtype=torch.float64) * std
 
 
+def step(policy, rows, slopes=None, *, z=0.0, count=4.0, draw=None):
+    """One step, without noise unless said otherwise."""
+    slopes = torch.zeros(len(rows)) if slopes is None else slopes
+    draw = draw or seeded(0)
+    return policy.step(rows, noise_multiplier=z, public_count=count, draw=draw, derivatives=slopes)
+
+
 class Watched:
     """A draw that sees what noise is added to, and puts a release of its own choice in its place.
 
@@ -90,22 +97,15 @@ def assert_costs_one_gaussian(make, batch, slopes, extra, slope, *, z=1.3, count
     """THE property: a task more or less moves all releases together by 1/z, and nothing else at all."""
     policy = make()
     generator = torch.Generator().manual_seed(1)
-    for step in range(steps):  # into some state that it can come into
-        rows = torch.randn(step + 2, P, generator=generator)
-        policy.step(
-            rows, noise_multiplier=z, public_count=count, draw=seeded(step), derivatives=rows[:, 0].clone()
-        )
+    for number in range(steps):  # into some state that it can come into
+        rows = torch.randn(number + 2, P, generator=generator)
+        step(policy, rows, rows[:, 0].clone(), z=z, count=count, draw=seeded(number))
     sides = []
     for rows, given_slopes in ((batch, slopes), ([*batch, extra], [*slopes, slope])):
         side, watched = make(), Watched(7)
         side.restore(policy.state())
-        outcome = side.step(
-            torch.tensor(rows, dtype=torch.float64).reshape(-1, P),
-            noise_multiplier=z,
-            public_count=count,
-            draw=watched,
-            derivatives=torch.tensor(given_slopes, dtype=torch.float64),
-        )
+        rows, given_slopes = (torch.tensor(each, dtype=torch.float64) for each in (rows, given_slopes))
+        outcome = step(side, rows.reshape(-1, P), given_slopes, z=z, count=count, draw=watched)
         sides.append((watched.queries, outcome.update, side.state(), side.norm))
     (queries, update, state, norm), (others, other_update, other_state, other_norm) = sides
     assert distance_of(queries, others) <= 1 / z * (1 + 1e-14), (
@@ -268,16 +268,11 @@ def test_every_normalised_row_is_shorter_than_1(rows, stability):
 
 def steps_of(policy, number, *, seed, z=1.0, count=8.0, size=5):
     generator, draw = torch.Generator().manual_seed(seed), seeded(seed + 1)
-    return [
-        policy.step(
-            torch.randn(n % 4, size, generator=generator),  # every fourth batch is empty
-            noise_multiplier=z,
-            public_count=count,
-            draw=draw,
-            derivatives=torch.randn(n % 4, generator=generator),
-        ).update
+    batches = (  # every fourth is empty
+        (torch.randn(n % 4, size, generator=generator), torch.randn(n % 4, generator=generator))
         for n in range(number)
-    ]
+    )
+    return [step(policy, *batch, z=z, count=count, draw=draw).update for batch in batches]
 
 
 @pytest.mark.parametrize("label", SETTINGS)
@@ -294,10 +289,7 @@ def test_a_policy_goes_on_exactly_from_its_state(label):
 def test_an_empty_batch_is_noised_like_any_other(label):
     policy = maker(label)()
     watched = Watched(1)
-    empty = torch.empty(0, 5)
-    update = policy.step(
-        empty, noise_multiplier=1.0, public_count=4.0, draw=watched, derivatives=torch.empty(0)
-    ).update
+    update = step(policy, torch.empty(0, 5), z=1.0, draw=watched).update
     assert update.shape == (5,)
     assert update.abs().min() > 0
     assert all(std > 0 for _, std in watched.queries)
@@ -306,9 +298,7 @@ def test_an_empty_batch_is_noised_like_any_other(label):
 @pytest.mark.parametrize("label", ["fixed", "quantile", "meta-clip"])
 def test_without_noise_and_within_the_norm_the_update_is_the_plain_mean(label):
     rows = torch.tensor([[0.1, 0.2], [0.3, -0.2]])
-    outcome = maker(label)().step(
-        rows, noise_multiplier=0.0, public_count=2.0, draw=seeded(0), derivatives=torch.zeros(2)
-    )
+    outcome = step(maker(label)(), rows, count=2.0)
     assert outcome.update.tolist() == pytest.approx(rows.mean(0).tolist())
     assert not outcome.zeroed
 
@@ -316,15 +306,9 @@ def test_without_noise_and_within_the_norm_the_update_is_the_plain_mean(label):
 @pytest.mark.parametrize("label", SETTINGS)
 def test_that_tasks_were_left_out_is_told_and_neither_which_nor_how_many(label):
     def outcome(rows):
-        derivatives, policy = torch.zeros(len(rows)), maker(label)()
+        policy = maker(label)()
         steps_of(policy, 5, seed=0, size=2)  # AdaClip then has a mean to be shifted by
-        return policy.step(
-            torch.tensor(rows),
-            noise_multiplier=0.0,
-            public_count=2.0,
-            draw=seeded(0),
-            derivatives=derivatives,
-        )
+        return step(policy, torch.tensor(rows), count=2.0)
 
     good, bad = [0.1, 0.2], [NAN, 0.1]
     assert outcome([good, bad]).zeroed is outcome([bad, bad, good]).zeroed is True
@@ -337,9 +321,7 @@ def test_the_noise_of_the_sum_has_the_stated_deviation(label):
     policy, draw, size, z, total = maker(label)(), seeded(3), 400, 1.7, 0.0
     for _ in range(25):
         std = policy.norm * policy.sum_multiplier(z)
-        update = policy.step(
-            torch.zeros(3, size), noise_multiplier=z, public_count=6.0, draw=draw, derivatives=torch.zeros(3)
-        ).update
+        update = step(policy, torch.zeros(3, size), z=z, count=6.0, draw=draw).update
         total += ((update * 6.0 / std) ** 2).sum().item()
     # Seeds are fixed: the test does not flicker. Right noise fails for one seed in ten thousand.
     assert 5e-5 < chi2.cdf(total, 25 * size) < 1 - 5e-5
@@ -350,36 +332,29 @@ def test_the_noise_of_the_sum_has_the_stated_deviation(label):
 
 def test_automatic_is_free_of_scale():
     rows = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)) * 100
-    updates = [
-        Automatic().step(rows * scale, noise_multiplier=0.5, public_count=4.0, draw=seeded(1)).update
-        for scale in (1.0, 1000.0)
-    ]
+    updates = [step(Automatic(), rows * scale, z=0.5, draw=seeded(1)).update for scale in (1.0, 1000.0)]
     # What is left of the scale is γ / |g|, about 0.01 / 200.
     assert updates[0].tolist() == pytest.approx(updates[1].tolist(), abs=1e-4)
 
 
 def test_automatic_divides_by_the_norm_and_the_stability():
-    update = (
-        Automatic(0.5)
-        .step(torch.tensor([[3.0, 4.0]]), noise_multiplier=0.0, public_count=1.0, draw=seeded(0))
-        .update
-    )
+    update = step(Automatic(0.5), torch.tensor([[3.0, 4.0]]), count=1.0).update
     assert update.tolist() == pytest.approx([3 / 5.5, 4 / 5.5])
 
 
 # Quantile.
 
 
-def deviation_from_median(tasks, share, *, seed=0, steps=1500):
+def deviation_from_median(tasks, share, *, seed=0, steps=800):
     """Root mean square of ln(C / median) after 200 steps, from a start of a tenth of the median, z = 1."""
     generator, draw, pool = torch.Generator().manual_seed(seed), seeded(seed + 1), 200
     policy = Quantile(0.1, share=share)
     squares = []
-    for step in range(steps):
+    for number in range(steps):
         drawn = int((torch.rand(pool, generator=generator) < tasks / pool).sum())  # Poisson sampling
         norms = (0.5 * torch.randn(drawn, 1, generator=generator)).exp()  # of median 1
-        policy.step(norms, noise_multiplier=1.0, public_count=tasks, draw=draw)
-        if step >= 200:
+        step(policy, norms, z=1.0, count=tasks, draw=draw)
+        if number >= 200:
             squares.append(math.log(policy.norm) ** 2)
     return math.sqrt(sum(squares) / len(squares))
 
@@ -401,14 +376,14 @@ def test_quantile_without_noise_finds_other_quantiles(quantile):
     norms = torch.linspace(0.02, 1.0, 50)[:, None]
     policy = Quantile(5.0, quantile=quantile)
     for _ in range(200):
-        policy.step(norms, noise_multiplier=0.0, public_count=50.0, draw=seeded(0))
+        step(policy, norms, count=50.0)
     assert policy.norm == pytest.approx(quantile, abs=0.02)
 
 
 def test_quantile_moves_by_the_update_of_the_paper():
     policy = Quantile(1.0, learning_rate=0.3)
     rows = torch.tensor([[0.5], [0.6], [0.7], [2.0]])
-    policy.step(rows, noise_multiplier=0.0, public_count=4.0, draw=seeded(0))
+    step(policy, rows)
     assert policy.norm == pytest.approx(math.exp(-0.3 * (3 / 4 - 1 / 2)))
 
 
@@ -419,7 +394,7 @@ def test_a_task_that_is_not_finite_has_no_say_in_the_next_norm(value):
     norms = []
     for tasks in (rows, rows[:3]):
         policy = Quantile(1.0, learning_rate=0.3)
-        outcome = policy.step(tasks, noise_multiplier=0.0, public_count=8.0, draw=seeded(0))
+        outcome = step(policy, tasks, count=8.0)
         norms.append((policy.norm, outcome.update.tolist(), outcome.zeroed))
     (norm, update, zeroed), (without, same, none) = norms
     assert norm == without
@@ -446,7 +421,7 @@ def test_adaclip_agrees_with_the_algorithm_written_coordinate_by_coordinate():
     generator = torch.Generator().manual_seed(5)
     for _ in range(20):
         rows = torch.randn(4, P, generator=generator, dtype=torch.float64)
-        update = policy.step(rows, noise_multiplier=z, public_count=count, draw=draw).update
+        update = step(policy, rows, z=z, count=count, draw=draw).update
         b = [math.sqrt(s * sum(deviation)) for s in deviation]
         total = [0.0] * P
         for row in rows.tolist():
@@ -468,7 +443,7 @@ def test_adaclip_is_unbiased_where_nothing_clips():
     for _ in range(2000):
         policy = AdaClip()
         policy.restore(wide)
-        updates.append(policy.step(rows, noise_multiplier=0.5, public_count=2.0, draw=draw).update)
+        updates.append(step(policy, rows, z=0.5, count=2.0, draw=draw).update)
     found = torch.stack(updates)
     standard_errors = (found.mean(0) - rows.mean(0)) / (found.std(0) / math.sqrt(2000))
     assert standard_errors.abs().max() < 4
@@ -481,7 +456,7 @@ def test_adaclip_is_unbiased_where_nothing_clips():
 def test_adaclip_in_many_dimensions_settles_where_its_upper_bound_says_on_noise_alone():
     policy = AdaClip(largest=0.25)
     for seed in range(300):
-        policy.step(torch.zeros(8, 2000), noise_multiplier=1.0, public_count=8.0, draw=seeded(seed))
+        step(policy, torch.zeros(8, 2000), z=1.0, count=8.0, draw=seeded(seed))
     variances = torch.tensor(policy.state()["deviation"]) ** 2
     beyond_one_deviation = math.erfc(math.sqrt(0.5))  # 0.317
     # Each variance is an average over about 19 steps: 2,000 of them have a standard error of 1%.
@@ -496,21 +471,13 @@ def test_meta_clip_finds_the_norm_of_least_loss(start):
     policy = MetaClip(start, bound=10.0, learning_rate=0.05)
     for _ in range(200):
         slopes = torch.full((4,), 2 * (policy.norm - 1.5))  # of the loss (C - 1.5)^2
-        policy.step(
-            torch.zeros(4, 2), noise_multiplier=0.0, public_count=4.0, draw=seeded(0), derivatives=slopes
-        )
+        step(policy, torch.zeros(4, 2), slopes)
     assert policy.norm == pytest.approx(1.5, abs=1e-3)
 
 
 def test_a_single_task_moves_meta_clip_by_its_bound_at_most():
     policy = MetaClip(1.0, bound=0.5, learning_rate=0.1)
-    policy.step(
-        torch.zeros(1, 2),
-        noise_multiplier=0.0,
-        public_count=2.0,
-        draw=seeded(0),
-        derivatives=torch.tensor([1e9]),
-    )
+    step(policy, torch.zeros(1, 2), torch.tensor([1e9]), count=2.0)
     assert policy.norm == pytest.approx(1.0 - 0.1 * 0.5 / 2)
 
 
@@ -543,14 +510,12 @@ def test_what_meets_the_noise_is_on_its_grid_and_sums_exactly_in_any_order(label
     sides = []
     for given_rows in (rows, rows[order]):
         watched = Watched(0)
-        maker(label)().step(
-            given_rows, noise_multiplier=1.3, public_count=4.0, draw=watched, derivatives=given_rows[:, 0]
-        )
+        step(maker(label)(), given_rows, given_rows[:, 0], z=1.3, draw=watched)
         sides.append(watched.queries)
     for (value, std), (other, _) in zip(*sides, strict=True):
         assert torch.equal(value, other)  # floating-point sums would differ, and tell who came when
-        step = 2.0 ** (math.floor(math.log2(std)) - 40)
-        assert torch.equal((value / step).round() * step, value)
+        grid = 2.0 ** (math.floor(math.log2(std)) - 40)
+        assert torch.equal((value / grid).round() * grid, value)
 
 
 # Errors.
