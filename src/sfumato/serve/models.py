@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -125,12 +125,8 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
     device_side = None
     with suppress(OSError):
         device_side = read_regular(Path(path).with_suffix(EXPORTED), _MOST_EXPORTED)
-    demand = Demand(
-        f"{CODE}:artefact={Path(path).name}",
-        artefact_digest(os.fspath(path)),
-        None,
-        kind="numbers" if made.bits is None else "bits",
-    )
+    kind: Literal["numbers", "bits"] = "numbers" if made.bits is None else "bits"
+    demand = Demand(f"{CODE}:artefact={Path(path).name}", artefact_digest(os.fspath(path)), None, kind=kind)
     return Served(
         *(name, "code", (demand,), shape, made.dimension, made.refusal, prepare),
         run=as_it_came,

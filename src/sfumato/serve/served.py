@@ -117,10 +117,8 @@ def example(served: Served) -> np.ndarray:
 def input_maker(cell: int, positions: Mapping[str, Sequence[float]] | None) -> Callable[..., np.ndarray]:
     """Return a function that makes the input of a network, (N, C + K, h, w) float32, from a release.
 
-    Args:
-        cell: the side of the squares of pixels whose means the network sees.
-        positions: for each protection, by its spec, the K numbers that the network gets about it, each as a
-            plane; None if it gets none.
+    The network sees the means of squares of `cell` pixels. It gets the K numbers of `positions` about each
+    protection, by its spec, each as a plane; None for none.
     """
 
     def prepare(release: AnyRelease, demand: Demand) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, finish, image_shape
-from sfumato.cli.options import naming_config, setting
+from sfumato.cli.options import setting
 from sfumato.cli.show import AsJson, bar, settings_of
 from sfumato.errors import ConfigError, require
 
@@ -65,10 +65,17 @@ def folder(
 
     Example: sfumato audit folder supplied --known photos --originals raw --html report.html
     """
-    from sfumato.audits.folder import audit_folder, audit_names
+    from sfumato.audits.folder import NamingConfig, audit_folder, audit_names
+    from sfumato.base.settings import check_settings, parse_overrides
 
     require("the audit of a folder", "study", "sklearn", "scipy")
-    config = naming_config(overrides, releases, weights, detector if weights else None)
+    try:
+        settings: dict[str, Any] = {"releases": [int(each) for each in releases.split(",")]}
+    except ValueError:
+        raise ConfigError(f"--releases {releases}: write whole numbers, as 1,10,100") from None
+    if weights is not None:
+        settings |= {"weights": str(weights), "detector": detector and str(detector)}
+    config = check_settings(NamingConfig, settings | parse_overrides(overrides or []), "the adversaries")
     if protection is not None and (known is None or originals is not None):
         raise ConfigError(
             f"--protection {protection}: people are named, and nothing else is looked at: give --known, and "

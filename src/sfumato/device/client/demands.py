@@ -76,34 +76,30 @@ class Policy:
 
         Raises ConfigError if nobody agreed to a protection that the model takes, or to another one before.
         """
-        pin = ledger.pin(self.url, classifier)
+        pin, size = ledger.pin(self.url, classifier), size_words(model.shape)
+        same_size = pin is not None and pin.spec.rpartition(_OF)[2] == size
         if pin is None:
             protection = self.chosen or self._ask(classifier, model)
+        elif self.chosen is not None and same_size:
+            protection = self.chosen  # a new spec is the user's choice; the size comes from the service alone
+        elif self.chosen is None and pin.spec in (pins := [_pin_words(each, model) for each in model.specs]):
+            protection = demand(model, model.specs[pins.index(pin.spec)])
         else:
-            protection = self._as_pinned(classifier, model, pin.spec, pin.since)
+            moment = datetime.fromtimestamp(pin.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+            cure = f"`sfumato ledger unpin {self.url}`"
+            if same_size:
+                cure = f"choose it with protection=... (--with SPEC), or accept it after {cure}"
+            raise ConfigError(
+                f"{self.url}: images leave for {classifier!r} by {pin.spec} since {moment}, but now the "
+                f"service demands {words(', '.join(model.specs))}{_OF}{size}: nothing was sent. If you "
+                f"agree: {cure}"
+            )
         pinned = _pin_words(protection.spec, model)
         if pin is None or pin.spec != pinned:
             if self.notice is not None and self.chosen is not None:
                 self.notice(self._demand(classifier, model, self.chosen))
             ledger.set_pin(self.url, classifier, pinned)
         return protection
-
-    def _as_pinned(self, classifier: str, model: ModelInfo, pinned: str, since: float) -> Protecting:
-        size = size_words(model.shape)
-        same_size = pinned.rpartition(_OF)[2] == size
-        if self.chosen is not None and same_size:
-            return self.chosen  # a new spec is the user's choice; the size comes from the service alone
-        for spec in model.specs:
-            if self.chosen is None and _pin_words(spec, model) == pinned:
-                return demand(model, spec)
-        moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        cure = f"`sfumato ledger unpin {self.url}`"
-        if same_size:
-            cure = f"choose it with protection=... (--with SPEC), or accept it after {cure}"
-        raise ConfigError(
-            f"{self.url}: images leave for {classifier!r} by {pinned} since {moment}, but now the service "
-            f"demands {words(', '.join(model.specs))}{_OF}{size}: nothing was sent. If you agree: {cure}"
-        )
 
     def _ask(self, classifier: str, model: ModelInfo) -> Protecting:
         if len(model.specs) != 1:
@@ -176,11 +172,10 @@ def demand(model: ModelInfo, spec: str) -> Protection:
 
 def check_takes(model: ModelInfo, protection: Protecting) -> None:
     """Raise ConfigError unless a model takes releases of a protection, made of the same artefact."""
-    number = number_of(protection, model)
-    if number is None:
-        spec = portable(protection.spec)
+    if (number := number_of(protection, model)) is None:
         raise ConfigError(
-            f"the model {takes(model)}, and not of {spec}: use one of these protections, or another model"
+            f"the model {takes(model)}, and not of {portable(protection.spec)}: use one of these "
+            "protections, or another model"
         )
     wanted = model.made_of[number] if number < len(model.made_of) else None
     if isinstance(protection, Trained) and wanted not in (None, protection.digest()):
