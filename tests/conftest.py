@@ -26,7 +26,7 @@ gc.disable()  # until all tests are read, whose modules stay
 LONGEST = (
     *("study/test_engines.py", "base/test_engines.py", "device/test_engines.py", "docs/test_site.py"),
     *("test_package.py", "docs/test_blocks.py", "web/test_page.py", "study/test_report.py"),
-    *("study/test_run.py", "studies/test_canary_run.py", "attack/test_gradient_inversion.py"),
+    *("study/test_run.py", "attack/test_gradient_inversion.py"),
     "docs/test_notebooks.py",
 )
 

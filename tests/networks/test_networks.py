@@ -8,7 +8,6 @@ from torch.nn import functional
 from sfumato.errors import DataError
 from sfumato.networks import Conv4, DnCNN, ResNet12
 from sfumato.networks.encoders.halving import Halve
-from sfumato.networks.task_classifiers import Strided, with_group_norm
 
 
 def test_conv4_embeds_28_pixels_in_64_numbers_and_84_in_1600():
@@ -140,21 +139,6 @@ def test_every_parameter_is_trained(network):
         network(torch.rand(4, 1, 16, 16)).square().mean().backward()
         optimiser.step()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
-
-
-@pytest.mark.parametrize(("channels", "groups"), [(4, 1), (16, 1), (17, 1), (64, 4), (80, 5)])
-def test_group_norm_is_over_16_channels_or_more_or_all(channels, groups):
-    norm = with_group_norm(nn.Sequential(nn.BatchNorm2d(channels)))[0]
-    assert (norm.num_groups, norm.num_channels) == (groups, channels)
-
-
-def test_group_norm_of_maps_of_one_value_says_more_than_which_of_two_is_larger():
-    """With groups of two all that is above 0 would be nearly 1."""
-    torch.manual_seed(0)
-    last_maps = with_group_norm(Strided((1, 14, 14), 5, width=16)).encoder(torch.rand(40, 1, 14, 14))
-    assert last_maps.shape[2:] == (1, 1)
-    above = last_maps[last_maps > 0]
-    assert ((above - 1).abs() < 0.05).float().mean() < 0.2
 
 
 def test_conv4_pools_before_its_relu_and_gives_the_outputs_and_gradients_of_the_published_order_to_the_bit():

@@ -74,8 +74,8 @@ def with_canaries(
             f"pool_tasks={private.pool_tasks}: canaries are for tasks that share no class; leave it out"
         )
     chosen = dict(CANARY_SETTINGS[private.clipping] if settings is None else settings)
-    promise = replace(private, settings=chosen, noise_multiplier=None, start_noise=None, inner_noise=0.0)
-    size: dict[str, Any] = {"network": "linear", "width": None, "start": None, "layers": None, "shifts": 0}
+    promise = replace(private, settings=chosen, noise_multiplier=None, inner_noise=0.0)
+    size: dict[str, Any] = {"network": "linear", "width": None, "start": None, "shifts": 0}
     size |= {"precision": "float32", "steps": audit.steps, "tasks": audit.canaries // 2}
     return replace(config, private=promise, **size)
 
@@ -120,7 +120,7 @@ def audit_training(
     findings = [
         _of_canaries("sampled", "With half of the tasks in each step", sampled),
         _of_canaries("every-step", "With all tasks in every step", everyone),
-        *([] if card is None else [_of_card(config, card)]),
+        *([] if card is None else [_of_card(card)]),
     ]
     leaking = [finding.name for finding in findings if finding.verdict == "leaks"]
     sentence = (
@@ -171,12 +171,10 @@ def _of_canaries(name: str, title: str, result: OneRunAudit) -> Finding:
     )
 
 
-def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
+def _of_card(card: Mapping[str, Any]) -> Finding:
     """Check whether a card's epsilon follows from its noise."""
-    stated, private = card["privacy"], config.private
+    stated = card["privacy"]
     stretches = [accounting.Stretch(stated["noise_multiplier"], stated["rate"], card["steps"])]
-    if private is not None and private.start_noise is not None:
-        stretches.insert(0, accounting.Stretch(private.start_noise, 1.0, 1))
     computed = accounting.epsilon(stretches, stated["delta"])
     return Finding(
         name="card",

@@ -333,9 +333,9 @@ def _meta(given: Train) -> None:
     shape = given.fit_episodes("test", test, shape, fixed=fixed.format(keys[1]))
     # A meta-learned model is tested as it was trained.
     config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
-    norms: list[float] = []
-    sides |= {"note": note, "observe": lambda _, norm: None if norm is None else norms.append(norm)}
+    sides |= {"note": note}
     model = given.fit("meta-steps", learner.train, training, protection, config, **sides)
+    norms = model.norms
     tested = learner.evaluate(model, test, queries=shape.queries, **given.test)
     promise, shown = learner.promise(model.card), norms[:: -(-len(norms) // 50) or 1]
     lines = [promise, f"computed: {model.card['computed']}, {model.card['precision']}"]

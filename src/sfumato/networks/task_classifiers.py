@@ -7,25 +7,6 @@ from torch import Tensor, nn
 
 from sfumato.networks.encoders.conv4 import Conv4, check_size
 
-_GROUP = 16  # channels, Wu & He 2018, Table 3
-
-
-def with_group_norm(network: nn.Module) -> nn.Module:
-    """Replaces each batch norm of maps in a network, in place, by group norm (Wu & He 2018).
-
-    Weights keep their names, shapes and values. Every image is normalised by itself: its class does not
-    depend on the others. A group has 16 channels or more, or all: once maps are single values, a group of two
-    would only say which is larger.
-    """
-    for name, module in network.named_children():
-        if isinstance(module, nn.BatchNorm2d):
-            channels = module.num_features
-            groups = next(n for n in range(max(1, channels // _GROUP), 0, -1) if channels % n == 0)
-            setattr(network, name, nn.GroupNorm(groups, channels))
-        else:
-            with_group_norm(module)
-    return network
-
 
 class Linear(nn.Sequential):
     """One linear layer without a bias: softmax regression on pixels.
