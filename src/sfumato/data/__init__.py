@@ -9,17 +9,13 @@ from typing import Any
 import pydantic
 
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.data.readers.caltech101 import caltech101
 from sfumato.data.readers.celeba import celeba
 from sfumato.data.readers.datasets import from_dataset
 from sfumato.data.readers.fer import fer
 from sfumato.data.readers.folder import folder
-from sfumato.data.readers.imagenette import imagenette
-from sfumato.data.readers.lfw import lfw
-from sfumato.data.readers.miniimagenet import miniimagenet
+from sfumato.data.readers.official import caltech101, imagenette, lfw, miniimagenet, stanford_dogs
 from sfumato.data.readers.omniglot import omniglot
 from sfumato.data.readers.parquet import parquet
-from sfumato.data.readers.stanford_dogs import stanford_dogs
 from sfumato.data.readers.table import table
 from sfumato.data.worlds.faces import faces
 from sfumato.data.worlds.glyphs import glyphs
@@ -49,22 +45,20 @@ __all__ = [
 ]
 
 WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs}
+_READERS = (
+    folder,
+    table,
+    parquet,
+    hats,
+    omniglot,
+    celeba,
+    miniimagenet,
+    caltech101,
+    imagenette,
+    stanford_dogs,
+)
 _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
-    reader.__name__: reader
-    for reader in (
-        folder,
-        table,
-        parquet,
-        hats,
-        omniglot,
-        celeba,
-        miniimagenet,
-        caltech101,
-        imagenette,
-        stanford_dogs,
-        fer,
-        lfw,
-    )
+    reader.__name__: reader for reader in (*_READERS, fer, lfw)
 }
 
 

@@ -1,15 +1,14 @@
 """CelebA in its official layout, and in the CSV form of its copies on Kaggle."""
 
-import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import torch
 
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.readers.folder import DEFAULT_SIZE, assemble
+from sfumato.data.readers.folder import DEFAULT_SIZE, Root, Skip, assemble
 from sfumato.data.readers.layout import (
     bad_line,
     check_files,
@@ -19,13 +18,11 @@ from sfumato.data.readers.layout import (
     optional,
     part,
 )
-from sfumato.errors import ConfigError, DataError, ImageError
+from sfumato.errors import ConfigError, DataError
 
 # Parnami et al. 2022, Sec. IV: the numbers of people in train, validation and test.
 PEOPLE = (1510, 378, 427)
 SHARES = (PEOPLE[0] / sum(PEOPLE), PEOPLE[1] / sum(PEOPLE), PEOPLE[2] / sum(PEOPLE))
-
-_WHAT = "the content of img_align_celeba.zip"
 
 HAIR_COLORS = ("black", "blond", "brown", "gray")
 
@@ -34,7 +31,7 @@ _ANSWERS = {"1": "yes", "-1": "no"}
 
 
 def celeba(
-    root: str | os.PathLike[str],
+    root: Root,
     *,
     size: int = DEFAULT_SIZE,
     channels: int = 3,
@@ -42,7 +39,7 @@ def celeba(
     split: Literal["identities", "attributes"] = "identities",
     least_images: int = 30,
     limit: int | None = None,
-    skip_unreadable: Callable[[ImageError], None] | None = None,
+    skip_unreadable: Skip = None,
 ) -> LabelledImages:
     """Reads CelebA (Liu et al. 2015).
 
@@ -71,13 +68,8 @@ def celeba(
         ImageError: a file that is not an image.
     """
     check_positive("celeba", crop=crop, least_images=least_images, limit=limit)
-    root = Path(root)
-    directory = part(
-        "celeba",
-        root,
-        *(f"{above}{name}" for name in ("img_align_celeba", "img_celeba") for above in ("", "Img/")),
-        what=_WHAT,
-    )
+    photographs = (f"{above}{name}" for name in ("img_align_celeba", "img_celeba") for above in ("", "Img/"))
+    directory = part("celeba", root, *photographs)
     attributes, answers = _attributes(_list(root, "list_attr_celeba", "list_attr_celeba.txt"))
     files = list(answers)
     identities: dict[str, str] | None
@@ -106,29 +98,20 @@ def celeba(
             raise ConfigError(f"celeba: limit={limit}: not one person fits, raise it")
         files, splits = [files[row] for row in kept], [splits[row] for row in kept]
     paths = [directory / file for file in files]
-    check_files("celeba", paths, what=_WHAT)
+    check_files("celeba", paths)
     columns = {} if identities is None else {"identity": [identities[file] for file in files]}
     for place, name in enumerate(attributes):
         columns[name] = [answers[file][place] for file in files]
     columns["hair_color"] = _hair_colors(columns)
-    return assemble(
-        "celeba",
-        paths,
-        columns,
-        splits,
-        size=size,
-        channels=channels,
-        crop=crop,
-        skip_unreadable=skip_unreadable,
-    )
+    return assemble("celeba", paths, columns, splits, (size, channels, skip_unreadable), crop=crop)
 
 
-def _list(root: Path, name: str, what: str) -> Path:
+def _list(root: Root, name: str, what: str) -> Path:
     """The path of a list. Raises DataError if it is missing."""
     return _optional_list(root, name) or part("celeba", root, f"{name}.txt", f"{name}.csv", what=what)
 
 
-def _optional_list(root: Path, name: str) -> Path | None:
+def _optional_list(root: Root, name: str) -> Path | None:
     return optional(
         root, *(f"{above}{name}{suffix}" for suffix in (".txt", ".csv") for above in ("", "Anno/", "Eval/"))
     )

@@ -66,17 +66,7 @@ def from_dataset(
             raise ImageError(f"{name}, row {number}: {error}", cause=error.cause) from error
         except (KeyError, IndexError) as error:
             raise DataError(f"{name}, row {number}: has no part {error}: name image and labels") from error
-    shape = (channels, size, size)
-    return gather(
-        name,
-        lambda: iter(pixels),
-        columns,
-        None,
-        shape=shape,
-        stamped=(),
-        settings={},
-        skip_unreadable=None,
-    )
+    return gather(name, lambda: iter(pixels), columns, None, (size, channels, None))
 
 
 def _name(dataset: Any, part: str | int, value: Any) -> str:

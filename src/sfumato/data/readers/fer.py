@@ -1,6 +1,5 @@
 """FER2013 as its CSV, with the votes of FER+ if they are in the same folder."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import numpy as np
 import torch
 
 from sfumato.data.labelled import LabelledImages, label_of, rows_by_split
+from sfumato.data.readers.folder import Root
 from sfumato.data.readers.layout import bad_line, columns, optional, part
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
@@ -20,7 +20,7 @@ _SIDE = 48
 _LEVELS = {str(level): level for level in range(256)}  # quicker than int, on 83 million of them
 
 
-def fer(root: str | os.PathLike[str], *, emotions: Sequence[str] | None = None) -> LabelledImages:
+def fer(root: Root, *, emotions: Sequence[str] | None = None) -> LabelledImages:
     """Reads FER2013 (Goodfellow et al. 2013), and FER+ (Barsoum et al. 2016) if fer2013new.csv exists.
 
     The people are unknown: one person may be in two splits.
@@ -44,8 +44,7 @@ def fer(root: str | os.PathLike[str], *, emotions: Sequence[str] | None = None) 
         DataError: a file is missing, a row is malformed, or the two files do not belong together.
         ConfigError: no such emotion.
     """
-    root = Path(root)
-    path = part("fer", root, "fer2013.csv", what="the content of fer2013.tar.gz")
+    path = part("fer", root, "fer2013.csv")
     votes_path = optional(root, "fer2013new.csv")
     known = EMOTIONS if votes_path is None else EMOTIONS_PLUS
     for name in emotions or ():

@@ -32,16 +32,15 @@ SPLITS = {
 _MOST_SPLITS = 4  # folders side by side that may be splits under other names
 
 Decoded: TypeAlias = tuple[Tensor, int]  # an image, and the number of further pictures of its file
+Root: TypeAlias = str | os.PathLike[str]
+Skip: TypeAlias = Callable[[ImageError], None] | None
+Form: TypeAlias = tuple[int, int, Skip]  # size, channels and skip_unreadable; see `folder`
 
 DEFAULT_SIZE = 84  # the paper's, for CelebA and MiniImageNet
 
 
 def folder(
-    root: str | os.PathLike[str],
-    *,
-    size: int = DEFAULT_SIZE,
-    channels: int = 3,
-    skip_unreadable: Callable[[ImageError], None] | None = None,
+    root: Root, *, size: int = DEFAULT_SIZE, channels: int = 3, skip_unreadable: Skip = None
 ) -> LabelledImages:
     """Reads a folder of images, a sub-folder per class.
 
@@ -51,8 +50,8 @@ def folder(
 
     Files are images by their suffix or their first bytes; others, and hidden ones, are left out and counted.
     A link that leads out of the folder is a file that cannot be read, unless it leads to a folder of
-    SFUMATO_OUTSIDE. Without split folders, whole
-    classes are given to train, validation and test (60, 15 and 25 in 100, by seed 0).
+    SFUMATO_OUTSIDE. Without split folders, whole classes are given to train, validation and test (60, 15 and
+    25 in 100, by seed 0).
 
     Args:
         root: the folder.
@@ -90,11 +89,9 @@ def folder(
         files,
         {"class": classes},
         splits if splits_of else None,
-        size=size,
-        channels=channels,
+        (size, channels, skip_unreadable),
         root=root,
         left_out=left_out,
-        skip_unreadable=skip_unreadable,
     )
 
 
@@ -197,43 +194,30 @@ def assemble(
     files: Sequence[Path],
     columns: Mapping[str, Sequence[str]],
     splits: Sequence[str] | None,
+    form: Form,
     *,
-    size: int,
-    channels: int,
     crop: int | None = None,
     root: Path | None = None,
     left_out: Mapping[str, int] = MappingProxyType({}),
-    skip_unreadable: Callable[[ImageError], None] | None,
 ) -> LabelledImages:
-    """Reads files into LabelledImages.
+    """Reads files into LabelledImages; raises the errors of `folder`.
 
     Args:
         name: of their source.
         files: one a row.
         columns: label name -> the value of each row; without splits, the first one decides them.
         splits: the split of each row, or ""; None to give whole classes to splits.
-        size, channels, skip_unreadable: see `folder`.
         crop: the side of the centre square that is kept before resizing, in pixels; None keeps the largest.
         root: the folder that no link may leave; None if that was checked.
         left_out: what the source holds besides these files; see LabelledImages.
-
-    Raises:
-        ConfigError, ImageError: see `folder`.
-        DataError: no file can be read, or two values of a label look alike.
     """
     outside = frozenset(path for path in files if root is not None and leads_out(path, root))
-    return gather(
-        name,
-        lambda: _decode(files, outside, size=size, channels=channels, crop=crop),
-        columns,
-        splits,
-        shape=(channels, size, size),
-        files=files,
-        stamped=files,
-        settings={"crop": crop} | ({"outside": sorted(map(str, outside))} if outside else {}),
-        left_out=left_out,
-        skip_unreadable=skip_unreadable,
-    )
+    settings = {"crop": crop} | ({"outside": sorted(map(str, outside))} if outside else {})
+
+    def decode() -> Iterator[Decoded | ImageError]:
+        return _decode(files, outside, size=form[0], channels=form[1], crop=crop)
+
+    return gather(name, decode, columns, splits, form, files, files, settings, left_out)
 
 
 def gather(
@@ -241,25 +225,23 @@ def gather(
     decode: Callable[[], Iterator[Decoded | ImageError]],
     columns: Mapping[str, Sequence[str]],
     splits: Sequence[str] | None,
-    *,
-    shape: tuple[int, int, int],
+    form: Form,
     files: Sequence[Path] = (),
-    stamped: Sequence[Path],
-    settings: object,
+    stamped: Sequence[Path] = (),
+    settings: object = None,
     left_out: Mapping[str, int] = MappingProxyType({}),
-    skip_unreadable: Callable[[ImageError], None] | None,
 ) -> LabelledImages:
     """Gathers decoded images into LabelledImages; see `assemble` for the other arguments and the errors.
 
     Args:
         decode: begins to decode: the image of each row, in order, and how many further pictures its file
             has; or its error.
-        shape: C, H and W of the images.
         files: one a row, or none.
         stamped: the files that decide the images, for the cache.
         settings: whatever else decides them.
     """
-    channels, size, _ = shape
+    size, channels, skip_unreadable = form
+    shape = (channels, size, size)
     if size < 1:
         raise ConfigError(f"{name}: size={size}: at least 1 pixel")
     if channels not in (1, 3):

@@ -7,19 +7,20 @@ from pathlib import Path
 
 from sfumato.data.labelled import label_of, split_by_class
 from sfumato.data.readers.catalogue import SOURCES
-from sfumato.data.readers.folder import files_by_class
+from sfumato.data.readers.folder import Root, files_by_class
 from sfumato.data.splitting import SHARES
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
 
-def part(source: str, root: Path, *names: str, what: str) -> Path:
+def part(source: str, root: Root, *names: str, what: str = "") -> Path:
     """The first ROOT/name that exists, or ROOT itself if it has such a name.
 
     An archive unpacked into a folder of its own name lies one deeper, and is found there too.
 
     Raises:
-        DataError: none exists; it names the existing files, and the source of `what`.
+        DataError: none exists; it names the existing files, and the source of `what`, or of the archive.
     """
+    root = Path(root)
     places = [root / name for name in names] + [root] * (root.resolve().name in names)
     for place in places:
         if place.exists():
@@ -28,33 +29,32 @@ def part(source: str, root: Path, *names: str, what: str) -> Path:
     found = "no such folder"
     if root.is_dir():
         found = ", ".join(sorted(entry.name for entry in root.iterdir())[:6]) or "nothing"
-    raise DataError(f"{root}: no {' or '.join(names)} (found: {found}): {cure_of(source, what)}")
+    raise DataError(f"{root}: no {' or '.join(names)} (found: {found}): {_cure(source, what)}")
 
 
-def optional(root: Path, *names: str) -> Path | None:
+def optional(root: Root, *names: str) -> Path | None:
     """The first ROOT/name that exists, if any."""
-    return next((root / name for name in names if (root / name).exists()), None)
+    return next((path for name in names if (path := Path(root) / name).exists()), None)
 
 
-def classes_in(source: str, directory: Path, left_out: Counter[str], *, what: str) -> list[tuple[Path, str]]:
+def classes_in(source: str, directory: Path, left_out: Counter[str]) -> list[tuple[Path, str]]:
     """See `files_by_class`. Raises DataError for a folder without images."""
     found = files_by_class(directory, left_out) if directory.is_dir() else []
     if not found:
-        raise DataError(f"{directory}: no images in sub-folders: {cure_of(source, what)}")
+        raise DataError(f"{directory}: no images in sub-folders: {_cure(source)}")
     return found
 
 
-def check_files(source: str, files: Iterable[Path], *, what: str) -> None:
+def check_files(source: str, files: Iterable[Path]) -> None:
     """Raises DataError unless every file that a list names exists."""
     missing = [path for path in files if not path.is_file()]
     if missing:
         others = f", like {len(missing) - 1} others that the list names" if missing[1:] else ""
-        raise DataError(f"{missing[0]}: no such file{others}: {cure_of(source, what)}")
+        raise DataError(f"{missing[0]}: no such file{others}: {_cure(source)}")
 
 
-def cure_of(source: str, what: str) -> str:
-    """What to do about a missing part: the end of an error message."""
-    return f"put {what} there, from {SOURCES[source].url}"
+def _cure(source: str, what: str = "") -> str:
+    return f"put {what or SOURCES[source].archive} there, from {SOURCES[source].url}"
 
 
 def check_positive(source: str, **settings: int | None) -> None:

@@ -1,9 +1,8 @@
 """Parquet files of images, as of Hugging Face: a column of encoded images, and columns of labels."""
 
 import json
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count, islice
@@ -15,7 +14,7 @@ import torch
 from sfumato import images
 from sfumato.base.parquet import BATCH, batches, open_parquet
 from sfumato.data.labelled import LabelledImages, name_some
-from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, Decoded, gather
+from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, Decoded, Root, Skip, gather
 from sfumato.data.readers.table import with_labels
 from sfumato.errors import DataError, ImageError, did_you_mean
 
@@ -25,13 +24,13 @@ _FEW_ROWS, _LEAST_BYTES = 100_000, 16
 
 
 def parquet(
-    path: str | os.PathLike[str],
+    path: Root,
     *,
     size: int = DEFAULT_SIZE,
     channels: int = 3,
     image: str | None = None,
     split_by: str | None = None,
-    skip_unreadable: Callable[[ImageError], None] | None = None,
+    skip_unreadable: Skip = None,
 ) -> LabelledImages:
     """Reads a Parquet file, or all below a folder, with every column of words or whole numbers as a label.
 
@@ -79,17 +78,11 @@ def parquet(
     left_out = {f"columns that are no labels: {name_some(dropped)}": len(dropped)}
 
     def read(labels: dict[str, list[str]], splits: list[str] | None) -> LabelledImages:
-        return gather(
-            f"parquet:{path}",
-            lambda: _decode(path, files, column, channels=channels, size=size),
-            labels,
-            splits,
-            shape=(channels, size, size),
-            stamped=files,
-            settings={"column": column},
-            left_out=left_out,
-            skip_unreadable=skip_unreadable,
-        )
+        def decode() -> Iterator[Decoded | ImageError]:
+            return _decode(path, files, column, channels=channels, size=size)
+
+        form, settings = (size, channels, skip_unreadable), {"column": column}
+        return gather(f"parquet:{path}", decode, labels, splits, form, (), files, settings, left_out)
 
     return with_labels(path, columns, lambda row: f"{path}, row {row}", split_by, read)
 

@@ -1,6 +1,5 @@
 """A table of images: a CSV with a `file` column, label columns, and a `split` column if there are splits."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -8,20 +7,20 @@ from pathlib import Path, PurePosixPath
 from sfumato import images
 from sfumato.base.files import below, whole, write_rows
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, assemble
+from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, Root, Skip, assemble
 from sfumato.data.readers.listing import read_rows
-from sfumato.errors import DataError, ImageError, did_you_mean
+from sfumato.errors import DataError, did_you_mean
 
 _MISSING = frozenset({"", "nan", "NaN", "<NA>", "NaT"})
 
 
 def table(
-    path: str | os.PathLike[str],
+    path: Root,
     *,
     size: int = DEFAULT_SIZE,
     channels: int = 3,
     split_by: str | None = None,
-    skip_unreadable: Callable[[ImageError], None] | None = None,
+    skip_unreadable: Skip = None,
 ) -> LabelledImages:
     """Reads the images that a CSV lists, with every other column as a label.
 
@@ -43,15 +42,7 @@ def table(
     files = [below(path.parent, row["file"], line) for line, row in rows]
 
     def read(labels: dict[str, list[str]], splits: list[str] | None) -> LabelledImages:
-        return assemble(
-            f"table:{path}",
-            files,
-            labels,
-            splits,
-            size=size,
-            channels=channels,
-            skip_unreadable=skip_unreadable,
-        )
+        return assemble(f"table:{path}", files, labels, splits, (size, channels, skip_unreadable))
 
     columns = {name: [row[name] for _, row in rows] for name in header if name != "file"}
     return with_labels(path, columns, lambda row: rows[row][0], split_by, read)
@@ -96,7 +87,7 @@ def with_labels(
     return data if split_by is None else replace(data, split_by=None)  # the user named these splits
 
 
-def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
+def write(data: LabelledImages, directory: Root) -> Path:
     """Writes images as PNG and their labels and splits as table.csv, which `table` reads back.
 
     Images of files keep their names without the suffix; others are numbered. Splits that nobody named are

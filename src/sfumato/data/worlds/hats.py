@@ -7,15 +7,14 @@ The photographs are crops in which faces lie alike, as in LFW and CelebA: the cr
 """
 
 import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages, split_by_class
-from sfumato.data.readers.folder import DEFAULT_SIZE, folder
+from sfumato.data.readers.folder import DEFAULT_SIZE, Root, Skip, folder
 from sfumato.data.readers.listing import read_rows
 from sfumato.data.readers.stored import memory
 from sfumato.data.readers.table import table
@@ -24,7 +23,7 @@ from sfumato.data.worlds import _hats
 from sfumato.data.worlds._people import SCENE
 from sfumato.data.worlds._portraits import spread
 from sfumato.data.worlds.drawing import permutation, sensor_noise, uniforms
-from sfumato.errors import ConfigError, DataError, ImageError
+from sfumato.errors import ConfigError, DataError
 
 # In shares of the image, measured on LFW's crops of 84 pixels, whose eyes are 22 apart at row 38.
 EDGE = 24 / 84
@@ -36,7 +35,7 @@ _CHUNK_PIXELS = 48 * 64 * 64  # drawn at a time: they fit a core's cache
 
 
 def hats(
-    path: str | os.PathLike[str],
+    path: Root,
     *,
     size: int = DEFAULT_SIZE,
     headwear: int = 300,
@@ -46,7 +45,7 @@ def hats(
     edge: float = EDGE,
     width: float = WIDTH,
     seed: int = 0,
-    skip_unreadable: Callable[[ImageError], None] | None = None,
+    skip_unreadable: Skip = None,
 ) -> LabelledImages:
     """Photographs of faces, each in one or more drawn hats. Splits share neither people nor hats.
 
@@ -196,7 +195,7 @@ def _check_crop(*, edge: float, width: float) -> None:
 
 
 def _photographs(
-    path: Path, size: int, identity: str | None, skip_unreadable: Callable[[ImageError], None] | None
+    path: Path, size: int, identity: str | None, skip_unreadable: Skip
 ) -> tuple[LabelledImages, str]:
     """The photographs, and the label of the person on them."""
     if path.is_dir():

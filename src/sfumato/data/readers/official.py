@@ -1,0 +1,199 @@
+"""Data sets in their official layouts, a folder per class: Caltech-101, Imagenette, LFW and others.
+
+Every reader has the arguments of `folder`, and raises DataError for a part of the layout that is missing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from sfumato.data.labelled import LabelledImages
+from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, Root, Skip, assemble
+from sfumato.data.readers.layout import (
+    bad_line,
+    check_files,
+    check_positive,
+    class_splits,
+    classes_in,
+    columns,
+    lines,
+    optional,
+    part,
+)
+from sfumato.errors import DataError, did_you_mean
+
+_BACKGROUND = "BACKGROUND_Google"  # not one of the 101 classes
+_IMAGENETTE = {
+    "n01440764": "tench",
+    "n02102040": "English springer",
+    "n02979186": "cassette player",
+    "n03000684": "chain saw",
+    "n03028079": "church",
+    "n03394916": "French horn",
+    "n03417042": "garbage truck",
+    "n03425413": "gas pump",
+    "n03445777": "golf ball",
+    "n03888257": "parachute",
+}
+
+
+def caltech101(
+    root: Root,
+    *,
+    size: int = DEFAULT_SIZE,
+    channels: int = 3,
+    background: bool = False,
+    skip_unreadable: Skip = None,
+) -> LabelledImages:
+    """Reads Caltech-101 (Fei-Fei, Fergus & Perona 2004): `class`, by the names of the folders.
+
+    There is no official split. Classes are drawn by seed 0, 60, 15 and 25 in 100; Faces_easy shows the
+    photographs of Faces once more, and gets the split of Faces.
+
+    Args:
+        root: the folder with 101_ObjectCategories.
+        size, channels, skip_unreadable: see `folder`.
+        background: whether BACKGROUND_Google is read, as one more class.
+    """
+    left_out = Counter[str]()
+    every = classes_in("caltech101", part("caltech101", root, "101_ObjectCategories"), left_out)
+    found = [(path, name) for path, name in every if background or name != _BACKGROUND]
+    left_out[f"images of the class {_BACKGROUND}"] = len(every) - len(found)
+    splits = class_splits(["Faces" if name == "Faces_easy" else name for _, name in found])
+    rows = ((*each, split) for each, split in zip(found, splits, strict=True))
+    return _assemble("caltech101", rows, left_out, size, channels, skip_unreadable)
+
+
+def imagenette(
+    root: Root, *, size: int = DEFAULT_SIZE, channels: int = 3, skip_unreadable: Skip = None
+) -> LabelledImages:
+    """Reads Imagenette (Howard 2019), full size or the copies of 320 and 160 pixels: `class`, in English.
+
+    The official split is by image: all ten classes are in both parts. `val`, on which results are reported,
+    is the split "test"; there is no "validation". The CSV of noisy labels is not read.
+    """
+    copies = ("imagenette2", "imagenette2-320", "imagenette2-160")
+    train = part("imagenette", root, "train", *(f"{copy}/train" for copy in copies))
+    found, left_out = [], Counter[str]()
+    for directory, split in ((train, "train"), (train.parent / "val", "test")):
+        for path, wordnet in classes_in("imagenette", directory, left_out):
+            if wordnet not in _IMAGENETTE:
+                nearest = did_you_mean(wordnet, _IMAGENETTE)
+                raise DataError(f"{directory}: {wordnet!r} is not one of the ten classes: {nearest}")
+            found.append((path, _IMAGENETTE[wordnet], split))
+    return _assemble("imagenette", found, left_out, size, channels, skip_unreadable)
+
+
+def miniimagenet(
+    root: Root, *, size: int = DEFAULT_SIZE, channels: int = 3, skip_unreadable: Skip = None
+) -> LabelledImages:
+    """Reads MiniImageNet (Vinyals et al. 2016) with the split of Ravi & Larochelle 2017.
+
+    There are 64, 16 and 20 classes of 600 images each; fewer are accepted. `class` is the WordNet id.
+
+    Args:
+        root: the folder with train.csv, val.csv and test.csv (columns filename and label) and the images in
+            images; without train.csv, with the folders train, val and test, each with a folder per class.
+        size, channels, skip_unreadable: see `folder`.
+    """
+    by_list = part("miniimagenet", root, "train.csv", "train").suffix == ".csv"
+    found, left_out, split_of = [], Counter[str](), dict[str, str]()
+    for name in ("train", "val", "test"):
+        where = part("miniimagenet", root, f"{name}.csv" if by_list else name)
+        rows = _read_list(root, where) if by_list else classes_in("miniimagenet", where, left_out)
+        found += [(path, wordnet, SPLITS[name]) for path, wordnet in rows]
+    for _, wordnet, split in found:
+        if split_of.setdefault(wordnet, split) != split:
+            raise DataError(
+                f"{root}: the class {wordnet} is in {split_of[wordnet]} and in {split}: "
+                "few-shot tests need classes that were never trained on, so take it out of one"
+            )
+    return _assemble("miniimagenet", found, left_out, size, channels, skip_unreadable)
+
+
+def _read_list(root: Root, path: Path) -> list[tuple[Path, str]]:
+    directory = part("miniimagenet", root, "images")
+    rows = [(directory / filename, label) for _, (filename, label) in columns(path, "filename", "label")]
+    if not rows:
+        raise DataError(f"{path}: no rows under the header: download it again")
+    check_files("miniimagenet", [file for file, _ in rows])
+    return rows
+
+
+def stanford_dogs(
+    root: Root, *, size: int = DEFAULT_SIZE, channels: int = 3, skip_unreadable: Skip = None
+) -> LabelledImages:
+    """Reads Stanford Dogs (Khosla et al. 2011): `class`, the breed ("Chihuahua", "golden retriever").
+
+    Whole breeds are given to train, validation and test (60, 15 and 25 in 100, by seed 0), for few-shot
+    tasks. The official split, in which every breed is in both parts, is not read: list it in a table.
+    """
+    left_out = Counter[str]()
+    found = classes_in("stanford_dogs", part("stanford_dogs", root, "Images"), left_out)
+    breeds = [folder.partition("-")[2].replace("_", " ") or folder for _, folder in found]
+    rows = zip((path for path, _ in found), breeds, class_splits(breeds), strict=True)
+    return _assemble("stanford_dogs", rows, left_out, size, channels, skip_unreadable)
+
+
+def lfw(
+    root: Root,
+    *,
+    size: int = DEFAULT_SIZE,
+    channels: int = 3,
+    least_images: int = 1,
+    skip_unreadable: Skip = None,
+) -> LabelledImages:
+    """Reads LFW (Huang et al. 2007): as published, funneled, or deep-funneled. The label is `identity`.
+
+    Splits are by person. If the folder has peopleDevTrain.txt and peopleDevTest.txt, they are those of
+    View 1, train and test, without a validation; otherwise people are drawn by seed 0, 60, 15 and 25 in 100
+    for train, validation and test.
+
+    Args:
+        root: the folder with lfw, lfw-deepfunneled or lfw_funneled, each as Name/Name_0001.jpg.
+        size, channels, skip_unreadable: see `folder`.
+        least_images: people with fewer images are left out. 1,680 of the 5,749 people have two or more, and
+            158 have ten, which 5-shot episodes with 5 queries need.
+    """
+    check_positive("lfw", least_images=least_images)
+    left_out = Counter[str]()
+    photographs = part("lfw", root, "lfw", "lfw-deepfunneled", "lfw_funneled", "lfw-funneled")
+    found = classes_in("lfw", photographs, left_out)
+    counts = Counter(name for _, name in found)
+    found = [(path, name) for path, name in found if counts[name] >= least_images]
+    left_out[f"images of people with fewer than {least_images}"] = counts.total() - len(found)
+    if not found:
+        most = max(counts.values())
+        raise DataError(f"{root}: nobody has {least_images} images, the most is {most}: lower least_images")
+    train, test = optional(root, "peopleDevTrain.txt"), optional(root, "peopleDevTest.txt")
+    if train and test:
+        split_of = dict.fromkeys(_people(train), "train") | dict.fromkeys(_people(test), "test")
+        splits = [split_of.get(name, "") for _, name in found]
+    else:
+        splits = class_splits([name for _, name in found])
+    rows = ((*each, split) for each, split in zip(found, splits, strict=True))
+    return _assemble("lfw", rows, left_out, size, channels, skip_unreadable, label="identity")
+
+
+def _people(path: Path) -> list[str]:
+    """The names of a list of people: their number, then a name and how many images there are, a line each."""
+    names = []
+    for row, (number, fields) in enumerate(lines(path)):
+        if not fields[-1].isdecimal() or len(fields) != (1 if row == 0 else 2):
+            expected = "a name and a number of images" if row else "the number of people"
+            raise bad_line(path, number, repr(" ".join(fields)), expected)
+        names += fields[:-1]
+    return names
+
+
+def _assemble(
+    name: str,
+    rows: Iterable[tuple[Path, str, str]],
+    left_out: Counter[str],
+    size: int,
+    channels: int,
+    skip: Skip,
+    label: str = "class",
+) -> LabelledImages:
+    files, values, splits = zip(*rows, strict=True)
+    return assemble(name, files, {label: values}, splits, (size, channels, skip), left_out=left_out)

@@ -1,0 +1,317 @@
+"""Official layouts: Caltech-101, Imagenette, LFW, MiniImageNet and Stanford Dogs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from layouts import by_split, levels, photograph, values
+
+from sfumato.data import caltech101, imagenette, lfw, load, miniimagenet
+from sfumato.errors import ConfigError, DataError, ImageError
+
+CALTECH = ["Faces", "Faces_easy", "accordion", "airplanes", "anchor", "ant", "barrel", "bass"]
+NETTE = {"n01440764": "tench", "n02102040": "English springer", "n03888257": "parachute"}
+MINI = {
+    "train": ["n01532829", "n01558993"],
+    "val": ["n01855672", "n02091244"],
+    "test": ["n01930112", "n01981276"],
+}
+DOGS = {
+    "n02085620-Chihuahua": "Chihuahua",
+    "n02086240-Shih-Tzu": "Shih-Tzu",
+    "n02095314-wire-haired_fox_terrier": "wire-haired fox terrier",
+    "n02099601-golden_retriever": "golden retriever",
+    "n02106030-collie": "collie",
+    "n02110185-Siberian_husky": "Siberian husky",
+    "n02113978-Mexican_hairless": "Mexican hairless",
+}
+PEOPLE = {
+    "Aaron_Eckhart": 1,
+    "Abel_Pacheco": 4,
+    "AJ_Cook": 1,
+    "Akhmed_Zakayev": 3,
+    "Al_Gore": 8,
+    "Alex_Barros": 2,
+    "Zico": 3,
+}
+
+
+def write_caltech(root: Path) -> None:
+    """Grey and colour JPEG of all shapes."""
+    for name in [*CALTECH, "BACKGROUND_Google"]:
+        for i in (1, 2):
+            path = root / "101_ObjectCategories" / name / f"image_{i:04d}.jpg"
+            photograph(path, 9 * i, size=(30, 20 + i), mode="L" if name == "anchor" else "RGB")
+    (root / "101_ObjectCategories" / "BACKGROUND_Google" / "tmp").touch()  # is in the archive
+
+
+def write_nette(root: Path, copy: str = "imagenette2") -> None:
+    """Three of the ten classes, and the CSV of noisy labels beside them."""
+    for part, level in (("train", 10), ("val", 20)):
+        for wordnet in NETTE:
+            path = root / copy / part / wordnet / f"{wordnet}_{level}.jpg"
+            photograph(path, level)
+            path.rename(path.with_name(f"ILSVRC2012_val_{level:08d}.JPEG"))
+    (root / copy / "noisy_imagenette.csv").write_text("path,noisy_labels_0\n")
+
+
+def write_lists(root: Path) -> None:
+    """MiniImageNet by Ravi & Larochelle: all images in one folder, a CSV per split."""
+    for part, classes in MINI.items():
+        rows = ["filename,label"]
+        for name, wordnet in ((f"{wordnet}{i:08d}.jpg", wordnet) for wordnet in classes for i in (1, 2)):
+            photograph(root / "images" / name, 60 if name.endswith("2.jpg") else 30)
+            rows.append(f"{name},{wordnet}")
+        (root / f"{part}.csv").write_text("\n".join(rows) + "\n")
+
+
+def write_folders(root: Path) -> None:
+    """MiniImageNet as a folder per class below a folder per split."""
+    for part, classes in MINI.items():
+        for wordnet in classes:
+            for i in (1, 2):
+                photograph(root / part / wordnet / f"{wordnet}{i:08d}.jpg", 30 * i)
+
+
+def write_dogs(root: Path) -> None:
+    for folder in DOGS:
+        for i in (1, 2, 3):
+            photograph(root / "Images" / folder / f"{folder.split('-')[0]}_{i}.jpg")
+
+
+def write_lfw(root: Path, name: str = "lfw") -> None:
+    for person, count in PEOPLE.items():
+        for i in range(1, count + 1):
+            photograph(root / name / person / f"{person}_{i:04d}.jpg", 10 * i, size=(250, 250))
+
+
+@pytest.fixture
+def view_1(tmp_path: Path) -> Path:
+    """The lists of View 1: how many people, then a name and how many images, a line each."""
+    write_lfw(tmp_path)
+    for part, people in (
+        ("Train", ["Aaron_Eckhart", "Al_Gore", "Zico"]),
+        ("Test", ["AJ_Cook", "Abel_Pacheco"]),
+    ):
+        lines = [str(len(people)), *(f"{name}\t{PEOPLE[name]}" for name in people)]
+        (tmp_path / f"peopleDev{part}.txt").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+# What is read
+
+
+WHOLE: dict[str, tuple[Callable[[Path], None], str, set[str]]] = {
+    "caltech101": (write_caltech, "class", set(CALTECH)),  # without the background
+    "stanford_dogs": (write_dogs, "class", set(DOGS.values())),
+    "lfw": (write_lfw, "identity", set(PEOPLE)),
+}
+
+
+@pytest.mark.parametrize("source", WHOLE)
+def test_a_folder_is_a_class_and_a_class_is_in_one_of_three_splits(tmp_path: Path, source: str):
+    written, label, names = WHOLE[source]
+    written(tmp_path)
+    data = load(f"{source}:{tmp_path}", size=8)
+    assert set(data.label(label).names) == names
+    parts = by_split(data, label)
+    assert set(parts) == {"train", "validation", "test"}
+    assert sum(map(len, parts.values())) == len(names)
+
+
+def test_the_background_of_caltech_is_read_where_it_is_wanted(tmp_path: Path):
+    write_caltech(tmp_path)
+    assert "BACKGROUND_Google" in caltech101(tmp_path, size=8, background=True).label("class").names
+
+
+@pytest.mark.parametrize("more", range(5))
+def test_the_photographs_that_two_classes_of_caltech_share_are_in_one_split(tmp_path: Path, more: int):
+    write_caltech(tmp_path)
+    for i in range(more):  # another draw for each number of classes
+        photograph(tmp_path / "101_ObjectCategories" / f"wheel_{i}" / "image_0001.jpg")
+    parts = by_split(caltech101(tmp_path, size=8), "class").values()
+    assert all(("Faces" in names) == ("Faces_easy" in names) for names in parts)
+
+
+@pytest.mark.parametrize("inner", ["", "101_ObjectCategories"])
+def test_the_folder_of_the_classes_may_be_named_itself(tmp_path: Path, inner: str):
+    write_caltech(tmp_path)
+    assert len(caltech101(tmp_path / inner, size=8)) == 16
+
+
+@pytest.mark.parametrize("copy", ["imagenette2", "imagenette2-320", "imagenette2-160"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_official_split_of_imagenette_is_by_image_and_val_is_the_test(
+    tmp_path: Path, copy: str, inside: bool
+):
+    write_nette(tmp_path, copy)
+    data = imagenette(tmp_path / copy if inside else tmp_path, size=8)
+    assert by_split(data, "class") == {name: set(NETTE.values()) for name in ("train", "test")}
+    assert set(levels(data.split("train"))) == {10}
+    assert set(levels(data.split("test"))) == {20}
+
+
+@pytest.mark.parametrize("written", [write_lists, write_folders])
+def test_lists_or_folders_of_miniimagenet_name_class_and_split(
+    tmp_path: Path, written: Callable[[Path], None]
+):
+    written(tmp_path)
+    if written is write_lists:  # which come before folders
+        photograph(tmp_path / "train" / "n99999999" / "x.jpg")
+    data = miniimagenet(tmp_path)
+    assert data.images.shape == (12, 3, 84, 84)
+    assert by_split(data, "class") == {
+        name: set(MINI[part]) for name, part in (("train", "train"), ("validation", "val"), ("test", "test"))
+    }
+    assert levels(data) == [30, 60] * 6
+
+
+@pytest.mark.parametrize("name", ["lfw-deepfunneled", "lfw_funneled", "lfw-deepfunneled/lfw-deepfunneled"])
+def test_funneled_photographs_are_read_too(tmp_path: Path, name: str):
+    write_lfw(tmp_path, name)
+    names = values(lfw(tmp_path, size=8), "identity")
+    assert {name: names.count(name) for name in names} == PEOPLE
+
+
+def test_people_with_fewer_images_are_left_out(tmp_path: Path):
+    write_lfw(tmp_path)
+    data = load(f"lfw:{tmp_path}", size=8, least_images=3)
+    assert set(values(data, "identity")) == {"Abel_Pacheco", "Akhmed_Zakayev", "Al_Gore", "Zico"}
+    few = sum(number for number in PEOPLE.values() if number < 3)
+    assert data.left_out["images of people with fewer than 3"] == few
+
+
+def test_with_the_lists_of_view_1_people_are_split_as_they_say(view_1: Path):
+    assert by_split(lfw(view_1, size=8), "identity") == {
+        "train": {"Aaron_Eckhart", "Al_Gore", "Zico"},
+        "test": {"AJ_Cook", "Abel_Pacheco"},
+    }
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "caltech101",
+            r"no 101_ObjectCategories \(found: Annotations\): put the content of "
+            r"101_ObjectCategories\.tar\.gz there, from https://data\.caltech\.edu",
+        ),
+        ("imagenette", r"no train or imagenette2/train .*found: Annotations.*imagenette2\.tgz"),
+        ("miniimagenet", r"no train\.csv or train .*put images with train\.csv.*image-net\.org"),
+        ("stanford_dogs", r"no Images .*the content of images\.tar there, from http"),
+        ("lfw", r"no lfw or lfw-deepfunneled .*content of lfw\.tgz there, from https"),
+    ],
+)
+def test_what_is_missing_is_answered_with_what_is_there_and_the_archive(
+    tmp_path: Path, source: str, message: str
+):
+    (tmp_path / "Annotations").mkdir()
+    with pytest.raises(DataError, match=message):
+        load(f"{source}:{tmp_path}")
+    with pytest.raises(DataError, match=r"gone: no .*found: no such folder"):
+        load(f"{source}:{tmp_path / 'gone'}")
+
+
+def test_an_empty_folder_has_no_images(tmp_path: Path):
+    (tmp_path / "101_ObjectCategories").mkdir()
+    with pytest.raises(DataError, match="101_ObjectCategories: no images in sub-folders: put the content of"):
+        caltech101(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "source", "file"),
+    [
+        (write_caltech, "caltech101", "101_ObjectCategories/ant/image_0002.jpg"),
+        (write_nette, "imagenette", "imagenette2/val/n01440764/ILSVRC2012_val_00000020.JPEG"),
+        (write_lists, "miniimagenet", "images/n0185567200000001.jpg"),
+        (write_dogs, "stanford_dogs", "Images/n02106030-collie/n02106030_2.jpg"),
+        (write_lfw, "lfw", "lfw/Zico/Zico_0002.jpg"),
+    ],
+)
+def test_an_unreadable_image_is_named_or_left_out_where_that_is_wanted(
+    tmp_path: Path, written: Callable[[Path], None], source: str, file: str
+):
+    written(tmp_path)
+    (tmp_path / file).write_text("dear diary")
+    with pytest.raises(ImageError, match=f"{file}: not an image"):
+        load(f"{source}:{tmp_path}", size=8)
+    assert len(load(f"{source}:{tmp_path}", size=8, strict=False).skipped) == 1
+
+
+def test_a_missing_part_of_imagenette_is_named(tmp_path: Path):
+    write_nette(tmp_path)
+    (tmp_path / "imagenette2" / "val").rename(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match=r"imagenette2/val: no images .* put the content of imagenette2\.tgz"):
+        imagenette(tmp_path)
+
+
+def test_a_class_that_is_none_of_the_ten_is_refused(tmp_path: Path):
+    write_nette(tmp_path)
+    photograph(tmp_path / "imagenette2" / "train" / "n02086240" / "x.jpg")  # of Imagewoof
+    with pytest.raises(DataError, match="'n02086240' is not one of the ten classes"):
+        imagenette(tmp_path)
+
+
+@pytest.mark.parametrize("written", [write_lists, write_folders])
+def test_a_class_in_two_splits_is_refused(tmp_path: Path, written: Callable[[Path], None]):
+    written(tmp_path)
+    if written is write_lists:
+        with (tmp_path / "test.csv").open("a") as opened:
+            opened.write("n0153282900000001.jpg,n01532829\n")
+    else:
+        photograph(tmp_path / "test" / "n01532829" / "x.jpg")
+    with pytest.raises(DataError, match="the class n01532829 is in train and in test: few-shot tests need"):
+        miniimagenet(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"), [(write_lists, "val.csv"), (write_lists, "images"), (write_folders, "val")]
+)
+def test_a_missing_part_of_miniimagenet_is_named(tmp_path: Path, written: Callable[[Path], None], name: str):
+    written(tmp_path)
+    (tmp_path / name).rename(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match=f"no {name} .found: .*elsewhere"):
+        miniimagenet(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"file,label\nx.jpg,a\n", r"val\.csv: no column 'filename': .*Known: file, label"),
+        (b"filename,label\nn0153282900000001.jpg\n", r"val\.csv, line 2: 1 values instead of 2"),
+        (b"filename,label\n", r"val\.csv: no rows under the header"),
+        (b"", r"val\.csv: no column 'filename'"),
+        (b"\xff\xfe\x00", r"val\.csv: cannot be read as text in UTF-8"),
+        (b"filename,label\nx.jpg,a\ny.jpg,a\n", r"x\.jpg: no such file, like 1 others"),
+    ],
+)
+def test_a_malformed_list_is_named_with_its_line(tmp_path: Path, text: bytes, message: str):
+    write_lists(tmp_path)
+    (tmp_path / "val.csv").write_bytes(text)
+    with pytest.raises(DataError, match=message):
+        miniimagenet(tmp_path)
+
+
+def test_nobody_with_enough_images_is_answered_with_the_most_there_are(tmp_path: Path):
+    write_lfw(tmp_path)
+    with pytest.raises(DataError, match="nobody has 20 images, the most is 8: lower least_images"):
+        lfw(tmp_path, least_images=20)
+    with pytest.raises(ConfigError, match="least_images=0: at least 1"):
+        lfw(tmp_path, least_images=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Aaron_Eckhart\t1\n", r"peopleDevTest\.txt, line 1: .* instead of the number of people"),
+        ("2\nAaron_Eckhart\t1\nAJ_Cook\n", r"line 3: 'AJ_Cook' instead of a name and a number of images"),
+        ("1\nAaron Eckhart\t1\n", r"line 2: 'Aaron Eckhart 1' instead of a name"),
+    ],
+)
+def test_a_malformed_list_of_people_is_named_with_its_line(view_1: Path, text: str, message: str):
+    (view_1 / "peopleDevTest.txt").write_text(text)
+    with pytest.raises(DataError, match=message):
+        lfw(view_1)
