@@ -10,12 +10,11 @@ import pydantic
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.readers.celeba import celeba
-from sfumato.data.readers.datasets import from_dataset
 from sfumato.data.readers.fer import fer
 from sfumato.data.readers.folder import folder
 from sfumato.data.readers.official import caltech101, imagenette, lfw, miniimagenet, stanford_dogs
 from sfumato.data.readers.omniglot import omniglot
-from sfumato.data.readers.parquet import parquet
+from sfumato.data.readers.parquet import from_dataset, parquet
 from sfumato.data.readers.table import table
 from sfumato.data.worlds.faces import faces
 from sfumato.data.worlds.glyphs import glyphs

@@ -11,19 +11,8 @@ EXPRESSIONS = ("neutral", "happy", "sad", "surprised")
 GLASSES = ("none", "clear", "dark")
 GENDERS = ("female", "male")  # how a person presents
 AGES = ("child", "adult", "senior")
-PARTS = (
-    "background",
-    "clothes",
-    "hair",
-    "skin",
-    "beard",
-    "nose",
-    "eyes",
-    "brows",
-    "mouth",
-    "glasses",
-    "headwear",
-)
+FACE = ("hair", "skin", "beard", "nose", "eyes", "brows", "mouth")
+PARTS = ("background", "clothes", *FACE, "glasses", "headwear")
 
 # The looks of a person: numbers spread evenly over these ranges; lengths are in units of half a face.
 LOOKS = {

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.errors import ConfigError
+
 # A pattern is the sign of a + b·p + c·q + d·p·q + e·(p² + q²), p and q triangle waves along two axes, after
 # p has been shifted by f·q.
 PATTERNS = torch.tensor(
@@ -28,6 +30,19 @@ PATTERNS = torch.tensor(
 )
 
 _NOISE_LENGTH = 1 << 21  # of the tape of sensor noise; ten images of 256x256 in colour
+
+
+def check_world(
+    world: str, *, size: int = 64, most: int = 256, usual: int = 64, seed: int = 0, **counts: int
+) -> None:
+    """Raises ConfigError for a size, a seed or a count that cannot work."""
+    for name, count in counts.items():
+        if count < 1:
+            raise ConfigError(f"{world}: {name} is at least 1, got {count}: ask for more")
+    if not 16 <= size <= most:
+        raise ConfigError(f"{world}: size is 16 to {most} pixels, got {size}: draw at {usual} and resize")
+    if seed < 0:
+        raise ConfigError(f"{world}: seed is at least 0, got {seed}: a world is named by a whole number")
 
 
 def uniforms(seed: int, stream: str, rows: int, columns: int) -> Tensor:

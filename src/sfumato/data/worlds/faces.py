@@ -23,6 +23,7 @@ from sfumato.data.worlds import _hats
 from sfumato.data.worlds._people import (
     AGES,
     EXPRESSIONS,
+    FACE,
     GENDERS,
     GLASSES,
     HAIR_COLORS,
@@ -32,7 +33,7 @@ from sfumato.data.worlds._people import (
     People,
 )
 from sfumato.data.worlds._portraits import Painter
-from sfumato.data.worlds.drawing import permutation, uniforms
+from sfumato.data.worlds.drawing import check_world, permutation, uniforms
 from sfumato.errors import ConfigError, did_you_mean
 
 __all__ = [
@@ -53,13 +54,13 @@ __all__ = [
 # The parts that change with an attribute. A pixel that two parts share belongs to the one in front.
 CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "identity": ("hair", "skin", "beard", "nose", "eyes", "brows", "mouth"),
+        "identity": FACE,
         "headwear": ("headwear",),
         "hair_color": ("hair", "beard", "brows"),
         "expression": ("mouth", "brows"),
         "glasses": ("glasses",),
         "gender": ("hair", "skin", "beard", "eyes", "brows", "mouth"),
-        "age": ("hair", "skin", "beard", "nose", "eyes", "brows", "mouth"),
+        "age": FACE,
     }
 )
 
@@ -139,12 +140,7 @@ def people(
                 f"faces: {name} is at least 3, got {count}: "
                 "train, validation and test share none, and each needs one"
             )
-    if images_per_identity < 1:
-        raise ConfigError(
-            f"faces: images_per_identity is at least 1, got {images_per_identity}: ask for more"
-        )
-    if seed < 0:
-        raise ConfigError(f"faces: seed is at least 0, got {seed}: a world is named by a whole number")
+    check_world("faces", seed=seed, images_per_identity=images_per_identity)
     count = identities * images_per_identity
     identity = torch.arange(identities).repeat_interleave(images_per_identity)
     u = uniforms(seed, "people", identities, 4)
@@ -207,8 +203,7 @@ def draw(world: People, *, size: int = 64) -> tuple[Tensor, Tensor]:
         (N, 3, size, size) uint8 images, and (N, size, size) uint8 codes into PARTS: the front-most part
         that touches each pixel.
     """
-    if not 16 <= size <= 256:
-        raise ConfigError(f"faces: size is 16 to 256 pixels, got {size}: draw at 64 and resize")
+    check_world("faces", size=size, most=256, usual=64)
     images = torch.empty(len(world), 3, size, size, dtype=torch.uint8)
     parts = torch.empty(len(world), size, size, dtype=torch.uint8)
     if not len(world):

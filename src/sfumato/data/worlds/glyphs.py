@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages, split_by_class, without_pixels
-from sfumato.data.worlds.drawing import around_zero, between, coverage, sensor_noise, uniforms
-from sfumato.errors import ConfigError
+from sfumato.data.worlds.drawing import around_zero, between, check_world, coverage, sensor_noise, uniforms
 
 SHARES = (0.64, 0.16, 0.20)  # of the characters: train, validation, test
 
@@ -43,14 +42,7 @@ def glyphs(
     Raises:
         ConfigError: a number that cannot work.
     """
-    if classes < 1:
-        raise ConfigError(f"glyphs: classes is at least 1, got {classes}: ask for one character or more")
-    if drawers < 1:
-        raise ConfigError(f"glyphs: drawers is at least 1, got {drawers}: ask for one hand or more")
-    if not 16 <= size <= 256:
-        raise ConfigError(f"glyphs: size is 16 to 256 pixels, got {size}: draw at 28 and resize")
-    if seed < 0:
-        raise ConfigError(f"glyphs: seed is at least 0, got {seed}: a world is named by a whole number")
+    check_world("glyphs", size=size, most=256, usual=28, seed=seed, classes=classes, drawers=drawers)
     codes = torch.arange(classes).repeat_interleave(drawers)
     hands = torch.arange(drawers).repeat(classes)
     images = _draw(codes, hands, size, seed) if drawn else without_pixels(len(codes), 1, size)

@@ -22,7 +22,7 @@ from sfumato.data.splitting import SHARES
 from sfumato.data.worlds import _hats
 from sfumato.data.worlds._people import SCENE
 from sfumato.data.worlds._portraits import spread
-from sfumato.data.worlds.drawing import permutation, sensor_noise, uniforms
+from sfumato.data.worlds.drawing import check_world, permutation, sensor_noise, uniforms
 from sfumato.errors import ConfigError, DataError
 
 # In shares of the image, measured on LFW's crops of 84 pixels, whose eyes are 22 apart at row 38.
@@ -76,12 +76,21 @@ def hats(
         DataError: no such table or folder, no such label, a person in two splits, photographs without colour.
         ImageError: a file that is not an image.
     """
-    _check(size=size, headwear=headwear, per_photo=per_photo, per_test_photo=per_test_photo, seed=seed)
-    _check_crop(edge=edge, width=width)
+    numbers = {"headwear": headwear, "per_photo": per_photo, "per_test_photo": per_test_photo}
+    check_world("hats", size=size, most=512, usual=84, seed=seed, **numbers)
+    for key, value in {"edge": edge, "width": width}.items():
+        if not 0.1 <= value <= 0.9:
+            raise ConfigError(
+                f"hats: {key} is a share of the image, 0.1 to 0.9, got {value:g}: measure it on photographs"
+            )
     source, who = _photographs(Path(path), size, identity, skip_unreadable)
     name = f"hats:{path}"
     _check_people(name, source, who)
-    _check_colour(name, source.images)
+    if source.are_grey:
+        raise DataError(
+            f"{name}: the photographs are grey, and on grey a hat is found by having a colour: "
+            "take photographs in colour"
+        )
     if "headwear" in source.labels:
         raise DataError(f"{name}: has a label 'headwear' already: rename that column")
 
@@ -172,28 +181,6 @@ def _middle(name: str) -> float:
     return (low + high) / 2
 
 
-def _check(*, size: int, headwear: int, per_photo: int, per_test_photo: int, seed: int) -> None:
-    if not 16 <= size <= 512:
-        raise ConfigError(f"hats: size is 16 to 512 pixels, got {size}: draw at 84 and resize")
-    for name, value in {
-        "headwear": headwear,
-        "per_photo": per_photo,
-        "per_test_photo": per_test_photo,
-    }.items():
-        if value < 1:
-            raise ConfigError(f"hats: {name} is at least 1, got {value}: ask for more")
-    if seed < 0:
-        raise ConfigError(f"hats: seed is at least 0, got {seed}: the hats are named by a whole number")
-
-
-def _check_crop(*, edge: float, width: float) -> None:
-    for name, value in {"edge": edge, "width": width}.items():
-        if not 0.1 <= value <= 0.9:
-            raise ConfigError(
-                f"hats: {name} is a share of the image, 0.1 to 0.9, got {value:g}: measure it on photographs"
-            )
-
-
 def _photographs(
     path: Path, size: int, identity: str | None, skip_unreadable: Skip
 ) -> tuple[LabelledImages, str]:
@@ -233,17 +220,6 @@ def _check_people(name: str, source: LabelledImages, who: str) -> None:
                     "split column, and people are dealt to splits, or say by identity= which label says who"
                 )
             seen[code] = split
-
-
-def _check_colour(name: str, images: Tensor) -> None:
-    """Raises DataError if all photographs are grey."""
-    for part in images.split(256):
-        if (part[:, 0] != part[:, 1]).any() or (part[:, 1] != part[:, 2]).any():
-            return
-    raise DataError(
-        f"{name}: the photographs are grey, and on grey a hat is found by having a colour: "
-        "take photographs in colour"
-    )
 
 
 def _deal(name: str, each: Mapping[str, int], headwear: int, seed: int) -> dict[str, Tensor]:
