@@ -31,7 +31,8 @@ from sfumato import artefacts, images
 from sfumato.assess.similarity import embedding_similarity
 from sfumato.attack.faces import FaceFinder
 from sfumato.attack.reidentify import AdversaryConfig
-from sfumato.data.worlds.faces import CARRIERS, PARTS, draw, part_codes, people
+from sfumato.data.worlds._portraits import PARTS
+from sfumato.data.worlds.faces import CARRIERS, draw, part_codes, people
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.networks import MTCNN, MobileFaceNet, align
 from sfumato.protect.mask import KIND

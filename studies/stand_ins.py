@@ -30,7 +30,8 @@ from sfumato import data, images
 from sfumato.attack.faces import FaceFinder, Found
 from sfumato.base.files import whole, write_rows
 from sfumato.data import LabelledImages
-from sfumato.data.worlds.faces import PARTS, draw, part_codes
+from sfumato.data.worlds._portraits import PARTS
+from sfumato.data.worlds.faces import draw, part_codes
 from sfumato.data.worlds.faces import people as people_to_draw
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError

@@ -23,7 +23,7 @@ from unpack import picture
 from sfumato.base.engines import EngineConfig, engine
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.worlds import _hats
-from sfumato.data.worlds._people import SCENE
+from sfumato.data.worlds._portraits import SCENE
 from sfumato.data.worlds.drawing import uniforms
 from sfumato.data.worlds.hats import put_on
 from sfumato.learn import code

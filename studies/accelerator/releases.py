@@ -22,7 +22,8 @@ from sfumato.attack import sets
 from sfumato.base.engines import EngineConfig, engine
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.worlds import same_scenes
-from sfumato.data.worlds.faces import People, draw, people
+from sfumato.data.worlds._portraits import People
+from sfumato.data.worlds.faces import draw, people
 from sfumato.data.worlds.faces import faces as world_of
 from sfumato.episodes import Sampler, Shape, fit_episodes
 from sfumato.learn import code

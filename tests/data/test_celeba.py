@@ -12,7 +12,7 @@ from PIL import Image
 from sfumato import images
 from sfumato.data import LabelledImages, celeba, load
 from sfumato.data.readers.celeba import SHARES
-from sfumato.data.readers.layout import class_splits
+from sfumato.data.readers.official import class_splits
 from sfumato.errors import ConfigError, DataError, ImageError, SfumatoError
 
 HEADER = """

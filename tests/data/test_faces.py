@@ -9,19 +9,8 @@ from torch import Tensor
 from torch.nn.functional import max_pool2d
 
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.worlds.faces import (
-    AGES,
-    CARRIERS,
-    EXPRESSIONS,
-    GENDERS,
-    GLASSES,
-    HAIR_COLORS,
-    PARTS,
-    draw,
-    faces,
-    part_codes,
-    people,
-)
+from sfumato.data.worlds._portraits import AGES, EXPRESSIONS, GENDERS, GLASSES, HAIR_COLORS, PARTS
+from sfumato.data.worlds.faces import CARRIERS, draw, faces, part_codes, people
 from sfumato.errors import ConfigError
 
 

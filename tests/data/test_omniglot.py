@@ -121,7 +121,7 @@ def test_every_character_is_in_the_split_of_vinyals():
     }
     names = np.load(PACKED / "omniglot_28.npz")["characters"].tolist()
     assert sorted(names) == sorted(chain.from_iterable(published.values()))
-    assert {name: _split_of(name) for name in names} == {
+    assert {name: _split_of(Path("images_background", name, "1.png"), "vinyals") for name in names} == {
         name: split for split, members in published.items() for name in members
     }
 

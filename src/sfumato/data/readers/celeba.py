@@ -9,7 +9,7 @@ import torch
 
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.readers.folder import DEFAULT_SIZE, Root, Skip, assemble
-from sfumato.data.readers.layout import (
+from sfumato.data.readers.official import (
     bad_line,
     check_files,
     check_positive,
@@ -61,11 +61,6 @@ def celeba(
         Labels `identity` (if its list exists), the 40 attributes as "yes" or "no" by their names in
         lower case (`wearing_hat`), and `hair_color`: black, blond, brown or gray if exactly one of these
         four attributes is set, otherwise "other" (none of them, as for a bald head, or several).
-
-    Raises:
-        DataError: a part of the layout is missing, a line is malformed, or nobody has enough images.
-        ConfigError: a limit that not even one person fits in.
-        ImageError: a file that is not an image.
     """
     check_positive("celeba", crop=crop, least_images=least_images, limit=limit)
     photographs = (f"{above}{name}" for name in ("img_align_celeba", "img_celeba") for above in ("", "Img/"))

@@ -8,7 +8,7 @@ import torch
 
 from sfumato.data.labelled import LabelledImages, label_of, rows_by_split
 from sfumato.data.readers.folder import Root
-from sfumato.data.readers.layout import bad_line, columns, optional, part
+from sfumato.data.readers.official import bad_line, columns, optional, part
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
 EMOTIONS = ("angry", "disgust", "fear", "happy", "sad", "surprise", "neutral")  # by their number in FER2013
@@ -39,10 +39,6 @@ def fer(root: Root, *, emotions: Sequence[str] | None = None) -> LabelledImages:
     Returns:
         48 x 48 grey faces with label `emotion`, and `emotion_plus` with FER+. Training, PublicTest and
         PrivateTest are train, validation and test.
-
-    Raises:
-        DataError: a file is missing, a row is malformed, or the two files do not belong together.
-        ConfigError: no such emotion.
     """
     path = part("fer", root, "fer2013.csv")
     votes_path = optional(root, "fer2013new.csv")

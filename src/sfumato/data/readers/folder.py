@@ -59,10 +59,6 @@ def folder(
         channels: 3 for RGB, 1 for grey.
         skip_unreadable: called with the error of each file that is not an image, which is then left out;
             None raises the first such error.
-
-    Raises:
-        DataError: no such folder, no images in it, splits next to classes, or folders that may be either.
-        ImageError: a file that has an image suffix and is not an image.
     """
     root = Path(root)
     if root.is_file():

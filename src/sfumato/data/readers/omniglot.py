@@ -1,6 +1,5 @@
 """Omniglot in its official layout, split as by Vinyals et al. or by Lake et al.; rotations are classes."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -11,6 +10,7 @@ from PIL import Image
 
 from sfumato import images
 from sfumato.data.labelled import LabelledImages, label_of
+from sfumato.data.readers.folder import Root
 from sfumato.errors import DataError
 
 # Vinyals et al. 2016 split the 1,623 characters 1,028 / 172 / 423; Snell et al. 2017 published the list.
@@ -26,7 +26,7 @@ _PARTS = ("images_background", "images_evaluation")
 
 
 def omniglot(
-    root: str | os.PathLike[str],
+    root: Root,
     *,
     size: int = 28,
     rotations: bool = True,
@@ -46,19 +46,14 @@ def omniglot(
         Labels `class` ("Greek/character01/rot090"), `alphabet`, `drawer`, and `original`, the drawing of an
         image, turned or not. Each alphabet has its own 20 drawers: with "lake" drawers have its name
         ("Greek/05"), and nobody is in two splits; with "vinyals" only their number ("05").
-
-    Raises:
-        DataError: a part of the layout is missing.
     """
     root = Path(root)
     files: list[Path] = []
     for part in _PARTS:
         found = sorted((root / part).glob("*/character*/*.png"))
         if not found:
-            raise DataError(
-                f"{root / part}: no ALPHABET/characterNN/*.png: "
-                f"unpack {part}.zip of the official release there"
-            )
+            cure = f"unpack {part}.zip of the official release there"
+            raise DataError(f"{root / part}: no ALPHABET/characterNN/*.png: {cure}")
         files += found
     files.sort(key=lambda path: path.parts[-3:])
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -66,11 +61,9 @@ def omniglot(
     characters = ["/".join(path.parts[-3:-1]) for path in files]
     alphabets = [path.parts[-3] for path in files]
     drawers = [path.stem.rsplit("_", 1)[-1] for path in files]
+    hands, where = drawers, [_split_of(path, split) for path in files]
     if split == "lake":
         hands = [f"{alphabet}/{drawer}" for alphabet, drawer in zip(alphabets, drawers, strict=True)]
-        where = [_lake_split_of(path) for path in files]
-    else:
-        hands, where = drawers, [_split_of(name) for name in characters]
     turns = range(4) if rotations else range(1)
     classes = [f"{name}/rot{90 * turn:03d}" if rotations else name for turn in turns for name in characters]
     splits = np.array(where * len(turns))
@@ -93,15 +86,10 @@ def _ink(path: Path, size: int) -> np.ndarray:
     return 255 - np.asarray(Image.fromarray(paper).resize((size, size), Image.Resampling.NEAREST))
 
 
-def _lake_split_of(path: Path) -> str:
-    part, alphabet = path.parts[-4:-2]
-    if part == "images_evaluation":
-        return "test"
-    return "validation" if alphabet in _VALIDATION else "train"
-
-
-def _split_of(character: str) -> str:
-    alphabet = character.split("/")[0]
-    if alphabet in _TEST or character in _TEST_CHARACTERS:
-        return "test"
-    return "validation" if alphabet in _VALIDATION else "train"
+def _split_of(path: Path, split: str) -> str:
+    part, alphabet, character = path.parts[-4:-1]
+    if split == "lake":
+        test = part == "images_evaluation"
+    else:
+        test = alphabet in _TEST or f"{alphabet}/{character}" in _TEST_CHARACTERS
+    return "test" if test else "validation" if alphabet in _VALIDATION else "train"

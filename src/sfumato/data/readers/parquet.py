@@ -47,11 +47,6 @@ def parquet(
         size, channels, skip_unreadable: see `folder`.
         image: the column of image files, as bytes or as {bytes, path}; None for the only one.
         split_by: see `table`.
-
-    Raises:
-        DataError: no such file, not a Parquet file, no column of images; or see `table`.
-        ImageError: bytes that are not an image.
-        MissingExtraError: pyarrow is not installed.
     """
     path = Path(path)
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
@@ -264,10 +259,6 @@ def from_dataset(
             numbers of a dictionary.
         size: every image becomes a centre square of this side, in pixels.
         channels: 3 for RGB, 1 for grey.
-
-    Raises:
-        DataError: no rows, or more than fit SFUMATO_MEMORY; no labels; a part that a row lacks.
-        ImageError: a row without a valid image.
     """
     needed = len(dataset) * channels * size**2
     if not 0 < needed <= memory():

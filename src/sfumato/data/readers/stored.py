@@ -17,7 +17,6 @@ import math
 import mmap
 import os
 import shutil
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -38,9 +37,8 @@ from sfumato.errors import BusyError, ConfigError, DataError, ImageError
 MEMORY = 2 << 30  # bytes
 
 _BATCHES = 32  # to the memory
-_FORMAT = 2  # of the file, and of how pixels are made
-_FILE = "pixels"
-_LENGTH = struct.Struct("<Q")  # of the JSON before it, at the end of the file
+_FORMAT = 3  # of the file, and of how pixels are made
+_FILE, _ABOUT = "pixels", "about.json"
 _WAIT = 0.2  # seconds between two looks for a file of another process
 # Python 3.11 has no name for it.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
@@ -92,13 +90,7 @@ class Stored(Tensor):
 
     @staticmethod
     def __new__(cls, source: Tensor, rows: Tensor, batch: int) -> "Stored":
-        """Makes a tensor of rows of a source.
-
-        Args:
-            source: (N, C, H, W) uint8.
-            rows: (n,) int64.
-            batch: selections of up to that many bytes are plain tensors.
-        """
+        """(n,) rows of an (N, C, H, W) source; selections of up to `batch` bytes are plain tensors."""
         shape = (len(rows), *source.shape[1:])
         made: Stored = Tensor._make_wrapper_subclass(cls, shape, dtype=source.dtype)
         made._source, made._rows, made._batch = source, rows, batch
@@ -178,9 +170,8 @@ def fetch(
 
     Args:
         name: of the source, for the list of the cache.
-        files: with the images.
+        files, settings: whatever decides the pixels.
         shape: N, C, H, W.
-        settings: whatever else decides the pixels.
         fill: called with a function that takes one (C, H, W) image after the other; returns the errors of
             the images that cannot be read, by their number, and how many further pictures the files have.
 
@@ -217,47 +208,38 @@ def fetch(
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of images in the cache.
-
-    Attributes:
-        folder: with this file, and nothing else.
-        name: of the source; None if a process was stopped before the end, or is still writing.
-        shape: N, C, H, W.
-        bytes: on the disk.
-    """
+    """One file of images in the cache."""
 
     folder: Path
-    name: str | None
-    shape: tuple[int, ...]
-    bytes: int
+    name: str | None  # of the source; None if a process was stopped before the end, or is still writing
+    shape: tuple[int, ...]  # N, C, H, W
+    bytes: int  # on the disk
 
 
 def entries() -> list[Entry]:
     """All files of the cache."""
-    return [_entry(folder) for folder in sorted(place().glob("*/"))]
+    found = []
+    for folder in sorted(place().glob("*/")):
+        about = _read_description(folder / _FILE) or {"name": None, "shape": ()}
+        taken = sum(each.stat().st_size for each in folder.iterdir())
+        found.append(Entry(folder, about["name"], tuple(about["shape"]), taken))
+    return found
 
 
 def clear() -> list[Entry]:
     """Deletes the files of the cache, and returns them. Processes that read them keep their data.
 
-    Raises:
-        BusyError: a process is writing there.
+    Raises BusyError if a process is writing there.
     """
     gone = []
     for entry in entries():
         path = entry.folder / _FILE
         with claim(path):
-            _remove([path, *entry.folder.glob(PART)])
+            _remove([path, path.with_name(_ABOUT), *entry.folder.glob(PART)])
         gone.append(entry)
         with suppress(OSError):  # another process has begun anew
             entry.folder.rmdir()
     return gone
-
-
-def _entry(folder: Path) -> Entry:
-    found = _read_description(folder / _FILE) or {"name": None, "shape": ()}
-    taken = sum(each.stat().st_size for each in folder.iterdir())
-    return Entry(folder, found["name"], tuple(found["shape"]), taken)
 
 
 def _key(files: Sequence[Path], shape: tuple[int, ...], settings: object) -> str:
@@ -286,35 +268,22 @@ def _write(
         temporary.touch(mode=0o600, exist_ok=False)
         with temporary.open("wb") as out:
             failures, further = fill(lambda image: out.write(image.contiguous().numpy().data))
-            about = {
-                "name": name,
-                "shape": [out.tell() // math.prod(shape), *shape],
-                "failures": [(row, str(error), error.cause) for row, error in failures.items()],
-                "further": further,
-            }
-            text = json.dumps(about).encode()
-            out.write(text + _LENGTH.pack(len(text)))
+            count = out.tell() // math.prod(shape)
             out.flush()
             os.fsync(out.fileno())  # or a power cut could leave the name of a file without all its pixels
+    errors = [(row, str(error), error.cause) for row, error in failures.items()]
+    about = {"name": name, "shape": [count, *shape], "failures": errors, "further": further}
+    with whole(path.with_name(_ABOUT)) as temporary:
+        temporary.write_text(json.dumps(about))
 
 
 def _read_description(path: Path) -> dict[str, Any] | None:
-    """The description at the end of a file; None if the file is missing or damaged."""
-    if not path.is_file():
+    """The description of a file; None if either is missing or damaged."""
+    try:
+        about: dict[str, Any] = json.loads(path.with_name(_ABOUT).read_bytes())
+        return about if path.stat().st_size == math.prod(about["shape"]) else None
+    except (FileNotFoundError, ValueError):
         return None
-    with path.open("rb") as file:
-        length = file.seek(0, os.SEEK_END) - _LENGTH.size
-        file.seek(max(0, length))
-        tail = file.read()
-        start = length - _LENGTH.unpack(tail)[0] if len(tail) == _LENGTH.size else -1
-        if start < 0:
-            return None
-        file.seek(start)
-        try:
-            about: dict[str, Any] = json.loads(file.read()[: -_LENGTH.size])
-        except ValueError:
-            return None
-    return about if math.prod(about["shape"]) == start else None
 
 
 def _map(path: Path, shape: tuple[int, ...]) -> Tensor:

@@ -30,10 +30,6 @@ def table(
         size, channels, skip_unreadable: see `folder`.
         split_by: without a `split` column, whole classes of this label are given to train, validation
             and test; None takes the first label column.
-
-    Raises:
-        DataError: no such file, no column `file` or label, or a row with an empty value or a file elsewhere.
-        ImageError: a file that is not an image.
     """
     path = Path(path)
     if path.is_dir():
@@ -63,9 +59,6 @@ def with_labels(
         line: row -> its place in words.
         split_by: see `table`.
         read: labels, and splits or None -> the images.
-
-    Raises:
-        DataError: see `table`.
     """
     splits = columns.pop("split", None)
     if not columns:
@@ -92,9 +85,6 @@ def write(data: LabelledImages, directory: Root) -> Path:
 
     Images of files keep their names without the suffix; others are numbered. Splits that nobody named are
     not written: a reader of the table makes those of its task.
-
-    Raises:
-        DataError: the folder exists already; nothing in it is touched.
     """
     directory = Path(directory)
     if directory.exists():
@@ -103,8 +93,22 @@ def write(data: LabelledImages, directory: Root) -> Path:
     for split, rows in data.splits.items():
         for row in rows.tolist():
             split_of[row] = split
-    with whole(directory) as temporary:
-        _write_parts(data, split_of if data.split_by is None else [], temporary)
+    split_of = split_of if data.split_by is None else []
+    names = names_of(data)
+
+    def rows(folder: Path) -> Iterator[list[str]]:
+        yield ["file", *data.labels, *(["split"] if split_of else [])]
+        for row, image in enumerate(data.images):
+            name = f"images/{names[row]}.png"
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            images.write(folder / name, image)
+            values = [label.names[label.codes[row]] for label in data.labels.values()]
+            yield [name, *values, *([split_of[row]] if split_of else [])]
+
+    with whole(directory) as folder:
+        (folder / "images").mkdir(parents=True)
+        with (folder / "table.csv").open("w", newline="", encoding="utf-8") as opened:
+            write_rows(opened, rows(folder))
     return directory / "table.csv"
 
 
@@ -115,20 +119,3 @@ def names_of(data: LabelledImages) -> list[str]:
     if len({name.casefold() for name in names}) < len(names):  # as of a.jpg and a.png
         names = [f"{name}-{number}" for name, number in zip(names, numbers, strict=True)]
     return names
-
-
-def _write_parts(data: LabelledImages, split_of: list[str], directory: Path) -> None:
-    (directory / "images").mkdir(parents=True)
-    names = names_of(data)
-
-    def rows() -> Iterator[list[str]]:
-        yield ["file", *data.labels, *(["split"] if split_of else [])]
-        for row, image in enumerate(data.images):
-            name = f"images/{names[row]}.png"
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            images.write(directory / name, image)
-            values = [label.names[label.codes[row]] for label in data.labels.values()]
-            yield [name, *values, *([split_of[row]] if split_of else [])]
-
-    with (directory / "table.csv").open("w", newline="", encoding="utf-8") as opened:
-        write_rows(opened, rows())

@@ -6,7 +6,6 @@ carries the pattern, and the trim (brim, band, pompom), of one colour. The plane
 forehead, at the middle of the hat's rim; y points up, and a head is 2 wide.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -115,7 +114,7 @@ def wear(
 
 def shape(hats: Hats, x: Tensor, y: Tensor, pixel: Tensor) -> tuple[Tensor, Tensor]:
     """Coverage of the body and of the trim, which lies on it, for hats of ONE family. (B, h, W) each."""
-    family = list(FAMILIES.values())[int(hats.family[0])]
+    family = FAMILIES[int(hats.family[0])]
     height, width, extra, decoration = (c[:, None, None] for c in hats.shape.unbind(1))
     body, trim = family(x, y, Shape(height, width, extra, decoration))
     return coverage(body, pixel), coverage(trim, pixel)
@@ -271,19 +270,7 @@ def _ears(x: Tensor, y: Tensor, s: Shape) -> tuple[Tensor, Tensor]:
     return hood, torch.maximum(torch.minimum(ears - 0.12, up + 0.1), box(x, y - 0.05, 1.08, 0.10))
 
 
-FAMILIES: dict[str, Callable[[Tensor, Tensor, Shape], tuple[Tensor, Tensor]]] = {
-    "beanie": _beanie,
-    "cap": _cap,
-    "top hat": _top_hat,
-    "bowler": _bowler,
-    "turban": _turban,
-    "cone": _cone,
-    "headband": _headband,
-    "crown": _crown,
-    "bucket": _bucket,
-    "beret": _beret,
-    "sun hat": _sun_hat,
-    "fez": _fez,
-    "chef": _chef,
-    "ears": _ears,
-}
+FAMILIES = (
+    _beanie, _cap, _top_hat, _bowler, _turban, _cone, _headband,
+    _crown, _bucket, _beret, _sun_hat, _fez, _chef, _ears,
+)  # fmt: skip

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages, without_pixels
 from sfumato.data.worlds import _hats
-from sfumato.data.worlds._people import (
+from sfumato.data.worlds._portraits import (
     AGES,
     EXPRESSIONS,
     FACE,
@@ -30,26 +30,11 @@ from sfumato.data.worlds._people import (
     LOOKS,
     PARTS,
     SCENE,
+    Painter,
     People,
 )
-from sfumato.data.worlds._portraits import Painter
 from sfumato.data.worlds.drawing import check_world, permutation, uniforms
 from sfumato.errors import ConfigError, did_you_mean
-
-__all__ = [
-    "AGES",
-    "CARRIERS",
-    "EXPRESSIONS",
-    "GENDERS",
-    "GLASSES",
-    "HAIR_COLORS",
-    "PARTS",
-    "People",
-    "draw",
-    "faces",
-    "part_codes",
-    "people",
-]
 
 # The parts that change with an attribute. A pixel that two parts share belongs to the one in front.
 CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -100,20 +85,16 @@ def faces(
         (identities * images_per_identity, 3, size, size) images, by person, labelled `identity`,
         `headwear`, `hair_color`, `expression`, `glasses`, `gender` and `age`. Row i shows row i of
         `people` with the same numbers; further images follow, which have rows of a world of their own.
-
-    Raises:
-        ConfigError: a number that cannot work.
     """
-    world = people(
-        identities=identities, images_per_identity=images_per_identity, headwear=headwear, seed=seed
-    )
+    numbers = {"identities": identities, "headwear": headwear, "seed": seed}
+    world = people(**numbers, images_per_identity=images_per_identity)
     parts = _deal(identities, seed=seed, stream="people of a split")
     splits = {k: torch.isin(world.identity, v).nonzero().flatten() for k, v in parts.items()}
     if further < 0:
         raise ConfigError(f"faces: further is at least 0, got {further}: images more of each test person")
     if further:
         each = images_per_identity + further  # another number than the world's, and so other images
-        more = people(identities=identities, images_per_identity=each, headwear=headwear, seed=seed)
+        more = people(**numbers, images_per_identity=each)
         asked = torch.isin(more.identity, parts["test"]) & (torch.arange(len(more)) % each < further)
         splits["further"] = torch.arange(len(world), len(world) + int(asked.sum()))
         world = world.append(more.rows(asked.nonzero().flatten()))

@@ -38,9 +38,6 @@ def glyphs(
     Returns:
         (classes * drawers, 1, size, size) images, by class and then by drawer, labelled `class` and
         `drawer`, split into train, validation and test.
-
-    Raises:
-        ConfigError: a number that cannot work.
     """
     check_world("glyphs", size=size, most=256, usual=28, seed=seed, classes=classes, drawers=drawers)
     codes = torch.arange(classes).repeat_interleave(drawers)

@@ -20,8 +20,7 @@ from sfumato.data.readers.stored import memory
 from sfumato.data.readers.table import table
 from sfumato.data.splitting import SHARES
 from sfumato.data.worlds import _hats
-from sfumato.data.worlds._people import SCENE
-from sfumato.data.worlds._portraits import spread
+from sfumato.data.worlds._portraits import SCENE, spread
 from sfumato.data.worlds.drawing import check_world, permutation, sensor_noise, uniforms
 from sfumato.errors import ConfigError, DataError
 
@@ -70,11 +69,6 @@ def hats(
     Returns:
         images by photograph, in the order of the source, with the labels of the source and `headwear`. If
         photographs have several hats, `original` names the photograph of an image.
-
-    Raises:
-        ConfigError: a number that cannot work; more images than SFUMATO_MEMORY bytes.
-        DataError: no such table or folder, no such label, a person in two splits, photographs without colour.
-        ImageError: a file that is not an image.
     """
     numbers = {"headwear": headwear, "per_photo": per_photo, "per_test_photo": per_test_photo}
     check_world("hats", size=size, most=512, usual=84, seed=seed, **numbers)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.worlds._people import SCENE, People
+from sfumato.data.worlds._portraits import SCENE, People
 from sfumato.data.worlds.drawing import uniforms
 from sfumato.data.worlds.faces import draw
 from sfumato.errors import DataError
@@ -38,9 +38,6 @@ def draw_sets(part: LabelledImages, *, seed: int = 0) -> Sets:
     Args:
         part: images of `faces`. Their people are drawn, in their hats, at their size; nobody else is.
         seed: of the world that they come from.
-
-    Raises:
-        DataError: images of another source, or of one person.
     """
     check(part)
     codes = {name: label.codes for name, label in part.labels.items()}
