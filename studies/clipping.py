@@ -35,7 +35,7 @@ from sfumato.dp import accounting
 from sfumato.dp.accounting import Stretch
 from sfumato.learn import meta
 from sfumato.learn.meta import InnerNoise, MetaConfig
-from sfumato.learn.task_pool import TaskPool
+from sfumato.learn.tasks import TaskPool
 
 ROOT = "runs/data/omniglot"
 RECORDS = Rows(RESULTS / "clipping.jsonl")

@@ -14,8 +14,7 @@ from sfumato.learn import meta
 from sfumato.learn.adaptation import WAYS, Learner, adapt, contributions, inner_gradients
 from sfumato.learn.meta import InnerNoise, MetaConfig
 from sfumato.learn.meta.inner_noise import TaskNoise
-from sfumato.learn.task_pool import TaskPool
-from sfumato.learn.tasks import Frame, Inner, Tasks
+from sfumato.learn.tasks import Frame, Inner, TaskPool, Tasks
 from sfumato.networks import FullyConnected
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import parse
@@ -273,8 +272,8 @@ def test_adaclip_learns_from_the_noised_mean_coordinate_by_coordinate():
             v = min(max(moved[i] ** 2 - (b[i] * sigma) ** 2 / count, h1), h2)
             deviation[i] = math.sqrt(beta2 * deviation[i] ** 2 + (1 - beta2) * v)
             mean[i] += (1 - beta1) * moved[i]
-    assert run.state()["mean"] == pytest.approx(mean, rel=1e-6)
-    assert run.state()["deviation"] == pytest.approx(deviation, rel=1e-6)
+    assert run.state()["policy"]["mean"] == pytest.approx(mean, rel=1e-6)
+    assert run.state()["policy"]["deviation"] == pytest.approx(deviation, rel=1e-6)
     expected = [math.sqrt(s * sum(deviation)) for s in deviation]
     assert run.frame.scale.tolist() == pytest.approx(expected, rel=1e-6)
 

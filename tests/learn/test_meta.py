@@ -13,7 +13,7 @@ from sfumato.dp.accounting import Accountant, Stretch
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError
 from sfumato.learn import meta
 from sfumato.learn.meta import MetaConfig, Private
-from sfumato.learn.task_pool import TaskPool, disjoint_pool
+from sfumato.learn.tasks import TaskPool, disjoint_pool
 from sfumato.protect import parse
 
 OPEN = MetaConfig(way=5, shot=1, queries=3, steps=6, tasks=4, inner_rate=0.1)
@@ -606,7 +606,7 @@ def test_a_resumed_private_run_has_spent_what_a_whole_one_has(glyphs, tmp_path, 
     config = clipped("quantile")
     stop_after(3, glyphs, config, path)
     _, saved = artefacts.load(path, kind="meta checkpoint")
-    assert saved["promise"]["charged"] == [1.5, 2]  # the third was not kept, nor told
+    assert saved["clipped"]["charged"] == [1.5, 2]  # the third was not kept, nor told
     resumed, whole = train(glyphs, config, checkpoint=path), train(glyphs, config)
     assert resumed.card == whole.card
     assert resumed.card["steps"] == 4
@@ -652,7 +652,7 @@ def test_a_damaged_checkpoint_is_refused(glyphs, started):
     for broken in (
         ({k: v for k, v in tensors.items() if k != "start"}, card),
         ({**tensors, "start": tensors["start"][:-1]}, card),
-        (tensors, {k: v for k, v in card.items() if k != "promise"}),
+        (tensors, {k: v for k, v in card.items() if k != "clipped"}),
         (tensors, {k: v for k, v in card.items() if k != "done"}),
         (tensors, {**card, "done": 1}),  # and four steps in its account
     ):

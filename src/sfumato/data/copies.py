@@ -14,16 +14,11 @@ _SPLITS = ("train", "validation", "test", "distractors")  # those whose images a
 
 @dataclass(frozen=True)
 class Shared:
-    """One finding.
+    """One finding."""
 
-    Attributes:
-        finding, effect: in words without names of files or people.
-        example: two files or a person, for the owner of the data.
-    """
-
-    finding: str
+    finding: str  # in words without names of files or people, as its effect
     effect: str
-    example: str
+    example: str  # two files or a person, for the owner of the data
 
     @property
     def words(self) -> str:

@@ -19,15 +19,10 @@ _NAMED = 3  # files that were left out
 
 @dataclass(frozen=True)
 class Label:
-    """One column of the table: a code for every image, and the name behind each code.
+    """One column of the table: a code for every image, and the name behind each code."""
 
-    Attributes:
-        codes: (N,) int64, from 0 to len(names) - 1.
-        names: of the codes; a split keeps them all, also unused ones.
-    """
-
-    codes: Tensor
-    names: tuple[str, ...]
+    codes: Tensor  # (N,) int64, from 0 to len(names) - 1
+    names: tuple[str, ...]  # a split keeps them all, also unused ones
 
 
 @dataclass(frozen=True)

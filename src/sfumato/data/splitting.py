@@ -40,9 +40,6 @@ def split_for_task(
 
     Returns:
         the data unchanged, and "", if the source names its splits.
-
-    Raises:
-        DataError: no such label; or `split_by` is given and the source names its splits.
     """
     if data.split_by is None:
         if split_by is not None:
@@ -98,9 +95,6 @@ def in_turns(
 
     Returns:
         the data with the splits of each fold, and a sentence about them.
-
-    Raises:
-        DataError: the source names its splits, no secret other than the task, or too few people.
     """
     if data.split_by is None:
         raise DataError(

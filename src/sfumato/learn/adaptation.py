@@ -10,10 +10,11 @@ contribution can then be clipped as a whole, and nothing of a task is left anywh
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import repeat
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -25,15 +26,16 @@ from sfumato.errors import ConfigError
 from sfumato.learn import factored, second_order
 from sfumato.learn.tasks import Frame, Inner, Tasks
 
+# Function, point -> the gradient of the function there, itself differentiable inside another.
+_Gradient: TypeAlias = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+
 WAYS = ("factored", "vectorised", "loop")
 _AT_ONCE = 32  # tasks of one vectorised call: the memory of its gradients does not grow with the batch
 _SMALL = 20_000  # parameters of a convolutional network whose tasks are computed in one call
 
 
 class _Own(threading.local):
-    """A network for each thread, without values: `functional_call` puts the given parameters into the module
-    itself while it runs, and another thread would compute with them, and leave them behind.
-    """
+    """A network for each thread: `functional_call` puts parameters into the module itself while it runs."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = copy.deepcopy(network).to("meta")
@@ -146,9 +148,6 @@ def contributions(
         noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`. The derivative
             by the norm goes through the scale of the noise as well.
         frame: the coordinates of clipping; None for those of the gradients.
-
-    Raises:
-        ConfigError: the way does not suit the network or the algorithm, or noise is missing or misshapen.
     """
     way = way or fastest(learner, inner, start.device, frame)
     wanted = (len(tasks), inner.steps, learner.size)
@@ -214,49 +213,49 @@ def adapt(
     generator: torch.Generator | None = None,
     frame: Frame | None = None,
 ) -> Tensor:
-    """Learns one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support.
-
-    `generator`: of the inner noise, if any; None for torch's own.
-    """
-    parameters, rates = _rates(learner, start, inner)
-    for images, names in inner.parts(support, labels):
-        loss = partial(learner.loss, images=images, labels=names, quick=True)
-        gradient = _plain(loss, parameters)
-        if inner.clipping_norm is not None:
-            noise = torch.randn(learner.size, generator=generator) if inner.noise_multiplier else gradient
-            gradient = _clip_and_noise(gradient, inner.clipping_norm, noise, inner, frame)
-        parameters = (parameters - rates * gradient).detach()
-    return parameters
+    """Learns one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support."""
+    size = learner.size
+    noise = (
+        torch.randn(size, generator=generator) if inner.noise_multiplier else start
+        for _ in range(inner.steps)
+    )
+    return _learn(learner, inner, frame, _plain, start.detach(), inner.clipping_norm, support, labels, noise)
 
 
-def _rates(learner: Learner, start: Tensor, inner: Inner) -> tuple[Tensor, Tensor | float]:
-    if inner.algorithm == "meta-sgd":
-        return start[: learner.size], start[learner.size : 2 * learner.size]
-    return start[: learner.size], inner.rate
-
-
-def _contribution(
+def _learn(
     learner: Learner,
     inner: Inner,
     frame: Frame | None,
-    gradient: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor],
-) -> Callable[..., Tensor]:
-    """(vector, support, its labels, queries, their labels, noise) -> the contribution of one task.
+    gradient: _Gradient,
+    start: Tensor,
+    norm: Tensor | float | None,
+    support: Tensor,
+    labels: Tensor,
+    noise: Iterable[Tensor],
+) -> Tensor:
+    """(P,) after learning the support."""
+    loss_of = partial(learner.loss, quick=gradient is _plain)
+    parameters = start[: learner.size]
+    rates = start[learner.size : 2 * learner.size] if inner.algorithm == "meta-sgd" else inner.rate
+    for (images, names), drawn in zip(inner.parts(support, labels), noise, strict=True):
+        found = gradient(partial(loss_of, images=images, labels=names), parameters)
+        if inner.algorithm == "fomaml":
+            found = found.detach()
+        if norm is not None:
+            found = _clip_and_noise(found, norm, drawn, inner, frame)
+        parameters = parameters - rates * found
+    return parameters
 
-    `gradient`: function, point -> the gradient of the function there, itself differentiable inside another.
-    """
+
+def _contribution(
+    learner: Learner, inner: Inner, frame: Frame | None, gradient: _Gradient
+) -> Callable[..., Tensor]:
+    """(vector, support, its labels, queries, their labels, noise) -> the contribution of one task."""
     loss_of = partial(learner.loss, quick=gradient is _plain)
 
-    def learn(vector: Tensor, support: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
-        parameters, rates = _rates(learner, vector, inner)
-        for (images, names), drawn in zip(inner.parts(support, labels), noise, strict=True):
-            found = gradient(partial(loss_of, images=images, labels=names), parameters)
-            if inner.algorithm == "fomaml":
-                found = found.detach()
-            if inner.clipping_norm is not None:
-                found = _clip_and_noise(found, vector[-1], drawn, inner, frame)
-            parameters = parameters - rates * found
-        return parameters
+    def learn(vector: Tensor, *of: Tensor) -> Tensor:
+        norm = None if inner.clipping_norm is None else vector[-1]
+        return _learn(learner, inner, frame, gradient, vector, norm, *of)
 
     def after(vector: Tensor, *task: Tensor) -> Tensor:
         support, labels, queries, asked, noise = task

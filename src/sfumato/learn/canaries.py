@@ -26,7 +26,7 @@ from sfumato.episodes import Shape, seed_of
 from sfumato.errors import ConfigError
 from sfumato.learn import meta
 from sfumato.learn.meta import MetaConfig
-from sfumato.learn.task_pool import TaskPool, disjoint_pool
+from sfumato.learn.tasks import TaskPool, disjoint_pool
 from sfumato.protect import parse
 
 _BRIGHT = 255
@@ -211,11 +211,7 @@ def _evidence_of(
 
 
 def with_noise(config: MetaConfig, places: int) -> MetaConfig:
-    """The configuration of a training that canaries can audit, its noise calibrated if none is given.
-
-    Raises:
-        ConfigError: nothing is promised, tasks overlap, or the first norm is fitted to them.
-    """
+    """The configuration of a training that canaries can audit, its noise calibrated if none is given."""
     private = config.private
     if private is None or private.pool_tasks is not None or private.inner_noise:
         raise ConfigError(

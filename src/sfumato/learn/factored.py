@@ -14,21 +14,20 @@ for every task (benchmarks/meta.py).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-if TYPE_CHECKING:
-    from sfumato.learn.tasks import Inner, Tasks
+from sfumato.learn.tasks import Inner, Tasks
 
 _Note = Callable[[Tensor, Tensor], None]
 _TINY = 1e-12
 _Key = tuple[int, str]  # of a parameter: the index of its layer, and its name there
 
 
-def applies(layers: Sequence[nn.Module] | None, inner: "Inner") -> bool:
+def applies(layers: Sequence[nn.Module] | None, inner: Inner) -> bool:
     """Whether `contributions` works this way: for these layers, with one rate for all parameters."""
     known = (nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Tanh)
     return (
@@ -39,7 +38,7 @@ def applies(layers: Sequence[nn.Module] | None, inner: "Inner") -> bool:
 
 
 def contributions(
-    layers: Sequence[nn.Module], vector: Tensor, tasks: "Tasks", inner: "Inner", noise: Tensor
+    layers: Sequence[nn.Module], vector: Tensor, tasks: Tasks, inner: Inner, noise: Tensor
 ) -> Tensor:
     """See `adaptation.contributions`. -> (T, D). `vector`: (P,) parameters, and the clipping norm, if any."""
     run = _Learning(layers, vector, len(tasks), inner, noise)
@@ -81,25 +80,19 @@ def _multiply(inputs: Tensor, weight: Tensor, note: _Note) -> Tensor:
 
 @dataclass(frozen=True)
 class _Learned:
-    """The learning of T tasks.
+    """The learning of T tasks."""
 
-    Attributes:
-        steps: inputs (n, T, in) and directions (n, T, out) whose outer products were subtracted from the
-            weight of a linear layer.
-        own: (T, size) of each of the other parameters.
-        noise: (T, P), the sum of the noise of the steps, not subtracted from weights yet; None without.
-    """
-
+    # Inputs (n, T, in) and directions (n, T, out) whose outer products left the weight of a linear layer.
     steps: dict[int, list[tuple[Tensor, Tensor]]]
-    own: dict[_Key, Tensor]
-    noise: Tensor | None = None
+    own: dict[_Key, Tensor]  # (T, size) of each of the other parameters
+    noise: Tensor | None = None  # (T, P), the sum of that of the steps, not subtracted from weights yet
 
 
 class _Learning:
     """T tasks that learn from the same start. State: the derivatives noted so far."""
 
     def __init__(
-        self, layers: Sequence[nn.Module], vector: Tensor, count: int, inner: "Inner", noise: Tensor
+        self, layers: Sequence[nn.Module], vector: Tensor, count: int, inner: Inner, noise: Tensor
     ) -> None:
         self._layers = layers
         self._inner = inner

@@ -11,25 +11,15 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Source:
-    """One data source.
+    """One data source."""
 
-    Attributes:
-        name: its name for `load`.
-        holds: how many images, of how many classes.
-        terms: its licence, or the words of its authors instead.
-        layout: the files that are read, relative to DIR; one a line.
-        url: its address; "" if nothing has to be downloaded.
-        archive: what has to be downloaded from there.
-        place: the word for its path on the command line and in a study; "" without one.
-    """
-
-    name: str
-    holds: str
-    terms: str
-    layout: tuple[str, ...] = ()
-    url: str = ""
-    archive: str = ""
-    place: str = "DIR"
+    name: str  # for `load`
+    holds: str  # how many images, of how many classes
+    terms: str  # its licence, or the words of its authors instead
+    layout: tuple[str, ...] = ()  # the files that are read, relative to DIR; one a line
+    url: str = ""  # its address, if something has to be downloaded
+    archive: str = ""  # what has to be downloaded from there
+    place: str = "DIR"  # the word for its path on the command line and in a study; "" without one
 
     @property
     def write(self) -> str:

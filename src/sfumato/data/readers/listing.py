@@ -10,19 +10,10 @@ from sfumato.errors import DataError, did_you_mean
 def read_rows(
     path: str | os.PathLike[str], *, columns: Sequence[str], of: str
 ) -> tuple[list[str], list[Line]]:
-    """Reads a CSV with a header; see parse_table for its forms.
+    """Reads a CSV with a header; see parse_table for its forms and errors.
 
-    Args:
-        path: the CSV.
-        columns: the required ones, with a value in every row.
-        of: the word for a row, in the error of a CSV without rows.
-
-    Returns:
-        the header, and for each row its position ("list.csv, line 3") and its values by column.
-
-    Raises:
-        DataError: no such file, one that is not a CSV file, a missing column, no rows, or a missing value;
-            or see parse_table.
+    `columns` are required, with a value in every row; `of` is the word for a row in the error of a CSV
+    without rows. -> the header, and for each row its position ("list.csv, line 3") and its values by column.
     """
     try:
         header, rows = read_table(path)
@@ -34,15 +25,10 @@ def read_rows(
     if not rows:
         raise DataError(f"{path}: no rows: list at least one {of}")
     for line, row in rows:
-        check_filled(line, row, columns)
+        for column in columns:
+            if not row[column]:
+                raise DataError(f"{line}: no value for {column!r}: fill it in or remove the row")
     return header, rows
-
-
-def check_filled(line: str, row: dict[str, str], columns: Sequence[str]) -> None:
-    """Raises DataError if a row has no value in one of these columns."""
-    for column in columns:
-        if not row[column]:
-            raise DataError(f"{line}: no value for {column!r}: fill it in or remove the row")
 
 
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}

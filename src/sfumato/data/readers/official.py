@@ -30,9 +30,7 @@ def part(source: str, root: Root, *names: str, what: str = "") -> Path:
     """The first ROOT/name that exists, or ROOT itself if it has such a name.
 
     An archive unpacked into a folder of its own name lies one deeper, and is found there too.
-
-    Raises:
-        DataError: none exists; it names the existing files, and the source of `what`, or of the archive.
+    The error names the existing files, and the source of `what`, or of the archive.
     """
     root = Path(root)
     places = [root / name for name in names] + [root] * (root.resolve().name in names)
@@ -98,11 +96,7 @@ def lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def columns(path: Path, *names: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and the values of some columns, for each row of a CSV under its header.
-
-    Raises:
-        DataError: a column is missing, or a row has more or fewer values than the header.
-    """
+    """Line number and the values of some columns, for each row of a CSV under its header."""
     rows = lines(path)
     header = next(rows, (0, []))[1]
     for name in names:

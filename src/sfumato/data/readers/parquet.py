@@ -88,19 +88,10 @@ def parquet(
 
 @dataclass(frozen=True)
 class _Part:
-    """One file.
-
-    Attributes:
-        kinds: the kind of each column: "images", "words", "numbers", "truths", or pyarrow's word for another.
-        classes: the names behind the numbers of a label, as Hugging Face describes them.
-        values: of each column of words, whole numbers or truths; missing ones are None.
-        rows: their number.
-    """
-
     file: Path
-    kinds: dict[str, str]
-    classes: dict[str, Sequence[str]]
-    values: dict[str, list[Any]]
+    kinds: dict[str, str]  # of columns: "images", "words", "numbers", "truths", or pyarrow's word for another
+    classes: dict[str, Sequence[str]]  # the names behind the numbers of a label, by Hugging Face
+    values: dict[str, list[Any]]  # of each column of words, whole numbers or truths; missing ones are None
     rows: int
 
     def texts(self, name: str, names: Sequence[str] | None) -> list[str]:

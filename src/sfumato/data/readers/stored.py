@@ -79,9 +79,7 @@ class Stored(Tensor):
 
     A large selection of rows is again Stored, in any order, and takes 8 bytes an image. Everything
     else that a tensor can do is done on a plain one that is read for it; consecutive rows need no copy.
-
-    Raises:
-        DataError: a write into it, which would be lost: clone the part to change.
+    A write into it, which would be lost, is a DataError: clone the part to change.
     """
 
     _source: Tensor
@@ -170,16 +168,12 @@ def fetch(
 
     Args:
         name: of the source, for the list of the cache.
-        files, settings: whatever decides the pixels.
-        shape: N, C, H, W.
+        files, shape, settings: whatever decides the pixels; the shape is N, C, H, W.
         fill: called with a function that takes one (C, H, W) image after the other; returns the errors of
             the images that cannot be read, by their number, and how many further pictures the files have.
 
     Returns:
         (n, C, H, W) images as `Stored`, and what `fill` returned, now or when they were stored.
-
-    Raises:
-        DataError: the file cannot be written or read: a full disk, a folder that is not one's own.
     """
     size = math.prod(shape)
     folder = place()

@@ -51,14 +51,10 @@ def with_labels(
     split_by: str | None,
     read: Callable[[dict[str, list[str]], list[str] | None], LabelledImages],
 ) -> LabelledImages:
-    """Reads images with the columns of their table as labels and splits.
+    """Reads images with the columns of their table as labels and splits; see `table`.
 
-    Args:
-        path: of the table.
-        columns: name -> the value of each row; `split` may be empty, and is not a label.
-        line: row -> its place in words.
-        split_by: see `table`.
-        read: labels, and splits or None -> the images.
+    `columns`: name -> the value of each row; `split` may be empty, and is not a label. `line`: row -> its
+    place in words. `read`: labels, and splits or None -> the images.
     """
     splits = columns.pop("split", None)
     if not columns:
@@ -84,7 +80,7 @@ def write(data: LabelledImages, directory: Root) -> Path:
     """Writes images as PNG and their labels and splits as table.csv, which `table` reads back.
 
     Images of files keep their names without the suffix; others are numbered. Splits that nobody named are
-    not written: a reader of the table makes those of its task.
+    not written: a reader of the table makes those of its task. An existing folder is refused, untouched.
     """
     directory = Path(directory)
     if directory.exists():
@@ -96,7 +92,7 @@ def write(data: LabelledImages, directory: Root) -> Path:
     split_of = split_of if data.split_by is None else []
     names = names_of(data)
 
-    def rows(folder: Path) -> Iterator[list[str]]:
+    def lines(folder: Path) -> Iterator[list[str]]:
         yield ["file", *data.labels, *(["split"] if split_of else [])]
         for row, image in enumerate(data.images):
             name = f"images/{names[row]}.png"
@@ -108,7 +104,7 @@ def write(data: LabelledImages, directory: Root) -> Path:
     with whole(directory) as folder:
         (folder / "images").mkdir(parents=True)
         with (folder / "table.csv").open("w", newline="", encoding="utf-8") as opened:
-            write_rows(opened, rows(folder))
+            write_rows(opened, lines(folder))
     return directory / "table.csv"
 
 

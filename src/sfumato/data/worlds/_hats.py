@@ -38,21 +38,13 @@ _COS, _SIN = _ANGLES.cos(), _ANGLES.sin()
 
 @dataclass(frozen=True)
 class Hats:
-    """The looks of hats, one row a hat.
+    """The looks of hats, one row a hat."""
 
-    Attributes:
-        family: (N,) int64 index into FAMILIES.
-        pattern: (N, 6) row of PATTERNS.
-        frame: (N, 4) cosine and sine of the pattern's direction, and its waves per unit along p and q.
-        colours: (N, 3, 3) body, body's second colour, trim; RGB in [0, 1].
-        shape: (N, 4) height, width, extra and decoration in [0, 1), for the family to use.
-    """
-
-    family: Tensor
-    pattern: Tensor
-    frame: Tensor
-    colours: Tensor
-    shape: Tensor
+    family: Tensor  # (N,) int64 index into FAMILIES
+    pattern: Tensor  # (N, 6) row of PATTERNS
+    frame: Tensor  # (N, 4) cosine and sine of the pattern's direction, and its waves per unit along p and q
+    colours: Tensor  # (N, 3, 3) body, body's second colour, trim; RGB in [0, 1]
+    shape: Tensor  # (N, 4) height, width, extra and decoration in [0, 1), for the family to use
 
     def rows(self, rows: Tensor) -> "Hats":
         """The hats at these rows."""
@@ -82,20 +74,13 @@ def kinds(count: int, *, seed: int) -> Hats:
 
 @dataclass(frozen=True)
 class Worn:
-    """Hats on heads: two layers, the trim over the body, and their colours.
+    """Hats on heads: two layers, the trim over the body, and their colours."""
 
-    Attributes:
-        body, trim: (B, h, W) coverage.
-        cloth: (B, 3, h, W) colour of the body.
-        ribbon: (B, 3, 1, 1) colour of the trim.
-        shade: (B, h, W), a factor of both colours: hats are round.
-    """
-
-    body: Tensor
-    trim: Tensor
-    cloth: Tensor
-    ribbon: Tensor
-    shade: Tensor
+    body: Tensor  # (B, h, W) coverage
+    trim: Tensor  # (B, h, W) coverage
+    cloth: Tensor  # (B, 3, h, W) colour of the body
+    ribbon: Tensor  # (B, 3, 1, 1) colour of the trim
+    shade: Tensor  # (B, h, W), a factor of both colours: hats are round
 
 
 def wear(

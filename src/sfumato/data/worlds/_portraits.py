@@ -105,29 +105,17 @@ SCENE = {
 
 @dataclass(frozen=True)
 class People:
-    """The content of the images of a world, one row an image; `dataclasses.replace` varies it.
+    """The content of the images of a world, one row an image; `dataclasses.replace` varies it."""
 
-    Attributes:
-        seed: of the world: it fixes the looks of each person and each kind of hat.
-        identity: (N,) int64, the person.
-        headwear: (N,) int64, the kind of hat.
-        hair_color: (N,) int64 index into HAIR_COLORS; the same in all images of a person.
-        expression: (N,) int64 index into EXPRESSIONS.
-        glasses: (N,) int64 index into GLASSES.
-        gender: (N,) int64 index into GENDERS; the same in all images of a person.
-        age: (N,) int64 index into AGES; the same in all images of a person.
-        scene: (N, S) numbers in [0, 1): light, pose, background, clothes, and sensor noise.
-    """
-
-    seed: int
-    identity: Tensor
-    headwear: Tensor
-    hair_color: Tensor
-    expression: Tensor
-    glasses: Tensor
-    gender: Tensor
-    age: Tensor
-    scene: Tensor
+    seed: int  # of the world: it fixes the looks of each person and each kind of hat
+    identity: Tensor  # (N,) int64, the person
+    headwear: Tensor  # (N,) int64, the kind of hat
+    hair_color: Tensor  # (N,) int64 index into HAIR_COLORS; the same in all images of a person
+    expression: Tensor  # (N,) int64 index into EXPRESSIONS
+    glasses: Tensor  # (N,) int64 index into GLASSES
+    gender: Tensor  # (N,) int64 index into GENDERS; the same in all images of a person
+    age: Tensor  # (N,) int64 index into AGES; the same in all images of a person
+    scene: Tensor  # (N, S) numbers in [0, 1): light, pose, background, clothes, and sensor noise
 
     def __len__(self) -> int:
         return len(self.identity)

@@ -105,12 +105,8 @@ def pattern(
 ) -> Tensor:
     """How much of the first of two colours each pixel shows. (B, h, W), in a plane with such pixels.
 
-    Args:
-        rows: (B, 6) of PATTERNS.
-        frames: (B, 4) cosine and sine of the pattern's direction, and its waves per unit along p and q.
-        x, y: coordinates of pixels.
-        phase: (B, 1, 1), by which the pattern is shifted along itself.
-        pixel: their side, in the unit of the coordinates.
+    `rows` and `frames` are those of `Hats`; x, y are coordinates of pixels of side `pixel`; the pattern is
+    shifted along itself by the (B, 1, 1) `phase`.
     """
     cos, sin, along, across = (c[:, None, None] for c in frames.unbind(1))
     a, b, c, d, e, f = (k[:, None, None] for k in rows.unbind(1))

@@ -6,9 +6,18 @@ over all layers, one noise is added to the sum, and an accountant stops the run 
 pass the budget. `adaptation` computes a task's contribution, `dp.clipping` clips it.
 """
 
-from sfumato.learn.meta.config import NETWORKS, MetaConfig, Private, config_of
 from sfumato.learn.meta.inner_noise import InnerNoise
-from sfumato.learn.meta.model import MetaModel, evaluate, load, make_untrained, promise
+from sfumato.learn.meta.model import (
+    NETWORKS,
+    MetaConfig,
+    MetaModel,
+    Private,
+    config_of,
+    evaluate,
+    load,
+    make_untrained,
+    promise,
+)
 from sfumato.learn.meta.promises import Promise, fresh_generator
 from sfumato.learn.meta.training import Training, train
 

@@ -29,8 +29,7 @@ from sfumato.dp.clipping.rows import check_above_0
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError
 from sfumato.learn.method import finite
-from sfumato.learn.task_pool import TaskPool, poisson
-from sfumato.learn.tasks import Frame, Inner
+from sfumato.learn.tasks import Frame, Inner, TaskPool, poisson
 
 NOT_COVERED = (
     "the clipping norm, which follows private tasks without noise; the gradients of the queries, which reach "
@@ -43,20 +42,16 @@ class InnerNoise:
     """The settings of clipping and noising inner gradients.
 
     Attributes:
-        noise_multiplier: σ, the standard deviation of the noise in units of C.
-        clipping: the choice of C: "fixed", "quantile", "adaclip" or "meta-clip".
-        settings: of that policy. "fixed" needs clipping_norm. "quantile" and "meta-clip" take start (by
+        settings: of the policy. "fixed" needs clipping_norm. "quantile" and "meta-clip" take start (by
             default the median of the first epoch's norms) and learning_rate, the first also quantile, the
             other logarithm; "adaclip" takes mean_decay, variance_decay, smallest and largest.
-        pool_tasks: the number of overlapping tasks, each of which takes part in a step independently.
-        delta: of the bound of the paper's accounting.
     """
 
-    noise_multiplier: float
-    clipping: str = "meta-clip"
+    noise_multiplier: float  # σ, the standard deviation of the noise in units of C
+    clipping: str = "meta-clip"  # the choice of C: one of POLICIES
     settings: dict[str, float] = field(default_factory=dict)
-    pool_tasks: int = 10_000
-    delta: float = 1e-5
+    pool_tasks: int = 10_000  # overlapping ones, each of which takes part in a step independently
+    delta: float = 1e-5  # of the bound of the paper's accounting
 
     def __post_init__(self) -> None:
         check_above_0("noise_multiplier", self.noise_multiplier)
@@ -167,10 +162,8 @@ class TaskNoise:
     def learn(self, gradients: Tensor, noise: Tensor, slopes: Tensor) -> None:
         """Chooses the next C; a step without tasks changes nothing.
 
-        Args:
-            gradients: (T, P), the first inner ones before they are clipped, if the policy follows them.
-            noise: (T, P) of a standard normal distribution, added to them.
-            slopes: (T,) derivatives of the loss after learning, by C.
+        (T, P) first inner gradients before they are clipped, if the policy follows them; (T, P) the standard
+        normal noise added to them; (T,) derivatives of the loss after learning, by C.
         """
         policy, sigma, count = self.policy, self._asked.noise_multiplier, len(slopes)
         if not count:
@@ -184,12 +177,12 @@ class TaskNoise:
 
     def state(self) -> dict[str, Any]:
         """The state of a checkpoint."""
-        return self.policy.state()
+        return {"policy": self.policy.state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any], done: int) -> None:
         """Resumes from a checkpoint."""
         self._policy = self._asked.policy(1.0)
-        self._policy.restore(state)
+        self._policy.restore(state["policy"])
 
     def card(self, steps: int) -> dict[str, Any]:
         """The bound of the paper's accounting after these steps (None: infinite), and what it leaves out."""

@@ -1,60 +1,188 @@
-"""The meta-learned model: its use, test and artefact, and the promise on its card."""
+"""Meta-learning's settings, and its model: use, test and artefact, and the promise on its card."""
 
 import hashlib
+import math
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.base.hardware import resolve
 from sfumato.data.labelled import Label, LabelledImages
+from sfumato.dp.accounting import check_budget, check_delta
 from sfumato.dp.guarantee import round_up
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape
-from sfumato.errors import ArtefactError, ConfigError
+from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Learner, adapt
-from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
+from sfumato.learn.meta.inner_noise import InnerNoise
 from sfumato.learn.method import Spec, describing, make_portable, protection_of
 from sfumato.learn.prototypes import Accuracy
 from sfumato.learn.tasks import Frame, Inner, tasks_of
+from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 from sfumato.networks.weights import initial_weights, no_larger_than
 from sfumato.protect import Protection, parse
 
 _KIND = "meta"
 
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "fully-connected": FullyConnected,
+    "convolutional": Convolutional,
+    "strided": Strided,
+    "linear": Linear,
+}
+
+
+def digest_of_start(path: str | None) -> str | None:
+    """SHA-256 of a file to begin with, in hexadecimal. Raises ArtefactError if it is missing."""
+    if path is None:
+        return None
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ArtefactError(f"start={path}: {error.strerror}: name a file of `sfumato train meta`") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private:
+    """The promise to the tasks of a pool, and how it is kept.
+
+    Attributes:
+        epsilon, delta: the budget of the whole run, for one task added or removed.
+        clipping, settings: of `dp.clipping`.
+        noise_multiplier: the standard deviation of the noise in units of the clipping norm; None for the
+            least with which all steps fit the budget. With more of it than fits, the run ends early.
+        inner_noise: for "meta-clip", whose derivative means little if noise costs nothing: Gaussian noise
+            of this standard deviation, in units of C, on every inner gradient in training. It proves nothing.
+        pool_tasks: None for a pool of tasks that share no class; a number for that many overlapping ones,
+            with the weaker promise to an image on the card.
+    """
+
+    epsilon: float
+    delta: float
+    clipping: str = "quantile"
+    settings: dict[str, float] = field(default_factory=dict)
+    noise_multiplier: float | None = None
+    inner_noise: float = 0.0
+    pool_tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_delta(self.delta)
+        if self.inner_noise and self.clipping != "meta-clip":
+            raise ConfigError(
+                f"inner_noise={self.inner_noise:g} with {self.clipping}: it is for meta-clip, which follows "
+                "the cost of noise; leave it out"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaConfig:
+    """The settings of meta-learning; the defaults are MAML's for Omniglot, fully connected.
+
+    Attributes:
+        algorithm, inner_steps, inner_rate, inner_batches: see tasks.Inner.
+        test_steps: of learning a task in use.
+        way, shot, queries: N, K and Q of a task.
+        network: "fully-connected", "convolutional" (MAML's for MiniImageNet), "strided" (for Omniglot) or
+            "linear" (for audits).
+        width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
+            number of parameters, which grows with the square of this: private runs want it small.
+        steps: meta-steps.
+        tasks: of a meta-step; in a private run the expected number, since each takes part by chance.
+        meta_rate: learning rate of Adam, falling to 0 along a cosine.
+        shifts: the most pixels that every training image is moved by along each axis, before it is protected.
+        start: a file of `sfumato train meta` whose network, images, way and algorithm are the same: training
+            begins with its parameters. Its training data are public, and cost no budget here. None for
+            random ones.
+        private: the promise; None for a run without any promise, on endless fresh tasks.
+        inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
+            tasks of a pool; nothing is promised. None without them.
+        precision: see `sfumato.base.hardware`; bfloat16 gains with the wide convolutional network alone.
+    """
+
+    algorithm: str = "maml"
+    inner_steps: int = 1
+    inner_rate: float = 0.4
+    inner_batches: int = 1
+    test_steps: int = 3
+    way: int = 5
+    shot: int = 1
+    queries: int = 5
+    network: str = "fully-connected"
+    width: int | None = None
+    steps: int = 10_000
+    tasks: int = 16
+    meta_rate: float = 1e-3
+    shifts: int = 0
+    start: str | None = field(default=None, metadata={"by_content": digest_of_start})
+    private: Private | None = None
+    inner_noise: InnerNoise | None = None
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.network not in NETWORKS:
+            raise ConfigError(
+                f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
+            )
+        if self.width is not None and self.network in ("fully-connected", "linear"):
+            raise ConfigError(f"width={self.width}: a {self.network} network has its own; give null")
+        for name in ("steps", "tasks", "test_steps", "width"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if not 0 < self.meta_rate < math.inf:
+            raise ConfigError(f"meta_rate={self.meta_rate:g}: above 0")
+        if self.shifts < 0:
+            raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
+        if self.private is not None and self.inner_noise is not None:
+            raise ConfigError(
+                "private and inner_noise: nothing is promised with inner_noise; give one of them"
+            )
+        resolve(self.precision)
+        self.shape, self.inner  # noqa: B018 - they check their part
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a task."""
+        return Shape(way=self.way, shot=self.shot, queries=self.queries)
+
+    @property
+    def inner(self) -> Inner:
+        """The settings of learning a task."""
+        steps, rate, batches = self.inner_steps, self.inner_rate, self.inner_batches
+        return Inner(algorithm=self.algorithm, steps=steps, rate=rate, batches=batches)
+
+
+def config_of(settings: dict[str, Any]) -> MetaConfig:
+    """The configuration from a dict of `dataclasses.asdict`."""
+    private, noise = settings["private"], settings.get("inner_noise")
+    made = {
+        "private": None if private is None else Private(**private),
+        "inner_noise": None if noise is None else InnerNoise(**noise),
+    }
+    return MetaConfig(**{**settings, **made})
+
 
 @dataclass(frozen=True)
 class MetaModel:
-    """Parameters to start from, and the settings of learning a task from them.
-
-    Attributes:
-        learner: the network.
-        start: (P,) parameters; (2P,) with the rates of Meta-SGD.
-        inner: the settings of learning a task in use.
-        card: its settings, data digest, privacy spent and its unit.
-        frame: for AdaClip, the coordinates in which inner gradients are clipped and noised; else None.
-        norms: the clipping norms of the steps of this training, if it had some; a file does not keep them.
-    """
+    """Parameters to start from, and the settings of learning a task from them."""
 
     learner: Learner
-    start: Tensor
-    inner: Inner
-    card: dict[str, Any]
-    frame: Frame | None = None
-    norms: tuple[float, ...] = ()
+    start: Tensor  # (P,) parameters; (2P,) with the rates of Meta-SGD
+    inner: Inner  # in use
+    card: dict[str, Any]  # its settings, data digest, privacy spent and its unit
+    frame: Frame | None = None  # for AdaClip
+    norms: tuple[float, ...] = ()  # to which this training clipped, step by step; a file does not keep them
 
     def classify(
-        self,
-        support: Tensor,
-        labels: Tensor,
-        queries: Tensor,
-        *,
-        generator: torch.Generator | None = None,
+        self, support: Tensor, labels: Tensor, queries: Tensor, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """Learns a task from released images and names others. -> (Q,) int64 labels.
 
@@ -66,15 +194,8 @@ class MetaModel:
             generator: of the noise with which a model of Meta-Clip as published learns a task; others have
                 no noise. None for torch's own.
         """
-        learned = adapt(
-            self.learner,
-            self.start,
-            to_float(support),
-            labels,
-            self.inner,
-            generator=generator,
-            frame=self.frame,
-        )
+        asked = (self.learner, self.start, to_float(support), labels, self.inner)
+        learned = adapt(*asked, generator=generator, frame=self.frame)
         with torch.no_grad():
             return self.learner.logits(learned, to_float(queries)).argmax(1)
 
@@ -118,9 +239,8 @@ def load(path: str | os.PathLike[str]) -> MetaModel:
 def public_start(config: MetaConfig, image: tuple[int, ...]) -> Tensor:
     """The (D,) parameters of the file that `config.start` names.
 
-    Raises:
-        ConfigError: it belongs to another network, algorithm, way or kind of image, or was itself trained on
-            private tasks, whose budget this run does not know.
+    Raises ConfigError for one of another network, algorithm, way or kind of image, or trained on private
+    tasks, whose budget this run does not know.
     """
     assert config.start is not None
     model = load(config.start)
@@ -172,14 +292,16 @@ def evaluate(
 ) -> Accuracy:
     """Mean accuracy over test tasks of the model's way and shot, images protected once each.
 
-    `data` are clean images of new classes; `protection`: None for that of the training.
-
-    Raises:
-        DataError: too few classes or images for a task.
-        ConfigError: the model was trained privately, and on classes of these names. Its accuracy on them
-            would be an answer about private images that no budget covers.
+    `data` are clean images of new classes; `protection`: None for that of the training. Raises ConfigError if
+    the model was trained privately, and on classes of these names.
     """
-    _refuse_pool(model.card, data, target)
+    private = model.card["privacy"]
+    seen = set() if private is None else set(class_digests(data.label(target))) & set(private["classes"])
+    if seen:
+        raise ConfigError(
+            f"{len(seen)} classes of {target!r} are among those that the model was privately trained on: how "
+            "well it does there is an answer about private images that no budget covers; test on others"
+        )
     config = config_of(model.card["config"])
     protection = parse(model.card["spec"]) if protection is None else protection
     sampler = Sampler(data.label(target), Shape(way=config.way, shot=config.shot, queries=queries))
@@ -208,13 +330,8 @@ def make_untrained(
 def inner_of_use(config: MetaConfig, clipping_norm: float | None) -> Inner:
     """The settings of learning a task in use."""
     noise = 0.0 if config.inner_noise is None else config.inner_noise.noise_multiplier
-    return replace(
-        config.inner,
-        steps=config.test_steps,
-        batches=1,
-        clipping_norm=clipping_norm,
-        noise_multiplier=noise,
-    )
+    steps = config.test_steps
+    return replace(config.inner, steps=steps, batches=1, clipping_norm=clipping_norm, noise_multiplier=noise)
 
 
 def class_digests(label: Label) -> list[str]:
@@ -222,15 +339,3 @@ def class_digests(label: Label) -> list[str]:
     return sorted(
         hashlib.sha256(label.names[code].encode()).hexdigest()[:16] for code in label.codes.unique()
     )
-
-
-def _refuse_pool(card: dict[str, Any], data: LabelledImages, target: str) -> None:
-    """Refuses a test on the classes of a private pool, whose images no budget covers then."""
-    if card["privacy"] is None:
-        return
-    seen = set(class_digests(data.label(target))) & set(card["privacy"]["classes"])
-    if seen:
-        raise ConfigError(
-            f"{len(seen)} classes of {target!r} are among those that the model was privately trained on: how "
-            "well it does there is an answer about private images that no budget covers; test on others"
-        )

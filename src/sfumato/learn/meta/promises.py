@@ -12,10 +12,9 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.dp import accounting, clipping
 from sfumato.episodes import Shape
 from sfumato.errors import BudgetExceededError, ConfigError
-from sfumato.learn.meta.config import MetaConfig, Private
-from sfumato.learn.meta.model import class_digests
+from sfumato.learn.meta.model import MetaConfig, Private, class_digests
 from sfumato.learn.method import finite
-from sfumato.learn.task_pool import disjoint_pool, overlap_of, overlapping_pool, poisson
+from sfumato.learn.tasks import disjoint_pool, overlap_of, overlapping_pool, poisson
 
 
 class Promise:

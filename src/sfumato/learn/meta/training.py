@@ -28,13 +28,18 @@ from sfumato.learn.fit import (
     to_the_end,
     under,
 )
-from sfumato.learn.meta.config import MetaConfig, digest_of_start
 from sfumato.learn.meta.inner_noise import TaskNoise
-from sfumato.learn.meta.model import MetaModel, inner_of_use, make_untrained, public_start
+from sfumato.learn.meta.model import (
+    MetaConfig,
+    MetaModel,
+    digest_of_start,
+    inner_of_use,
+    make_untrained,
+    public_start,
+)
 from sfumato.learn.meta.promises import Promise
 from sfumato.learn.method import Count, kind_of
-from sfumato.learn.task_pool import TaskPool, overlapping_pool
-from sfumato.learn.tasks import Frame, Inner, Tasks, tasks_of
+from sfumato.learn.tasks import Frame, Inner, TaskPool, Tasks, overlapping_pool, tasks_of
 from sfumato.protect import Protection
 from sfumato.protect.release import artefact_of
 
@@ -68,9 +73,7 @@ def train(
             says neither which nor how many. No noise covers it: log it next to the data.
         device: learns the tasks; None for the processor, which makes all draws and private noise.
 
-    Raises:
-        DataError: too few classes or images.
-        ConfigError: a promise that cannot be kept, before any image is read.
+    A promise that cannot be kept is a ConfigError, before any image is read.
     """
     image = tuple(data.images.shape[1:])
     training = Training(data, protection, config, target, seed, image, device=device)
@@ -93,8 +96,7 @@ def train(
 class _Checkpoint(Checkpoint):
     done: Count
     digest: artefacts.Name
-    promise: dict[str, Any] | None = None
-    task_noise: dict[str, Any] | None = None
+    clipped: dict[str, Any] | None = None
 
 
 class Training:
@@ -155,6 +157,7 @@ class Training:
             "seed": seed,
             "transductive": True,
         }
+        self._run = json.loads(json.dumps(self._card))
         self.done = 0
         self._zeroed = torch.zeros((), dtype=torch.bool, device=self._device)
 
@@ -290,44 +293,30 @@ class Training:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all. It may hold secrets."""
         tensors = {"start": self._start.detach(), **optimiser_state(self._optimiser, [self._start])}
-        card = {"kind": _CHECKPOINT, "run": self._identity(), "done": self.done}
+        card: dict[str, Any] = {"kind": _CHECKPOINT, "run": self._run, "done": self.done}
         card["digest"] = self._data.digest
-        if self._promise is not None:
-            card["promise"] = self._promise.state()
-            card["promise"]["policy"], long = _split_lists(card["promise"]["policy"])
-            tensors |= long
-        if self._task_noise is not None:
-            card["task_noise"], long = _split_lists(self._task_noise.state())
-            tensors |= long
+        if (clipped := self._promise or self._task_noise) is not None:
+            state = clipped.state()
+            # The lists of a policy are too long for a card.
+            lists = {name: each for name, each in state["policy"].items() if isinstance(each, list)}
+            state["policy"] = {name: each for name, each in state["policy"].items() if name not in lists}
+            card["clipped"] = state
+            tensors |= {
+                f"policy.{name}": torch.tensor(each, dtype=torch.float64) for name, each in lists.items()
+            }
         artefacts.save(path, tensors, card)
 
     @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Resumes from a checkpoint, and continues counting. Raises ArtefactError for that of another run."""
         tensors, card = artefacts.load(path, kind=_CHECKPOINT, schema=_Checkpoint)
-        check_run(path, card["run"], self._identity())  # settings first: the digest reads the images
+        check_run(path, card["run"], self._run)  # settings first: the digest reads the images
         check_run(path, card["digest"], self._data.digest)
         with resuming(path):
             self._start.copy_(tensors["start"])
             set_optimiser_state(self._optimiser, [self._start], tensors)
             self.done = card["done"]
-            if self._promise is not None:
-                state = card["promise"]
-                self._promise.restore(state | {"policy": _join_lists(state["policy"], tensors)}, self.done)
-            if self._task_noise is not None:
-                self._task_noise.restore(_join_lists(card["task_noise"], tensors))
-
-    def _identity(self) -> Any:
-        return json.loads(json.dumps(self._card))
-
-
-def _split_lists(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Splits the state of a policy into that without its lists, and these, too long for a card."""
-    lists = {name: each for name, each in state.items() if isinstance(each, list)}
-    tensors = {f"policy.{name}": torch.tensor(each, dtype=torch.float64) for name, each in lists.items()}
-    return {name: each for name, each in state.items() if name not in lists}, tensors
-
-
-def _join_lists(state: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Inverts `_split_lists`."""
-    return {**state, **{name: tensor.tolist() for name, tensor in under("policy.", tensors).items()}}
+            if (clipped := self._promise or self._task_noise) is not None:
+                state = card["clipped"]
+                lists = {name: tensor.tolist() for name, tensor in under("policy.", tensors).items()}
+                clipped.restore(state | {"policy": state["policy"] | lists}, self.done)

@@ -7,7 +7,7 @@ from sfumato.data import LabelledImages
 from sfumato.data.labelled import Label, label_of
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, DataError
-from sfumato.learn.task_pool import disjoint_pool, overlapping_pool, poisson
+from sfumato.learn.tasks import disjoint_pool, overlapping_pool, poisson
 
 SHAPE = Shape(way=3, shot=1, queries=2)
 
