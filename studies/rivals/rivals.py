@@ -21,7 +21,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import SpecError
 from sfumato.images import Images, as_array, as_tensor, to_float
 from sfumato.networks.encoders.drawn import SHIPPED, DrawnEncoder
-from sfumato.networks.faces.center_face import CenterFace
+from sfumato.networks.faces.finding import CenterFace
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import Release
 from sfumato.protect.parameters import canonical

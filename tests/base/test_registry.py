@@ -9,7 +9,7 @@ from sfumato import protect
 from sfumato.base import registry
 from sfumato.errors import ConfigError, SpecError
 from sfumato.networks.classifiers import ENCODERS, make_encoder
-from sfumato.networks.encoders.conv4 import Conv4
+from sfumato.networks.encoders.small import Conv4
 from sfumato.protect.none import Clear
 from sfumato.protect.spec import PROTECTIONS
 from sfumato.study.vocabulary import ATTACKS, AttackWords

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sfumato.networks.encoders.embedding import NETWORKS, Embedding, to_squares
+from sfumato.networks.encoders.small import NETWORKS, Embedding, to_squares
 
 
 def noise(*shape: int) -> torch.Tensor:

@@ -7,8 +7,8 @@ from torch.nn import functional
 
 from sfumato.errors import DataError
 from sfumato.networks import Conv4, DnCNN, ResNet12
-from sfumato.networks.encoders.halving import Halve
-from sfumato.networks.task_classifiers import Strided, with_group_norm
+from sfumato.networks.classifiers import Strided, with_group_norm
+from sfumato.networks.encoders.small import Halve
 
 
 def test_conv4_embeds_28_pixels_in_64_numbers_and_84_in_1600():

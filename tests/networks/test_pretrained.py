@@ -18,7 +18,6 @@ from sfumato.images import to_float
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, SqueezeNet
 from sfumato.networks.classifiers import make_classifier, make_encoder
-from sfumato.networks.encoders import embedding_cache
 from sfumato.networks.encoders.pretrained import (
     Pretrained,
     PretrainedEncoder,
@@ -246,61 +245,3 @@ def test_what_the_guide_says_makes_a_file_that_is_read(tmp_path: Path, photos):
     ours = open_pretrained(parse_pretrained(f"onnx:{tmp_path}/own.onnx,{SETTINGS}"))(to_float(photos))
     theirs = open_pretrained(parse_pretrained(write_onnx(tmp_path / "small.onnx", Small())))(to_float(photos))
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
-
-
-# What is kept on disk
-
-
-class Counted(nn.Module):
-    """Images -> their means, and how many were asked for. State: that number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.images = 0
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        self.images += len(images)
-        return images.mean((2, 3))
-
-
-@torch.no_grad()
-def test_embeddings_are_computed_once_and_files_are_for_their_owner(tmp_path: Path):
-    network = Counted()
-    encoder = Pretrained(network, dimension=3, size=None, key="a").eval()
-    images = torch.rand(10, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    with embedding_cache.store(tmp_path / "kept"):
-        first, second = encoder(images), encoder(images)
-        assert network.images == 10
-        encoder(images.flip(3))
-        assert network.images == 20
-    torch.testing.assert_close(first, second, atol=0, rtol=0)
-    encoder(images)
-    assert network.images == 30
-    (folder,) = tmp_path.iterdir()
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-
-
-@torch.no_grad()
-def test_a_damaged_file_of_embeddings_is_made_anew(tmp_path: Path):
-    encoder = Pretrained(Counted(), dimension=3, size=None, key="a").eval()
-    images = torch.rand(10, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    with embedding_cache.store(tmp_path):
-        expected = encoder(images)
-        (path,) = tmp_path.iterdir()
-        path.write_bytes(b"damaged")
-        torch.testing.assert_close(encoder(images), expected, atol=0, rtol=0)
-        torch.testing.assert_close(encoder(images), expected, atol=0, rtol=0)
-
-
-@torch.no_grad()
-def test_old_files_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    encoder = Pretrained(Counted(), dimension=3, size=None, key="a").eval()
-    draw = torch.Generator().manual_seed(0)
-    with embedding_cache.store(tmp_path):
-        encoder(torch.rand(10, 3, 8, 8, generator=draw))
-        (first,) = tmp_path.iterdir()
-        monkeypatch.setattr(embedding_cache, "MOST", first.stat().st_size)
-        encoder(torch.rand(10, 3, 8, 8, generator=draw))
-    (left,) = tmp_path.iterdir()
-    assert left != first

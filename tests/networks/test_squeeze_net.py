@@ -106,3 +106,25 @@ def test_small_and_grey_images_are_refused():
 def test_missing_weights_say_where_they_are_published_and_on_what_terms(tmp_path):
     with pytest.raises(ArtefactError, match=r"no such file.*songhan/SqueezeNet_compressed: BSD"):
         SqueezeNet.load(tmp_path / "squeezenet.npz")
+
+
+def test_torchvisions_weights_have_the_same_features_of_images_that_it_scales_otherwise(tmp_path):
+    ours = SqueezeNet().eval()
+    places = dict(zip((0, 3, 4, 5, 7, 8, 9, 10, 12), STAGES, strict=True))  # among torchvision's `features`
+    theirs = {
+        name.replace(f"{stage}.", f"features.{place}.", 1): tensor
+        for place, stage in places.items()
+        for name, tensor in ours.state_dict().items()
+        if name.startswith(f"{stage}.")
+    }
+    theirs |= {f"classifier.1.{part}": ours.state_dict()[f"conv10.{part}"] for part in ("weight", "bias")}
+    torch.save(theirs, tmp_path / "squeezenet1_0.pth")
+    images = torch.rand(2, 3, 64, 50)
+    mean, std = (torch.tensor(each)[:, None, None] for each in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+    with torch.no_grad():
+        read = SqueezeNet.load(tmp_path / "squeezenet1_0.pth").features(images)
+        expected = functional.relu(ours.conv1((images - mean) / std))
+        torch.testing.assert_close(read[0], expected, rtol=1e-3, atol=1e-4)
+        for stage, before in (("fire2", read[0]), ("fire5", read[3])):
+            pooled = functional.max_pool2d(before, 3, 2, ceil_mode=True)
+            torch.testing.assert_close(read[STAGES.index(stage)], ours.get_submodule(stage)(pooled))

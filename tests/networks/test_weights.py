@@ -29,7 +29,7 @@ def write(path, tensors):
     return path
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt", ".pth"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt", ".pth", ".ckpt"])
 def test_weights_of_every_format_are_those_that_were_written(tmp_path, suffix):
     theirs = small_network()
     path = write(tmp_path / f"weights{suffix}", theirs.state_dict())
@@ -106,9 +106,14 @@ def test_a_pickle_runs_no_code_and_is_refused_with_the_cure(tmp_path):
         load_weights(small_network, path, source=SOURCE)
 
 
-def test_a_checkpoint_with_more_than_tensors_is_refused_with_the_cure(tmp_path):
-    path = tmp_path / "weights.pt"
-    torch.save({"epoch": 68, "net_state_dict": small_network().state_dict()}, path)
+def test_the_state_dict_of_a_checkpoint_is_read_whatever_lies_beside_it(tmp_path):
+    theirs = small_network().state_dict()
+    parallel = {f"module.{name}": tensor for name, tensor in theirs.items()}
+    path = tmp_path / "068.ckpt"
+    torch.save({"epoch": 68, "model": {"net_state_dict": parallel}}, path)
+    ours = load_weights(small_network, path, source=SOURCE).state_dict()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    torch.save({"epoch": 68, "weight": torch.zeros(1)}, path)
     with pytest.raises(ArtefactError, match="is not a plain state dict"):
         load_weights(small_network, path, source=SOURCE)
 
@@ -141,7 +146,7 @@ def test_a_file_that_was_cut_short_is_an_error_of_ours(tmp_path, suffix):
 
 def test_another_format_is_refused_by_its_suffix(tmp_path):
     with pytest.raises(ArtefactError, match=r"weights are read from \.safetensors, \.npz, \.pt, \.pth"):
-        load_weights(small_network, tmp_path / "068.ckpt", source=SOURCE)
+        load_weights(small_network, tmp_path / "068.h5", source=SOURCE)
 
 
 # A network that is larger than its weights

@@ -36,8 +36,8 @@ from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.semsim import SemSimConfig
 from sfumato.networks.code import make_code_network
-from sfumato.networks.encoders.embedding import Embedding
 from sfumato.networks.encoders.pretrained import on_card
+from sfumato.networks.encoders.small import Embedding
 from sfumato.protect import parse
 from sfumato.protect.code import load_encoder
 from sfumato.protect.feature import load_extractor

@@ -1,17 +1,14 @@
-"""Networks from images to classes, by their names in settings and cards."""
+"""Networks from images to classes, and encoders, by their names in settings and cards."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sfumato.base.registry import Registry
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.networks.encoders.conv4 import Conv4, check_size
-from sfumato.networks.encoders.conv_net8 import ConvNet8
-from sfumato.networks.encoders.dense_net import DenseNet
-from sfumato.networks.encoders.le_net import LeNet
 from sfumato.networks.encoders.pretrained import (
     PretrainedClassifier,
     PretrainedEncoder,
@@ -19,9 +16,143 @@ from sfumato.networks.encoders.pretrained import (
     open_pretrained,
     parse_pretrained,
 )
-from sfumato.networks.encoders.resnet import ResNet
-from sfumato.networks.encoders.resnet12 import ResNet12
-from sfumato.networks.predictor import Predictor
+from sfumato.networks.encoders.small import (
+    Conv4,
+    ConvNet8,
+    LeNet,
+    ResNet,
+    ResNet12,
+    check_size,
+    convolution,
+)
+
+_GROUP = 16  # channels, Wu & He 2018, Table 3
+
+
+class Predictor(nn.Module):
+    """Conv-4, a dense layer with batch norm and ReLU, and a dense layer.
+
+    Source: the mask paper (docs/papers.md, "Mask"), Sec. III-B. It does not give the widths of its layers:
+    the convolutions have the 64 filters of Conv-4, the dense layer twice as many.
+
+    (N, C, H, W) -> (N, classes) logits. Raises DataError for images below 16x16, before it is made.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int], classes: int, *, width: int = 64, hidden: int = 128
+    ) -> None:
+        super().__init__()
+        channels, height, side = shape
+        check_size(torch.empty(0, *shape), 4)
+        self.encoder = Conv4(channels, width=width)
+        self.head = nn.Sequential(
+            # The batch norm would undo a bias.
+            nn.Linear(width * (height // 16) * (side // 16), hidden, bias=False),
+            nn.BatchNorm1d(hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, classes),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classifies float images."""
+        return torch.as_tensor(self.head(self.encoder(images)))
+
+
+# The next four are for meta-learning: without running statistics, which would carry one task's images into
+# another.
+
+
+class Linear(nn.Sequential):
+    """One linear layer without a bias: softmax regression on pixels.
+
+    It learns little. Audits use it, since each task's part of its update is known in closed form.
+
+    (N, C, H, W) -> (N, way).
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int) -> None:
+        channels, height, width = shape
+        super().__init__(nn.Flatten(), nn.Linear(channels * height * width, way, bias=False))
+
+
+class FullyConnected(nn.Sequential):
+    """Layers of 256, 128, 64 and 64 units with batch norm and ReLU, then a linear one.
+
+    Source: Finn, Abbeel & Levine 2017, Sec. 5.2 and App. A.1, for Omniglot.
+
+    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int) -> None:
+        channels, height, width = shape
+        sizes = (channels * height * width, 256, 128, 64, 64)
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes):
+            layers += [
+                nn.Linear(inputs, outputs, bias=False),  # the batch norm would undo a bias
+                nn.BatchNorm1d(outputs, track_running_stats=False),
+                nn.ReLU(),
+            ]
+        super().__init__(nn.Flatten(), *layers, nn.Linear(sizes[-1], way))
+
+
+class Convolutional(nn.Module):
+    """Conv-4 without running statistics, and a linear layer.
+
+    Source: Finn, Abbeel & Levine 2017, App. A.1, for MiniImageNet.
+
+    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
+    Raises DataError for images below 16x16, before it is made.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:
+        super().__init__()
+        channels, height, side = shape
+        check_size(torch.empty(0, *shape), 4)
+        self.encoder = Conv4(channels, width=width, running=False)
+        self.head = nn.Linear(width * (height // 16) * (side // 16), way)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classifies float images."""
+        return torch.as_tensor(self.head(self.encoder(images)))
+
+
+class Strided(nn.Module):
+    """Four 3x3 convolutions of stride 2 with batch norm and ReLU, the mean of all pixels, and a linear layer.
+
+    Source: Finn, Abbeel & Levine 2017, App. A.1, for Omniglot.
+
+    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inputs in (shape[0], width, width, width):
+            layers += [*convolution(inputs, width, stride=2, running=False), nn.ReLU()]
+        self.encoder = nn.Sequential(*layers)
+        self.head = nn.Linear(width, way)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classifies float images."""
+        return torch.as_tensor(self.head(self.encoder(images).mean((2, 3))))
+
+
+def with_group_norm(network: nn.Module) -> nn.Module:
+    """Replaces each batch norm of maps in a network, in place, by group norm (Wu & He 2018).
+
+    Weights keep their names, shapes and values. Every image is normalised by itself: its class does not
+    depend on the others. A group has 16 channels or more, or all: once maps are single values, a group of two
+    would only say which is larger.
+    """
+    for name, module in network.named_children():
+        if isinstance(module, nn.BatchNorm2d):
+            channels = module.num_features
+            groups = next(n for n in range(max(1, channels // _GROUP), 0, -1) if channels % n == 0)
+            setattr(network, name, nn.GroupNorm(groups, channels))
+        else:
+            with_group_norm(module)
+    return network
 
 
 def _conv4(shape: tuple[int, int, int], classes: int) -> nn.Module:
@@ -39,7 +170,6 @@ CLASSIFIERS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
     "resnet20": partial(ResNet, depth=20),
     "resnet50": partial(ResNet, depth=50),
     "resnet152": partial(ResNet, depth=152),
-    "densenet": DenseNet,
 }
 
 # The number of channels, and how often maps are halved -> (N, C, H, W) float images to (N, D) embeddings.
@@ -80,14 +210,7 @@ def make_encoder(
 ) -> nn.Module:
     """Makes the encoder of ENCODERS, or of networks.pretrained: (N, C, H, W) float images -> (N, D).
 
-    Args:
-        name: see check_network.
-        channels: C.
-        pools: how often ENCODERS halve maps.
-        widths: see check_widths.
-
-    Raises:
-        ArtefactError, ConfigError: see check_widths and open_pretrained.
+    `pools`: how often those of ENCODERS halve maps. Raises as check_widths and open_pretrained do.
     """
     if not is_pretrained(name):
         check_widths(name, widths)

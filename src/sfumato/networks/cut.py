@@ -11,8 +11,7 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.networks.encoders.conv4 import check_size
-from sfumato.networks.encoders.halving import halve
+from sfumato.networks.encoders.small import check_size, halve
 
 
 def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.networks.encoders.embedding import to_squares
+from sfumato.networks.encoders.small import to_squares
 from sfumato.networks.encoders.squeeze_net import WIDTHS, SqueezeNet
 
 LEAST_SIZE = 32  # of images: the last stages of smaller ones have a pixel or two

@@ -24,7 +24,8 @@ from sfumato.errors import ArtefactError
 
 _NAMED = 3  # wrong names that an error lists
 _COUNTER = "num_batches_tracked"  # of a batch norm: no network uses it at rest, and not all files have it
-
+# Keys of a checkpoint below which its state dict may lie.
+_WRAPPERS = ("state_dict", "model_state_dict", "net_state_dict", "model", "net")
 
 _Network = TypeVar("_Network", bound=nn.Module)
 _one_at_a_time = threading.RLock()
@@ -134,14 +135,17 @@ def load_weights(
     *,
     source: str,
     unused: Collection[str] = (),
+    rename: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
 ) -> _Network:
     """Makes a network with the weights of a file: all its parameters and statistics, and no others.
 
     Args:
         make: makes the network, which is put into evaluation mode.
-        path: a .safetensors file, an .npz of plain arrays, or a .pt or .pth that is a state dict.
+        path: a .safetensors file, an .npz of plain arrays, or a .pt, .pth or .ckpt with a state dict, whose
+            names may begin with `module.`, as DataParallel leaves them.
         source: the address of such weights and their terms: the end of each error.
         unused: names that the file may have, and this network does not need.
+        rename: converts the weights of another library.
 
     Raises:
         ArtefactError: no such file, damaged, of a kind that could run code, or of another network.
@@ -149,7 +153,8 @@ def load_weights(
     with initial_weights():
         network = make()
     path = Path(path)
-    tensors = {name: tensor for name, tensor in read(path, source=source).items() if name not in unused}
+    given = rename(read(path, source=source))
+    tensors = {name: tensor for name, tensor in given.items() if name not in unused}
     wanted: dict[str, Tensor] = network.state_dict()
     tensors = {name: own for name, own in wanted.items() if name.endswith(_COUNTER)} | tensors
     if found := _differences(wanted, tensors):
@@ -168,8 +173,7 @@ def read(path: Path, *, source: str) -> dict[str, Tensor]:
     readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
         ".safetensors": load_file,
         ".npz": _read_npz,
-        ".pt": _read_state_dict,
-        ".pth": _read_state_dict,
+        **dict.fromkeys((".pt", ".pth", ".ckpt"), _read_state_dict),
     }
     if path.suffix not in readers:
         raise ArtefactError(f"{path}: weights are read from {', '.join(readers)}. {source}")
@@ -179,8 +183,7 @@ def read(path: Path, *, source: str) -> dict[str, Tensor]:
         raise ArtefactError(f"{path}: no such file. {source}") from error
     except pickle.UnpicklingError as error:
         raise ArtefactError(
-            f"{path}: is not a plain state dict, and a pickle of anything else could run "
-            "code: if you trust "
+            f"{path}: is not a plain state dict, and a pickle of anything else could run code: if you trust "
             "it, open it once yourself, and write its tensors with safetensors.torch.save_file"
         ) from error
     except _DAMAGES as error:
@@ -197,8 +200,13 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
 
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Reads a .pt file by PyTorch's reader of tensors alone, which runs no code of the file."""
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
+    """Reads a checkpoint by PyTorch's reader of tensors alone, which runs no code of the file."""
+    content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    inner = content
+    while inner is not None:
+        content = inner
+        parts = [content.get(key) for key in _WRAPPERS] if isinstance(content, Mapping) else []
+        inner = next((each for each in parts if isinstance(each, Mapping)), None)
+    if not isinstance(content, Mapping) or not all(isinstance(each, Tensor) for each in content.values()):
         raise pickle.UnpicklingError("not a mapping from names to tensors")
-    return content
+    return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}

@@ -40,18 +40,12 @@ class WheelFile:
     def is_installed(self) -> bool:
         """Whether the package is installed."""
         try:
-            distribution(self.distribution)
+            return bool(distribution(self.distribution))
         except PackageNotFoundError:
             return False
-        return True
 
     def path(self) -> Path:
-        """The path of the file.
-
-        Raises:
-            MissingExtraError: the package is not installed.
-            ArtefactError: the file is missing, or has unknown bytes.
-        """
+        """The path of the file. Raises MissingExtraError, or ArtefactError for unknown bytes."""
         if not self.is_installed():
             raise MissingExtraError(f"{self.what} needs {self.distribution}: {self.cure()}")
         path = Path(str(distribution(self.distribution).locate_file(self.file)))

@@ -136,7 +136,7 @@ class Region(Parametrised):
         """The digest of the file of the detector or of the boxes; see release.file_digest_of."""
         if self.file:
             return artefact_digest(self.file)
-        from sfumato.networks.faces.center_face import WEIGHTS
+        from sfumato.networks.faces.finding import WEIGHTS
 
         return WEIGHTS.sha256
 
@@ -262,7 +262,7 @@ class Region(Parametrised):
     def _find(self) -> "Callable[[Tensor], list[Faces]]":
         """Loads the detector of faces."""
         if not self.file:
-            from sfumato.networks.faces.center_face import CenterFace
+            from sfumato.networks.faces.finding import CenterFace
 
             return CenterFace.load().detect
         from sfumato.networks.faces.mtcnn import MTCNN, DetectorConfig

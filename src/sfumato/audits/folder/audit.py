@@ -50,7 +50,7 @@ from sfumato.device.ledger.fingerprints import fingerprints
 from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError, ImageError
-from sfumato.networks.faces.center_face import WEIGHTS
+from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect.region import Box, Region, disjoint
 from sfumato.protect.release import IMAGES, KINDS, kind_of
 

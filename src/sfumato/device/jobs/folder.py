@@ -256,7 +256,7 @@ def check_format(protection: Protection, config: FolderConfig) -> None:
             f"{config.format_name}: {protection.spec} releases {what}: write them in the format {usual}"
         )
     if isinstance(protection, Region) and protection.place != "box" and not protection.file:
-        from sfumato.networks.faces.center_face import WEIGHTS  # imports PyTorch
+        from sfumato.networks.faces.finding import WEIGHTS  # imports PyTorch
 
         WEIGHTS.path()  # fails now, not for each image, if it is not installed
     if not hasattr(protection, "artefact"):

@@ -22,7 +22,7 @@ from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
 from sfumato.learn.method import Spec, describing, make_portable, protection_of
 from sfumato.learn.tasks import Frame, Inner, tasks_of
-from sfumato.networks.task_classifiers import with_group_norm
+from sfumato.networks.classifiers import with_group_norm
 from sfumato.networks.weights import initial_weights, no_larger_than
 from sfumato.protect import Protection, parse
 

@@ -19,7 +19,7 @@ from sfumato.images import to_float
 from sfumato.learn.fit import Progress, Run, fit
 from sfumato.learn.semsim.judgements import Judgements, resize
 from sfumato.learn.semsim.losses import contrastive_loss, pairs, triplet_loss, triplets
-from sfumato.networks.encoders.embedding import NETWORKS, Embedding
+from sfumato.networks.encoders.small import NETWORKS, Embedding
 from sfumato.networks.weights import initial_weights
 
 _KIND = "semsim"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.errors import ArtefactError
-from sfumato.networks.encoders.conv4 import Conv4
+from sfumato.networks.encoders.small import Conv4
 
 SHIPPED = Path(__file__).with_name("drawn_conv4.safetensors")
 WIDTH = 64

@@ -14,8 +14,8 @@ from sfumato.networks.faces.finding import WHOLE, Faces, join_faces, nms, reduce
 from sfumato.networks.weights import load_weights
 
 SOURCE = (
-    "MTCNN's three networks are at github.com/timesler/facenet-pytorch (MIT): pnet.pt, rnet.pt and onet.pt, "
-    "which `sfumato convert mtcnn pnet.pt rnet.pt onet.pt mtcnn.safetensors` joins"
+    "MTCNN's three networks are at github.com/timesler/facenet-pytorch (MIT): save "
+    "facenet_pytorch.MTCNN().state_dict() by torch.save"
 )
 
 _WINDOW, _STRIDE = 12, 2  # of the P-Net, in pixels
