@@ -97,7 +97,7 @@ def test_a_local_worker_that_is_lost_is_an_error_of_ours():
 
 
 def test_local_workers_know_what_the_program_registered(registering):
-    registering("protections", "plain", "sfumato.protect.none:Clear")
+    registering("protections", "plain", "sfumato.protect.pixels:Clear")
     with engines.engine(EngineConfig(workers=2)) as tasks:
         assert tasks.submit(parse, "plain").result(SECONDS) == parse("none")
 
@@ -119,7 +119,7 @@ def on_ray(ray_cluster):
 
 
 def test_tasks_on_ray_know_what_the_program_registered(on_ray, registering):
-    registering("protections", "plain", "sfumato.protect.none:Clear")
+    registering("protections", "plain", "sfumato.protect.pixels:Clear")
     assert on_ray.submit(parse, "plain").result(SECONDS) == parse("none")
 
 

@@ -75,7 +75,7 @@ def test_packets_come_back_as_the_answers_they_were_made_of(artefact: str):
 
 def test_more_than_256_answers_travel_as_two_bytes():
     classes = tuple(map(str, range(257)))
-    release = AnswerRelease(torch.tensor([0, 256]), classes, "answer:artefact=a")
+    release = AnswerRelease(torch.tensor([0, 256]), "answer:artefact=a", classes)
     assert [len(packet) for packet in release.pack()] == [2, 2]
     assert unpack(release.pack(), spec=release.spec, classes=classes).names == ["0", "256"]
 
@@ -128,8 +128,8 @@ def test_prototypes_of_another_encoder_are_refused(tmp_path: Path):
 
 
 def test_a_card_that_says_prototypes_needs_them(tmp_path: Path):
-    answerer = classifier()
-    tensors = answerer.state_dict()
+    tensors = by_prototypes().state_dict()
+    del tensors["prototypes"]
     card = {"kind": "answers", "head": "prototypes", "network": "conv4", "shape": list(SHAPE)}
     artefacts.save(tmp_path / "a.safetensors", tensors, {**card, "classes": list(CLASSES)})
     with pytest.raises(ArtefactError, match="its card says prototypes"):

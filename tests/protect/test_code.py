@@ -18,7 +18,7 @@ from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
 from sfumato.protect.code import Code, bits_of, load_encoder, words_of
 from sfumato.protect.naming import bound_naming
-from sfumato.protect.pixelize import Pixelize
+from sfumato.protect.pixels import Pixelize
 from sfumato.protect.vectors import BitsRelease, unpack_bits
 
 SHAPE = (3, 16, 16)

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from sfumato.dp.mechanisms import fresh_noise, seeded_noise
 from sfumato.errors import SpecError
 from sfumato.protect import parse
-from sfumato.protect.pixelize import cell_areas, cell_sums
+from sfumato.protect.pixels import cell_areas, cell_sums
 
 
 def test_noise_has_the_scale_of_equation_5():

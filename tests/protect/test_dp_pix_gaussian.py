@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sfumato.dp.mechanisms import fresh_noise, seeded_noise
 from sfumato.errors import SpecError
 from sfumato.protect import parse
-from sfumato.protect.pixelize import cell_areas, cell_sums
+from sfumato.protect.pixels import cell_areas, cell_sums
 
 
 class Spy:

@@ -188,7 +188,7 @@ class Stub(nn.Module):
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Mask:
     loaded = Masker(Stub(), (3, *SIZE), 0.25)
-    monkeypatch.setattr(masks, "load_masker", lambda path: loaded)
+    monkeypatch.setattr(Mask, "_load", staticmethod(lambda path: loaded))
     return Mask("stub")
 
 
@@ -339,7 +339,7 @@ def test_an_artefact_that_is_missing_foreign_or_damaged_is_refused(tmp_path: Pat
 def test_the_artefact_is_read_once_and_when_first_needed(artefact: str, monkeypatch: pytest.MonkeyPatch):
     read = []
     load = masks.load_masker
-    monkeypatch.setattr(masks, "load_masker", lambda path: read.append(path) or load(path))
+    monkeypatch.setattr(Mask, "_load", staticmethod(lambda path: read.append(path) or load(path)))
     protection = parse(f"mask:artefact={artefact}")
     assert read == []
     for _ in range(3):

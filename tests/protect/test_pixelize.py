@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
 from sfumato.protect import expand, parse
-from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
+from sfumato.protect.pixels import cell_areas, cell_means, cell_sums, spread
 
 NOISE = seeded_noise(0)
 

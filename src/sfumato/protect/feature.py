@@ -9,7 +9,6 @@ A release has a kind of its own: numbers are not an image, and whatever takes on
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Annotated, Any
 
 import torch
@@ -24,15 +23,8 @@ from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import Images, as_tensor
 from sfumato.networks import TinyDarknet, cut
 from sfumato.networks.one_by_one import each_by_itself
-from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.protect.parameters import (
-    FilePath,
-    OfArtefact,
-    check_bounds,
-    check_path,
-    check_pixels,
-    check_trained_on,
-)
+from sfumato.protect.parameters import check_bounds, check_path, check_pixels, check_trained_on
+from sfumato.protect.release import FilePath, TrainedProtection, load_network
 from sfumato.protect.vectors import FEATURE, FeatureRelease, clip_and_noise, guarantee_of_clipped
 
 KIND = FEATURE  # of the artefact
@@ -158,28 +150,24 @@ class FeatureCard(artefacts.Card):
 
 
 def load_extractor(path: str) -> Extractor:
-    """Loads the device side of an artefact that sfumato.learn.private_feature wrote.
+    """Loads the device side of an artefact of learn.private_feature. Raises ArtefactError as load_network."""
 
-    Raises:
-        ArtefactError: damaged, foreign, or of another kind.
-    """
-    tensors, card = artefacts.load(path, kind=KIND, schema=FeatureCard)
-    if card["config"].get("variant") == "network":
-        raise ArtefactError(f"{path}: an attribute network without a feature: train a simple variant of it")
-    prefix = "device."
-    own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
-    try:
-        with initial_weights(), no_larger_than(tensors):
-            network, _, _ = make_sides(card)
-    except (ValueError, AttributeError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card does not describe an extractor: {error}") from error
-    take_weights(network, own, path)
+    def make(card: dict[str, Any]) -> DeviceSide:
+        if card["config"].get("variant") == "network":
+            raise ArtefactError(
+                f"{path}: an attribute network without a feature: train a simple variant of it"
+            )
+        return make_sides(card)[0]
+
+    network, card, _ = load_network(
+        path, make, kind=KIND, schema=FeatureCard, prefix="device.", what="an extractor"
+    )
     channels, height, width = card["shape"]
-    return Extractor(network.eval(), (channels, height, width))
+    return Extractor(network, (channels, height, width))
 
 
 @dataclass(frozen=True)
-class Feature(OfArtefact):
+class Feature(TrainedProtection):
     """The private feature of the extractor of an artefact, with Gaussian noise.
 
     Without `norm`, as published: the noise has the covariance of training features, times `noise`. Nothing is
@@ -187,7 +175,7 @@ class Feature(OfArtefact):
     to that L2 norm, and each number gets noise of variance `noise`: training features have variance 1.
 
     Attributes:
-        artefact: path of the trained extractor; read when first needed.
+        artefact: path of the trained extractor.
         noise: r of Procedure 2, at least 0: the variance of the noise relative to that of a feature.
         norm: of the clipping, or None. A feature of d numbers has a norm of about √d.
     """
@@ -197,6 +185,7 @@ class Feature(OfArtefact):
     norm: float | None = None
 
     name, kind = "feature", "numbers"
+    _load = staticmethod(load_extractor)
 
     def __post_init__(self) -> None:
         check_path("feature", "artefact", self.artefact)
@@ -208,21 +197,12 @@ class Feature(OfArtefact):
             check_bounds("feature", "norm", self.norm, "choose about the root of the dimension")
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of the images that the extractor takes. Raises ArtefactError as load_extractor does."""
-        return self._extractor.shape
-
-    @property
     def draws_noise(self) -> bool:
         """Whether two releases of one image differ."""
         return self.noise > 0
 
-    def check(self) -> None:
-        """Reads the artefact now, not at the first release. Raises ArtefactError: see load_extractor."""
-        _ = self._extractor
-
     @torch.no_grad()
-    def release(self, images: Images, noise: Noise) -> FeatureRelease:
+    def release(self, images: Images, noise: Noise) -> FeatureRelease:  # type: ignore[override]
         """See Protection.release. Raises as load_extractor does, and SpecError for images of another size.
 
         Each image goes through the network by itself: a batch would round it differently, and its feature
@@ -233,7 +213,7 @@ class Feature(OfArtefact):
     @torch.no_grad()
     def encode(self, images: Images) -> Tensor:
         """The feature of each image: (N, d), which stays on the device. Raises as `release` does."""
-        extractor = self._extractor
+        extractor: Extractor = self._trained
         check_trained_on("feature", self.artefact, "an extractor", images, extractor.shape)
         network = extractor.network
         rows = each_by_itself(network, as_tensor(images))
@@ -242,7 +222,7 @@ class Feature(OfArtefact):
     def release_of(self, numbers: Tensor, noise: Noise) -> FeatureRelease:
         """Releases the (N, d) features of `encode`: clipped if there is a norm, with noise."""
         if self.norm is None:
-            values = noisy(numbers, self._extractor.network.covariance, noise, ratio=self.noise)
+            values = noisy(numbers, self._trained.network.covariance, noise, ratio=self.noise)
         elif not self.noise:
             values = numbers * (self.norm / numbers.norm(dim=1, keepdim=True)).clamp(max=1.0)
         else:
@@ -252,16 +232,10 @@ class Feature(OfArtefact):
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
         """See guarantee_of_clipped; None without `norm` or without noise.
 
-        Args:
-            shape: of the image; the number does not depend on it.
-            pixels: how many may differ, by default 1: for any number, the feature may move from one end of
-                the ball to the other.
+        It depends neither on the shape nor on the pixels: for any of them, the feature may move from one end
+        of the ball to the other.
         """
         if self.norm is None or not self.noise:
             return None
         count = 1 if pixels is None else check_pixels("feature", pixels)
         return guarantee_of_clipped(norm=self.norm, variance=self.noise, pixels=count)
-
-    @cached_property
-    def _extractor(self) -> Extractor:
-        return load_extractor(self.artefact)

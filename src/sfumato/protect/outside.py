@@ -20,8 +20,8 @@ from sfumato.base.threads import thread_count
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
 from sfumato.images import Images, Pixels, as_array, check_batch, digest, read_array
-from sfumato.protect.parameters import FilePath, Parametrised, artefact_digest, check_path
-from sfumato.protect.release import Release
+from sfumato.protect.parameters import check_path
+from sfumato.protect.release import FilePath, Protection, Release, artefact_digest
 
 _DIGEST_BYTES = 32
 
@@ -150,7 +150,7 @@ def _naming_line(row: Row) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Outside(Parametrised):
+class Outside(Protection):
     """The image that an outside tool made of each original, from the files that an index names.
 
     An image is looked up by its pixels, from any source. The files of originals are read as a data source
@@ -170,8 +170,6 @@ class Outside(Parametrised):
     index: FilePath
 
     name = "outside"
-    cell = 1
-    draws_noise = False
 
     def __post_init__(self) -> None:
         check_path("outside", "index", self.index)

@@ -1,10 +1,6 @@
-"""Signs that distinguish a release from other images: noise by its law, and a message about an image.
-
-`Protection.suspicious` uses them for every protection whose releases have such a sign.
-"""
+"""Whether a release has its noise, by the law of that noise: see `Protection.suspicious`."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -19,14 +15,6 @@ _MANY = 200.0  # steps in a standard deviation; with more, whole numbers are as 
 _LEVELS = (0.02, 0.1, 0.3, 0.6)  # levels of the probability of such near values, for which shares are checked
 
 Floats = NDArray[np.float64]
-
-
-def first_image(suspects: Iterable[bool], what: str) -> str | None:
-    """`image 2 shows something`, for the first suspect image; None if none is suspect."""
-    for number, suspect in enumerate(suspects, 1):
-        if suspect:
-            return f"image {number} {what}"
-    return None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,9 @@ from sfumato.base.files import read_table
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
-from sfumato.protect.block import Block
-from sfumato.protect.parameters import (
-    PLACES,
-    FilePath,
-    Parametrised,
-    artefact_digest,
-    check_path,
-    file_parameters,
-)
-from sfumato.protect.release import Release, kind_of
+from sfumato.protect.parameters import PLACES, check_path, file_parameters
+from sfumato.protect.pixels import Block
+from sfumato.protect.release import FilePath, Protection, Release, artefact_digest, kind_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,15 +63,13 @@ class RegionRelease(Release):
     covered: NDArray[np.bool_] | None = None
     boxes: tuple[int, ...] = ()
 
-    def rows(self, rows: list[int]) -> "RegionRelease":
-        """See Release.rows."""
-        covered = None if self.covered is None else self.covered[rows]
-        boxes = tuple(self.boxes[row] for row in rows)
-        return replace(self, array=self.array[rows], covered=covered, boxes=boxes)
+    def rows(self, rows: list[int]) -> Self:
+        """See Released.rows."""
+        return replace(super().rows(rows), boxes=tuple(self.boxes[row] for row in rows))
 
 
 @dataclass(frozen=True)
-class Region(Parametrised):
+class Region(Protection):
     """A protection of pixels on parts of an image; the rest is shown unchanged.
 
     Attributes:
@@ -96,9 +87,6 @@ class Region(Parametrised):
     file: FilePath = ""
     margin: float = 0.25
     missing: str = "stop"
-
-    kind = "pixels"
-    cell = 1
 
     def __post_init__(self) -> None:
         if self.place not in PLACES:

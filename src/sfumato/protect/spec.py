@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hi
 
 from sfumato.base.registry import Registry
 from sfumato.errors import SpecError, did_you_mean, shorten
-from sfumato.protect.block import Block
-from sfumato.protect.blur import Blur, CentreBlur
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
-from sfumato.protect.gaussian import Gaussian
-from sfumato.protect.none import Clear
 from sfumato.protect.outside import Outside
 from sfumato.protect.parameters import REGION, file_parameters, read_cell
-from sfumato.protect.pixelize import Pixelize
+from sfumato.protect.pixels import Block, Blur, CentreBlur, Clear, Gaussian, Pixelize
 from sfumato.protect.region import Region
 from sfumato.protect.release import IMAGES, Protection, kind_of
 
@@ -45,15 +41,8 @@ _CURES = {
 
 
 _PIXELS: dict[str, Any] = {
-    "none": Clear,
-    "blur": Blur,
-    "pixelize": Pixelize,
-    "gaussian": Gaussian,
-    "dp-pix": DPPix,
-    "dp-pix-gaussian": DPPixGaussian,
-    "block": Block,
-    "centre-blur": CentreBlur,
-    "outside": Outside,
+    kind.name: kind
+    for kind in (Clear, Blur, Pixelize, Gaussian, DPPix, DPPixGaussian, Block, CentreBlur, Outside)
 }
 # These need PyTorch, and are imported when they are asked for.
 _TRAINED = {
@@ -65,12 +54,8 @@ _TRAINED = {
 
 
 def _check(name: str, kind: Any) -> str:
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        return "register a frozen dataclass, whose fields are the parameters of its spec"
-    wanted = ("draws_noise", "spec", "release", "guarantee")
-    if lacking := [each for each in wanted if not hasattr(kind, each)]:
-        return f"it has no {', '.join(lacking)}: see protect.Protection"
-    return ""
+    fits = isinstance(kind, type) and issubclass(kind, Protection) and dataclasses.is_dataclass(kind)
+    return "" if fits else "register a frozen dataclass that inherits from protect.Protection"
 
 
 PROTECTIONS: Registry[Any] = Registry("protections", "protection", _check, {**_PIXELS, **_TRAINED})

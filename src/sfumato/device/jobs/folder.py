@@ -37,7 +37,7 @@ from sfumato.device.storage import Storage, storage_of
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.images import Images, Pixels
 from sfumato.images.reading import name_and_bytes
-from sfumato.protect.recognisable import recognisable
+from sfumato.protect.naming import recognisable
 from sfumato.protect.region import Region
 from sfumato.protect.release import IMAGES, Protection, artefact_of, cell_of, file_digest_of, kind_of
 

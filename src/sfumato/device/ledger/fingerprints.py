@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from sfumato.device.ledger.near_copies import DETAIL, LEVELS, THUMBNAIL, Fingerprint, smoothing
 from sfumato.images import Images, Pixels, as_array, check_batch, resize
-from sfumato.protect.pixelize import cell_sums
+from sfumato.protect.pixels import cell_sums
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
 _BASE = 48  # the side to which a picture is reduced at first
