@@ -10,7 +10,7 @@ from sfumato.networks.faces.dlib_resnet import DlibResNet
 from sfumato.networks.faces.finding import Faces
 from sfumato.networks.faces.inception_resnet_v1 import InceptionResnetV1
 from sfumato.networks.faces.mobile_face_net import MobileFaceNet
-from sfumato.networks.faces.mtcnn import MTCNN, DetectorConfig
+from sfumato.networks.faces.mtcnn import MTCNN
 from sfumato.networks.restorers import DnCNN, UNet, UpConvolutional
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Conv4",
     "ConvNet8",
     "Convolutional",
-    "DetectorConfig",
     "DlibResNet",
     "DnCNN",
     "Faces",

@@ -88,11 +88,8 @@ class FullyConnected(nn.Sequential):
         sizes = (channels * height * width, 256, 128, 64, 64)
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
-            layers += [
-                nn.Linear(inputs, outputs, bias=False),  # the batch norm would undo a bias
-                nn.BatchNorm1d(outputs, track_running_stats=False),
-                nn.ReLU(),
-            ]
+            linear = nn.Linear(inputs, outputs, bias=False)  # the batch norm would undo a bias
+            layers += [linear, nn.BatchNorm1d(outputs, track_running_stats=False), nn.ReLU()]
         super().__init__(nn.Flatten(), *layers, nn.Linear(sizes[-1], way))
 
 
@@ -220,10 +217,7 @@ def make_encoder(
 
 
 def make_classifier(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """Makes the classifier of CLASSIFIERS, or a linear layer on an encoder of networks.pretrained.
-
-    (N, C, H, W) float images -> (N, classes) logits. Raises as make_encoder does.
-    """
+    """Makes the classifier of CLASSIFIERS, or a linear layer on an encoder; raises as make_encoder does."""
     if not is_pretrained(name):
         return CLASSIFIERS[name](shape, classes)
     return PretrainedClassifier(open_pretrained(parse_pretrained(name)), classes)

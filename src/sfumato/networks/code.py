@@ -62,17 +62,10 @@ def make_code_network(
     side: int | None = None,
     seed: int | None = None,
 ) -> CodeNetwork:
-    """Makes the network of these settings, with initial weights that the seed decides.
+    """Makes the network of an encoder of `classifiers.make_encoder` for images of (C, H, W).
 
-    Args:
-        encoder: a name for `classifiers.make_encoder`.
-        shape: (C, H, W) of the images.
-        dimension: d.
-        side: see CodeNetwork.
-        seed: None if other weights replace these at once.
-
-    Raises:
-        DataError: images that are too small for the encoder.
+    `seed` decides the initial weights; None if others replace these at once. Raises DataError for images that
+    are too small for the encoder.
     """
     channels, height, width = shape
     size = (height, width) if side is None else (side, side)

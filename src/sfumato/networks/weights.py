@@ -8,7 +8,7 @@ import os
 import pickle
 import threading
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,10 +35,8 @@ _one_at_a_time = threading.RLock()
 def initial_weights(seed: int | None = None) -> Iterator[None]:
     """Wraps making a network: PyTorch draws its weights from a generator that all threads share.
 
-    Only one thread is in such a block at a time, and the generator is restored after it.
-
-    Args:
-        seed: decides the weights; None if others replace them at once.
+    Only one thread is in such a block at a time, and the generator is restored after it. The seed decides the
+    weights; None if others replace them at once.
     """
     with _one_at_a_time, torch.random.fork_rng():
         if seed is not None:
@@ -51,10 +49,7 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
     """Wraps making a network for these weights: it stops one that is evidently larger.
 
     A card may ask for a million layers, or for layers of a million filters. Memory thus stays within about
-    twice that of the weights, for any card.
-
-    Raises:
-        ArtefactError: the network asks for more numbers, or more tensors, than there are.
+    twice that of the weights, for any card. Raises ArtefactError for more numbers or tensors than there are.
     """
     with _Measured(sum(each.numel() for each in tensors.values()), len(tensors)):
         yield
@@ -73,11 +68,7 @@ class _Measured(TorchFunctionMode):
         self._tensors = 2 * tensors + self._SPARE_TENSORS
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func in (torch.empty, torch.zeros, torch.ones):
             sizes = args[0] if args and isinstance(args[0], tuple | list) else args
@@ -97,11 +88,7 @@ class _Measured(TorchFunctionMode):
 def take_weights(
     network: nn.Module, tensors: Mapping[str, Tensor], path: str | os.PathLike[str], *, cure: str = ""
 ) -> None:
-    """Gives a network the weights of an artefact: all of its own, and no others.
-
-    Raises:
-        ArtefactError: a name, a shape or a type differs; it names the first few.
-    """
+    """Gives a network the weights of an artefact. Raises ArtefactError if a name, shape or type differs."""
     if found := _differences(network.state_dict(), tensors):
         raise ArtefactError(
             f"{path}: damaged: the weights do not fit the networks of its card: it {found}{cure}"

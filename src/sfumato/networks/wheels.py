@@ -14,23 +14,14 @@ from sfumato.errors import ArtefactError, MissingExtraError
 
 @dataclass(frozen=True, kw_only=True)
 class WheelFile:
-    """A file of weights in a package of a registry.
+    """A file of weights in a package of a registry."""
 
-    Attributes:
-        what: the work that needs it, in words.
-        extra: of sfumato, which installs the package.
-        distribution: the package's name.
-        file: its path below the folder of the installed package.
-        sha256: of the file; another one is not read.
-        otherwise: how to work without it, in words.
-    """
-
-    what: str
-    extra: str
-    distribution: str
-    file: str
-    sha256: str
-    otherwise: str = ""
+    what: str  # the work that needs it, in words
+    extra: str  # of sfumato, which installs the package
+    distribution: str  # the package's name
+    file: str  # its path below the folder of the installed package
+    sha256: str  # of the file; another one is not read
+    otherwise: str = ""  # how to work without it, in words
 
     def cure(self) -> str:
         """How to install it, or work without it, in words."""

@@ -29,7 +29,7 @@ from sfumato.networks.classifiers import (
 )
 from sfumato.networks.encoders.pretrained import check_card, on_card
 from sfumato.networks.one_by_one import each_by_itself
-from sfumato.protect.parameters import check_path, check_trained_on
+from sfumato.protect.parameters import check_path
 from sfumato.protect.release import FilePath, Released, TrainedProtection, load_network
 from sfumato.protect.vectors import check_packets
 
@@ -53,7 +53,8 @@ class AnswerRelease(Released):
 
     def numbers(self) -> np.ndarray:
         """The answers as numbers: (N, classes) float32, 1 for the answer and 0 for the others."""
-        return np.eye(len(self.classes), dtype=np.float32)[self.array]
+        one_hot: np.ndarray = np.eye(len(self.classes), dtype=np.float32)[self.array]
+        return one_hot
 
     @property
     def names(self) -> list[str]:
@@ -71,11 +72,7 @@ class AnswerRelease(Released):
 
 
 def unpack(packets: Sequence[bytes], *, spec: str, classes: Sequence[str]) -> AnswerRelease:
-    """Reads the packets of `AnswerRelease.pack`.
-
-    Raises:
-        DataError: a packet of another length, or an answer that does not exist.
-    """
+    """Reads the packets of `AnswerRelease.pack`. Raises DataError for other lengths or unknown answers."""
     rows = np.array([int.from_bytes(packet, "little") for packet in packets], dtype=np.int64)
     release = AnswerRelease(rows, spec, tuple(classes))
     what = f"does not hold {len(classes)} answers, which take"
@@ -141,14 +138,7 @@ class AnswerCard(artefacts.Card):
 
 
 def save(path: str | os.PathLike[str], answerer: Answerer, *, network: str, card: dict[str, Any]) -> None:
-    """Writes an artefact for `answer:artefact=FILE`.
-
-    Args:
-        path: the file.
-        answerer: the classifier.
-        network: its name for networks.classifiers.
-        card: further keys of the card.
-    """
+    """Writes an artefact for `answer:artefact=FILE`; `network`: its name for networks.classifiers."""
     card = {
         **card,
         "kind": KIND,
@@ -206,7 +196,7 @@ class Answer(TrainedProtection):
     artefact: FilePath
 
     name, kind = "answer", "answer"
-    _load = staticmethod(load_answerer)
+    _what, _load = "a classifier", staticmethod(load_answerer)
 
     def __post_init__(self) -> None:
         check_path("answer", "artefact", self.artefact)
@@ -225,7 +215,7 @@ class Answer(TrainedProtection):
     @torch.no_grad()
     def release(self, images: Images, noise: Noise) -> AnswerRelease:  # type: ignore[override]
         """See Protection.release. Raises as load_answerer does, and SpecError for images of another size."""
+        self.check_images(images)
         answerer: Answerer = self._trained
-        check_trained_on("answer", self.artefact, "a classifier", images, answerer.shape)
         rows = [int(logits.argmax(1)) for logits in each_by_itself(answerer, as_tensor(images))]
         return AnswerRelease(np.array(rows, dtype=np.int64), self.spec, answerer.classes)

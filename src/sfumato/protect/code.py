@@ -18,9 +18,8 @@ from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import SpecError
-from sfumato.images import Images, as_tensor
-from sfumato.protect.parameters import check_bounds, check_path, check_pixels, check_trained_on
-from sfumato.protect.release import FilePath, TrainedProtection, load_network
+from sfumato.protect.parameters import check_bounds, check_path, check_pixels
+from sfumato.protect.release import Encoding, FilePath, load_network
 from sfumato.protect.vectors import (
     GRID,
     MOST_BITS,
@@ -98,17 +97,11 @@ class CodeCard(artefacts.Card):
 
 @dataclass(frozen=True)
 class Encoder:
-    """A trained encoder of codes.
+    """A trained encoder of codes."""
 
-    Attributes:
-        network: in evaluation mode.
-        shape: (C, H, W) of the images that it was trained on.
-        bits: b, of a code of bits; None for numbers.
-    """
-
-    network: "CodeNetwork"
-    shape: tuple[int, int, int]
-    bits: int | None
+    network: "CodeNetwork"  # in evaluation mode
+    shape: tuple[int, int, int]  # (C, H, W) of the images that it was trained on
+    bits: int | None  # b, of a code of bits; None for numbers
 
     @property
     def dimension(self) -> int:
@@ -133,7 +126,7 @@ def load_encoder(path: str) -> Encoder:
 
 
 @dataclass(frozen=True)
-class Code(TrainedProtection):
+class Code(Encoding):
     """The code of the encoder of an artefact: bits, or numbers, with or without exact noise.
 
     Without noise it has no differential privacy. But b bits have 2^b values: by counting, one release names
@@ -158,7 +151,7 @@ class Code(TrainedProtection):
     noise: float | None = None
 
     name = "code"
-    _load = staticmethod(load_encoder)
+    _what, _load = "an encoder", staticmethod(load_encoder)
 
     def __post_init__(self) -> None:
         check_path("code", "artefact", self.artefact)
@@ -181,12 +174,7 @@ class Code(TrainedProtection):
         return None if bits is None else 2**bits
 
     def check(self) -> None:
-        """Reads the artefact now, not at the first release.
-
-        Raises:
-            ArtefactError: as load_encoder does.
-            SpecError: noise for bits on numbers, or the other way round.
-        """
+        """See TrainedProtection.check. Raises SpecError for noise of bits on numbers, or vice versa."""
         encoder: Encoder = self._trained
         self.check_makes(bits=encoder.bits, numbers=None if encoder.bits is not None else encoder.dimension)
 
@@ -211,28 +199,6 @@ class Code(TrainedProtection):
                 f"code: epsilon={self.epsilon:g} on {bits} bits: one response is over words of "
                 f"at most {MOST_WORD} bits: write flip=, which is for each bit"
             )
-
-    def release(  # type: ignore[override]
-        self, images: Images, noise: Noise
-    ) -> BitsRelease | FeatureRelease:
-        """See Protection.release. Raises as `check` does, and SpecError for images of another size.
-
-        Each image goes through the network by itself: a batch would round it differently, and its code
-        would depend on the others.
-        """
-        return self.release_of(self.encode(images), noise)
-
-    def encode(self, images: Images) -> "Tensor":
-        """The encoder's output for each image, (N, d); it stays on the device. Raises as `release` does."""
-        import torch
-
-        from sfumato.networks.one_by_one import each_by_itself
-
-        self.check()
-        encoder: Encoder = self._trained
-        check_trained_on("code", self.artefact, "an encoder", images, encoder.shape)
-        rows = each_by_itself(encoder.network, as_tensor(images))
-        return torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
 
     def release_of(self, numbers: "Tensor", noise: Noise) -> BitsRelease | FeatureRelease:
         """Releases the (N, d) numbers of `encode`: their signs or themselves, with noise."""

@@ -44,7 +44,7 @@ class _OnSums(OfPixels):
 
     def change(self, images: Pixels, cell: int, noise: Noise) -> Pixels:
         """See OfPixels.change."""
-        areas = cell_areas(*images.shape[2:], cell)
+        areas = cell_areas(images.shape[2], images.shape[3], cell)
         drawn = self._draw((*images.shape[:2], *areas.shape), areas, cell, noise)
 
         def noisy_means(part: np.ndarray, noise_of_part: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ class _OnSums(OfPixels):
         return map_batches(noisy_means, images, drawn)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
-        """See Protection.guarantee, and the class for the proof."""
+        """See Protection.guarantee; the proof is in the class."""
         channels, height, width = shape
         pixels = check_pixels(self.name, self.pixels if pixels is None else pixels)
         cell = cell_in_pixels(self, height, width)

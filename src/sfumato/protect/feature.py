@@ -20,11 +20,9 @@ from sfumato.base.precision import float32
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.images import Images, as_tensor
 from sfumato.networks import TinyDarknet, cut
-from sfumato.networks.one_by_one import each_by_itself
-from sfumato.protect.parameters import check_bounds, check_path, check_pixels, check_trained_on
-from sfumato.protect.release import FilePath, TrainedProtection, load_network
+from sfumato.protect.parameters import check_bounds, check_path, check_pixels
+from sfumato.protect.release import Encoding, FilePath, load_network
 from sfumato.protect.vectors import FEATURE, FeatureRelease, clip_and_noise, guarantee_of_clipped
 
 KIND = FEATURE  # of the artefact
@@ -63,13 +61,7 @@ class DeviceSide(nn.Module):
 def make_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, torch.Size]:
     """Makes the device side and the analyser of a card's settings, and the (C, h, w) between them.
 
-    Args:
-        card: `shape` of the images, `classes` of each target, and `config` with `widths`, `cut` and
-            `dimension`.
-
-    Raises:
-        ConfigError: the network has no such layer.
-        DataError: the images are too small for it.
+    Raises ConfigError if the network has no such layer, and DataError for images that are too small for it.
     """
     channels, height, width = card["shape"]
     config = card["config"]
@@ -85,16 +77,8 @@ def make_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, torch.Si
 def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -> Tensor:
     """Adds Gaussian noise of covariance r·C. (N, d) -> (N, d) float32.
 
-    Source: Osia et al. 2018, Procedure 2. It proves nothing: features have no bound.
-
-    Args:
-        features: (N, d).
-        covariance: C, (d, d), which need not have full rank.
-        noise: draws the numbers.
-        ratio: r, at least 0.
-
-    Raises:
-        DataError: a covariance of another dimension than the features.
+    Source: Osia et al. 2018, Procedure 2. It proves nothing: features have no bound. C is (d, d), and need
+    not have full rank; r is at least 0. Raises DataError for a covariance of another dimension.
     """
     if covariance.shape != (features.shape[1], features.shape[1]):
         raise DataError(
@@ -111,15 +95,15 @@ def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -
 
 @dataclass(frozen=True)
 class Extractor:
-    """A trained device side.
+    """A trained device side."""
 
-    Attributes:
-        network: in evaluation mode.
-        shape: (C, H, W) of the images that it was trained on.
-    """
+    network: DeviceSide  # in evaluation mode
+    shape: tuple[int, int, int]  # (C, H, W) of the images that it was trained on
 
-    network: DeviceSide
-    shape: tuple[int, int, int]
+    @property
+    def dimension(self) -> int:
+        """The numbers of a feature."""
+        return len(self.network.covariance)
 
 
 Width = Annotated[int, Field(ge=1, le=4096)]
@@ -167,7 +151,7 @@ def load_extractor(path: str) -> Extractor:
 
 
 @dataclass(frozen=True)
-class Feature(TrainedProtection):
+class Feature(Encoding):
     """The private feature of the extractor of an artefact, with Gaussian noise.
 
     Without `norm`, as published: the noise has the covariance of training features, times `noise`. Nothing is
@@ -185,7 +169,7 @@ class Feature(TrainedProtection):
     norm: float | None = None
 
     name, kind = "feature", "numbers"
-    _load = staticmethod(load_extractor)
+    _what, _load = "an extractor", staticmethod(load_extractor)
 
     def __post_init__(self) -> None:
         check_path("feature", "artefact", self.artefact)
@@ -200,24 +184,6 @@ class Feature(TrainedProtection):
     def draws_noise(self) -> bool:
         """Whether two releases of one image differ."""
         return self.noise > 0
-
-    @torch.no_grad()
-    def release(self, images: Images, noise: Noise) -> FeatureRelease:  # type: ignore[override]
-        """See Protection.release. Raises as load_extractor does, and SpecError for images of another size.
-
-        Each image goes through the network by itself: a batch would round it differently, and its feature
-        would depend on the others, which the guarantee does not cover.
-        """
-        return self.release_of(self.encode(images), noise)
-
-    @torch.no_grad()
-    def encode(self, images: Images) -> Tensor:
-        """The feature of each image: (N, d), which stays on the device. Raises as `release` does."""
-        extractor: Extractor = self._trained
-        check_trained_on("feature", self.artefact, "an extractor", images, extractor.shape)
-        network = extractor.network
-        rows = each_by_itself(network, as_tensor(images))
-        return torch.cat(rows) if rows else torch.empty(0, len(network.covariance))
 
     def release_of(self, numbers: Tensor, noise: Noise) -> FeatureRelease:
         """Releases the (N, d) features of `encode`: clipped if there is a norm, with noise."""

@@ -18,7 +18,7 @@ from sfumato.errors import SpecError
 from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks import UNet
 from sfumato.networks.one_by_one import each_by_itself
-from sfumato.protect.parameters import check_path, check_shown, check_trained_on
+from sfumato.protect.parameters import check_path, check_shown
 from sfumato.protect.release import FilePath, Release, TrainedProtection, load_network
 
 KIND = "mask"  # of the artefact
@@ -45,10 +45,6 @@ def top_pixels(scores: Tensor, *, count: int) -> Tensor:
 def pixel_scores(masker: UNet, images: Tensor) -> Tensor:
     """The soft mask m = sigmoid(U(x)). (N, C, H, W) uint8 -> (N, 1, H, W) float32 in [0, 1].
 
-    Args:
-        masker: in evaluation mode.
-        images: of the size that it was trained on.
-
     Guarantees that the scores of an image do not depend on the others: each goes through the network by
     itself, in float32. Other batch sizes would round differently, and two releases whose masks
     differ in a pixel show more than `keep` of the image. It costs some speed (benchmarks/mask.py).
@@ -64,14 +60,8 @@ def pixel_scores(masker: UNet, images: Tensor) -> Tensor:
 def reveal(images: Tensor, scores: Tensor, *, count: int, soft: bool = False) -> tuple[Tensor, Tensor]:
     """Keeps the `count` pixels of the highest scores in each image, and blackens the others.
 
-    Args:
-        images: (N, C, H, W) uint8.
-        scores: (N, 1, H, W), the soft mask m.
-        count: K.
-        soft: whether to give the paper's product, round(m_top · x), instead of the original values.
-
-    Returns:
-        values (N, C, H, W) uint8, and the shown pixels, (N, 1, H, W) bool.
+    (N, C, H, W) uint8 and the soft mask m, (N, 1, H, W) -> values, and the shown pixels, (N, 1, H, W) bool.
+    `soft`: give the paper's product, round(m_top · x), instead of the original values.
     """
     shown = top_pixels(scores, count=count)
     if soft:
@@ -87,17 +77,11 @@ def make_masker(channels: int, *, width: int, levels: int) -> UNet:
 
 @dataclass(frozen=True)
 class Masker:
-    """A trained masker.
+    """A trained masker."""
 
-    Attributes:
-        network: in evaluation mode.
-        shape: (C, H, W) of the images that it was trained on.
-        keep: the share of pixels of its training.
-    """
-
-    network: UNet
-    shape: tuple[int, int, int]
-    keep: float
+    network: UNet  # in evaluation mode
+    shape: tuple[int, int, int]  # (C, H, W) of the images that it was trained on
+    keep: float  # the share of pixels of its training
 
 
 class _Settings(BaseModel):
@@ -157,7 +141,7 @@ class Mask(TrainedProtection):
 
     name = "mask"
     has_shape = True  # the shape of the shown pixels; see Release.shapes
-    _load = staticmethod(load_masker)
+    _what, _load = "a mask", staticmethod(load_masker)
 
     def __post_init__(self) -> None:
         check_path("mask", "artefact", self.artefact)
@@ -178,8 +162,8 @@ class Mask(TrainedProtection):
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release. Raises ArtefactError as load_masker does."""
+        self.check_images(images)
         masker: Masker = self._trained
-        check_trained_on("mask", self.artefact, "a mask", images, masker.shape)
         _, height, width = masker.shape
         keep = masker.keep if self.keep is None else self.keep
         check_shown("mask", keep)

@@ -42,12 +42,7 @@ def information(protection: Any) -> naming.Information:
     It counts the logarithm of its `outputs`, if it has them. Its maximal leakage is the least of the factors
     by which its `bounds` multiply a small prior: each holds for every y and x, p(y|x) <= L·q(y), so the
     factors of several releases multiply (see sfumato.dp.naming.compose). For pixels nothing is counted.
-
-    Args:
-        protection: see sfumato.protect.
-
-    Raises:
-        ArtefactError: the protection's artefact cannot be read.
+    Raises ArtefactError if the protection's artefact cannot be read.
     """
     outputs = getattr(protection, "outputs", None)
     counted = math.inf if outputs is None else math.log2(outputs)
@@ -58,15 +53,10 @@ def information(protection: Any) -> naming.Information:
 
 @dataclass(frozen=True)
 class Counted:
-    """A protection of which only this is known.
+    """A protection of which only this is known."""
 
-    Attributes:
-        outputs: the number of different releases; None if unknown.
-        proved: its differential privacy, for images of any shape; None if nothing is proved.
-    """
-
-    outputs: int | None
-    proved: Guarantee | None = None
+    outputs: int | None  # the number of different releases; None if unknown
+    proved: Guarantee | None = None  # its differential privacy, for images of any shape
 
     def guarantee(self, shape: tuple[int, int, int]) -> Guarantee | None:
         """See Protection.guarantee."""
@@ -131,9 +121,7 @@ def log_rank(
 ) -> float:
     """The log-rank privacy that n releases keep against any adversary; 0 if nothing is proved.
 
-    Args:
-        protection, shape, releases, assuming: see `bound_naming`, also for the errors.
-        people, largest: see naming.log_rank.
+    See `bound_naming`, also for the errors, and naming.log_rank.
     """
 
     def bound(prior: float) -> naming.Bound:
@@ -149,16 +137,8 @@ def chances_by_class(protection: Any, numbers: "Tensor", classes: "Tensor") -> N
     By the best adversary, who has all these images and knows the noise; equally likely classes are
     named in turn, see naming.of_each. The proved bound is above their mean; it does not bound the worst.
 
-    Args:
-        protection: a code of bits.
-        numbers: (N, b), the output of its encoder for each image.
-        classes: (N,) int64, of each image.
-
-    Returns:
-        (S,) chances of the classes, in ascending order.
-
-    Raises:
-        ConfigError: it is not a code of bits, or has more than MOST_OUTPUTS outputs.
+    (N, b) outputs of the code's encoder and (N,) int64 classes -> (S,) chances, by ascending class. Raises
+    ConfigError for anything but a code of bits of at most MOST_OUTPUTS outputs.
     """
     outputs = protection.outputs if isinstance(protection, Code) else None
     if outputs is None or outputs > naming.MOST_OUTPUTS:
@@ -179,11 +159,8 @@ def naming_words(
 ) -> str:
     """The proved bounds on naming the person on n released (C, H, W) images, in a sentence.
 
-    It states the assumptions: none, and for several releases those that prove more.
-
-    Args:
-        protection, shape, releases: see `bound_naming`, also for the errors.
-        among: numbers of equally likely people.
+    It states the assumptions: none, and for several releases those that prove more. See `bound_naming`;
+    `among`: numbers of equally likely people.
     """
 
     def assuming(assumption: naming.Assumption) -> list[naming.Naming]:
@@ -206,11 +183,8 @@ def guarantee_words(protection: Any, shape: tuple[int, int, int]) -> str:
 def recognisable(protection: Any, shape: tuple[int, int, int]) -> str:
     """Says that people remain recognisable on (C, H, W) images by the size of cells; "" if that is not known.
 
-    Noise counts as far as it is left when cells are averaged to MOST_CELLS along the shorter side.
-
-    Args:
-        protection: any; "" for those without cells.
-        shape: of the images, which a face is assumed to fill: a smaller one has fewer cells.
+    Noise counts as far as it is left when cells are averaged to MOST_CELLS along the shorter side. A face is
+    assumed to fill the image: a smaller one has fewer cells.
     """
     _, height, width = shape
     shorter = min(height, width)

@@ -46,11 +46,7 @@ _IN_CLEAR = "or write none to send images in clear"
 
 
 def read_cell(text: str) -> int | Fraction:
-    """The size of a cell as a spec writes it: pixels, or a fraction of the shorter side of the image.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """The size of a cell as a spec writes it: pixels, or a fraction of the shorter side of the image."""
     if "/" not in text:
         return int(text)
     part, _, whole = text.partition("/")
@@ -71,16 +67,10 @@ def check_size_of_cell(name: str, cell: int | Fraction) -> None:
 
 
 def cell_in_pixels(protection: Any, height: int, width: int) -> int:
-    """The side of the cells of a protection on images of one size.
+    """The side of the cells of a protection on images of one size; 1 without cells.
 
     A cell of 1/8 has an eighth of the shorter side, rounded up: there are never more than 8 along that side.
-
-    Args:
-        protection: a dataclass whose `cell`, if there is one, is in pixels or a share.
-        height, width: of the images.
-
-    Raises:
-        SpecError: cells of so few pixels protect nothing.
+    Raises SpecError for cells of so few pixels that they protect nothing.
     """
     cell = cell_of(protection)
     if isinstance(cell, Fraction):
@@ -89,11 +79,7 @@ def cell_in_pixels(protection: Any, height: int, width: int) -> int:
 
 
 def check_bounds(name: str, key: str, value: float, cure: str) -> None:
-    """Raises SpecError unless a parameter is within BOUNDS: strong enough to protect, and computable.
-
-    Args:
-        cure: for a value that is not above 0.
-    """
+    """Raises SpecError unless a parameter is within BOUNDS: strong enough to protect, and computable."""
     least, most = BOUNDS[name][key]
     given = f"{name}: {key}={_brief(value)}"
     if not value > 0:
@@ -144,27 +130,6 @@ def check_path(name: str, key: str, path: FilePath) -> None:
         raise SpecError(
             f"{name}: {key}={path!r}: a path has no commas, which separate parameters, no spaces at "
             "its ends, and no @faces, @background or @box: rename the file"
-        )
-
-
-def check_trained_on(
-    name: str, artefact: str, trained: str, images: Images, shape: tuple[int, int, int]
-) -> None:
-    """Raises SpecError unless (N, C, H, W) images have the (C, H, W) of an artefact's training.
-
-    Args:
-        name: of the protection.
-        artefact: its path.
-        trained: what to train again, as "a mask".
-        images: to be released.
-        shape: of the training images.
-    """
-    check_batch(images)
-    if tuple(images.shape[1:]) != shape:
-        size, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], shape))
-        raise SpecError(
-            f"{name}: {artefact} was trained on {wanted} images, and these are {size}: resize them, or train "
-            f"{trained} on images like these"
         )
 
 

@@ -162,10 +162,6 @@ def cell_sums(images: np.ndarray, *, cell: int) -> np.ndarray:
     """Sums over square cells of b x b pixels. (N, C, H, W) uint8 -> (N, C, h, w) int32 or int64.
 
     h = ceil(H / b), w = ceil(W / b): the cells of the last row and column may be smaller.
-
-    Args:
-        images: the originals.
-        cell: b, from 1 to the shorter side.
     """
     # Strided adds of whole rows, then of columns: 4 to 7 times faster than a reduction over a view.
     row_type = np.uint16 if cell <= 257 else np.uint32  # 257 * 255 = 65,535
@@ -199,9 +195,6 @@ def spread(pixels: int, areas: NDArray[np.int64], *, largest_first: bool) -> NDA
 
     Filling the largest cells first maximises the sum of squares, filling the smallest first the sum of
     shares: the worst neighbours of an image. More pixels than there are fill all.
-
-    Returns:
-        counts, in the order in which the cells are filled.
     """
     ordered = np.sort(areas, axis=None)
     if largest_first:
@@ -230,10 +223,8 @@ class Pixelize(OfPixels):
     """Square cells of `cell` x `cell` pixels, each shown as its mean.
 
     Source: Parnami et al. 2022, Sec. III-B; cells of 2, 4, 6, 8 and 10. Their average pooling drops the
-    border that does not fill a cell; here it makes smaller cells.
-
-    Attributes:
-        cell: the side of a cell in pixels, or a share of the shorter side of the image, see `cell_in_pixels`.
+    border that does not fill a cell; here it makes smaller cells. `cell`: in pixels, or a share of the
+    shorter side of the image, see `cell_in_pixels`.
     """
 
     cell: int | Fraction
@@ -245,7 +236,7 @@ class Pixelize(OfPixels):
 
     def change(self, images: Pixels, cell: int, noise: Noise) -> Pixels:
         """See OfPixels.change."""
-        areas = cell_areas(*images.shape[2:], cell)
+        areas = cell_areas(images.shape[2], images.shape[3], cell)
         return map_batches(lambda part: cell_means(cell_sums(part, cell=cell), areas), images)
 
 

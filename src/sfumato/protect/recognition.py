@@ -68,11 +68,7 @@ def lacks_noise(release: Release, law: Law, *, false_alarm: float) -> str | None
     """Says which image of a release evidently lacks the noise of a law; None if none does.
 
     It checks each image, and all together: a few small ones say more together than each does. See chances.
-
-    Args:
-        release: of values with such noise, or not.
-        law: of the noise on whole cells, or on pixels.
-        false_alarm: the largest probability that it names an image with that noise.
+    `false_alarm`: the largest probability that it names an image with that noise.
     """
     alone, together = chances(release, law)
     if min(together, alone.min(initial=1.0)) <= false_alarm / 2:
@@ -90,11 +86,8 @@ def chances(release: Release, law: Law) -> tuple[Floats, float]:
     with a probability of at most exp(-n·KL(share || p)) (Chernoff 1952, Hoeffding 1963). Two kinds are
     counted: all values, and those that no end of the range has clamped; each at a few levels of p. The
     smallest of these probabilities counts, times their number (Bonferroni). An honest release thus gets x or
-    less with a chance of at most x, whatever it shows.
-
-    Args:
-        release: N images. Only whole cells count: border cells have more noise, and are few.
-        law: of the noise.
+    less with a chance of at most x, whatever it shows. Only whole cells count: border cells have more noise,
+    and are few.
 
     Returns:
         (N,) for each image, and for all images as one; 1 if there is nothing to predict from.
@@ -145,11 +138,8 @@ def _evidence(close: int, count: int, level: float) -> float:
 def _nearness(law: Law, *, clamped: bool) -> Floats:
     """(256, 256): the largest probability of a released value within a distance (row) of a number (column).
 
-    1 replaces a value that is above the highest level for all numbers: no level needs it.
-
-    Args:
-        law: of the noise.
-        clamped: whether among all values; otherwise among those between 1 and 254.
+    1 replaces a value that is above the highest level for all numbers: no level needs it. `clamped`: among
+    all values; otherwise among those between 1 and 254.
     """
     clean = np.arange(0, 255 + _GRID, _GRID)[:, None]
     edges = law.below(np.arange(255) + 0.5 - clean)  # below 0.5, ..., below 254.5

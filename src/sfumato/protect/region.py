@@ -53,15 +53,10 @@ _THRESHOLDS = (0.6, 0.6, 0.5)
 
 @dataclass(frozen=True)
 class RegionRelease(Release):
-    """A release with parts of the original.
+    """A release with parts of the original."""
 
-    Attributes:
-        covered: (N, 1, H, W) bool, which pixels are protected. It does not travel.
-        boxes: the number of faces found in each image, or of its boxes.
-    """
-
-    covered: NDArray[np.bool_] | None = None
-    boxes: tuple[int, ...] = ()
+    covered: NDArray[np.bool_] | None = None  # (N, 1, H, W), which pixels are protected; it does not travel
+    boxes: tuple[int, ...] = ()  # the number of faces found in each image, or of its boxes
 
     def rows(self, rows: list[int]) -> Self:
         """See Released.rows."""
@@ -129,12 +124,7 @@ class Region(Protection):
         return WEIGHTS.sha256
 
     def release(self, images: Images, noise: Noise) -> RegionRelease:
-        """See Protection.release.
-
-        Raises:
-            ImageError: an image without a face, if `missing` is "stop", or without a box.
-            SpecError: a parameter does not fit a face, such as cells larger than it.
-        """
+        """See Protection.release. Raises as `boxes` does, and SpecError if it does not fit a face."""
         check_batch(images)
         edges = [self._find_or_refuse(image) for image in as_array(images)]
         values, covered = as_array(images).copy(), np.zeros((len(images), 1, *images.shape[2:]), bool)
@@ -147,8 +137,8 @@ class Region(Protection):
     def apply(self, image: Pixels, boxes: Sequence[Box], noise: Noise) -> tuple[Pixels, NDArray[np.bool_]]:
         """Protects the boxes of a (C, H, W) uint8 image, or all else; and (1, H, W) bool, which pixels.
 
-        Boxes that overlap are protected as one; a block, which hides the centre of a face, hides all of such
-        a box. Without boxes, all of the image is protected. Raises SpecError as release does.
+        Boxes that overlap are protected as one; a block hides all of such a box. Without boxes, all of the
+        image is protected. Raises SpecError as release does.
         """
         covered = self.mask_of(image, boxes)
         if not boxes or self.place == "background":
@@ -174,10 +164,7 @@ class Region(Protection):
     def boxes(self, image: Images) -> list[Box]:
         """The disjoint boxes of a (C, H, W) uint8 image; none without a face: then all is protected.
 
-        Raises:
-            ImageError: see release.
-            ArtefactError: the weights of the detector, or the file of boxes, cannot be read.
-            MissingExtraError: no file is named, and the extra `faces` is not installed.
+        Raises ImageError for one without a box, or without a face if `missing` is "stop"; and as find does.
         """
         return disjoint(self._find_or_refuse(image))
 
@@ -195,16 +182,15 @@ class Region(Protection):
     @property
     def searched(self) -> str | None:
         """States how images are searched for faces; None for boxes of a file."""
-        if self.place == "box":
-            return None
         detector = "MTCNN" if self.file else "CenterFace"
-        return f"{detector}, at full size: faces down to {LEAST_FACE} pixels; smaller ones may be missed"
+        said = f"{detector}, at full size: faces down to {LEAST_FACE} pixels; smaller ones may be missed"
+        return None if self.place == "box" else said
 
     def find(self, image: Images) -> list[Box]:
-        """Finds the boxes of a (C, H, W) uint8 image of any size, which may overlap, or none.
+        """Finds the boxes of a (C, H, W) uint8 image of any size, which may overlap; the same image once.
 
-        The same image is searched once. Raises ArtefactError and MissingExtraError as boxes does, and
-        ImageError if a box of the file is not one of this image.
+        Raises ArtefactError if the file cannot be read, MissingExtraError if there is none and the extra
+        `faces` is not installed, and ImageError if a box of the file is not one of this image.
         """
         known: dict[bytes, list[Box]] = self.__dict__.setdefault("_known", {})
         name = digest(image)
@@ -216,11 +202,8 @@ class Region(Protection):
 
     def _search(self, image: Images, name: bytes) -> list[Box]:
         _, height, width = image.shape
-        edges = (
-            self._read_listed(height, width, name)
-            if self.place == "box"
-            else self._around_faces(as_tensor(image))
-        )
+        listed = self.place == "box"
+        edges = self._read_listed(height, width, name) if listed else self._around_faces(as_tensor(image))
         boxes = [
             (
                 *(max(0, math.floor(top)), min(height, math.ceil(bottom))),
@@ -253,9 +236,9 @@ class Region(Protection):
             from sfumato.networks.faces.finding import CenterFace
 
             return CenterFace.load().detect
-        from sfumato.networks.faces.mtcnn import MTCNN, DetectorConfig
+        from sfumato.networks.faces.mtcnn import MTCNN
 
-        return partial(MTCNN.load(self.file).detect, config=DetectorConfig(thresholds=_THRESHOLDS))
+        return partial(MTCNN.load(self.file).detect, thresholds=_THRESHOLDS)
 
     @cached_property
     def _table(self) -> dict[bytes | None, list[Edges]]:

@@ -15,8 +15,8 @@ from sfumato.base.files import open_regular
 from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
-from sfumato.errors import ArtefactError, DataError
-from sfumato.images import Images, Pixels, as_tensor
+from sfumato.errors import ArtefactError, DataError, SpecError
+from sfumato.images import Images, Pixels, as_tensor, check_batch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,8 +46,9 @@ class Released:
     spec: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.array, np.ndarray):
-            object.__setattr__(self, "array", self.array.detach().numpy())
+        array: Any = self.array
+        if not isinstance(array, np.ndarray):
+            object.__setattr__(self, "array", array.detach().numpy())
 
     @property
     def values(self) -> "Tensor":
@@ -106,8 +107,7 @@ class Release(Released):
     def shapes(self) -> "Tensor":
         """The shapes of masks alone: (N, C, H, W) uint8, 255 for shown pixels and 0 for hidden ones.
 
-        Raises:
-            DataError: all pixels are shown: there is no shape.
+        Raises DataError if all pixels are shown: there is no shape.
         """
         if self.shown is None:
             raise DataError(f"{self.spec} shows all pixels: its releases have no shape; use a mask")
@@ -148,11 +148,7 @@ class Release(Released):
 
 
 def unpack(packets: Sequence[bytes], *, spec: str, shape: tuple[int, int, int]) -> Release:
-    """Reads the packets of `Release.pack`, of masked images of (C, H, W).
-
-    Raises:
-        DataError: a packet is not as long as its mask says.
-    """
+    """Reads the packets of `Release.pack`, of masked (C, H, W) images. Raises DataError for other lengths."""
     channels, height, width = shape
     values = np.zeros((len(packets), *shape), np.uint8)
     shown = np.zeros((len(packets), 1, height, width), bool)
@@ -210,23 +206,15 @@ class Protection:
     def release(self, images: Images, noise: Noise) -> Release:
         """Protects (N, C, H, W) uint8 images, with fresh noise for every image in the batch.
 
-        Args:
-            images: the originals, a tensor or an array.
-            noise: `fresh_noise()` when the result leaves the device; a seeded one only for copies that
-                stay, as in training and studies.
-
-        Raises:
-            SpecError: a parameter does not fit images of this size.
+        `noise`: `fresh_noise()` when the result leaves the device; a seeded one only for copies that stay, as
+        in training and studies. Raises SpecError if a parameter does not fit images of this size.
         """
         raise NotImplementedError
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
         """What a release of a (C, H, W) image provably hides; None if nothing is proved.
 
-        Args:
-            shape: of the image.
-            pixels: how many pixels may differ between neighbours, from 1 up; None for the number that the
-                spec names, or 1.
+        `pixels`: how many may differ between neighbours, from 1 up; None for the spec's number, or 1.
         """
         return None
 
@@ -247,13 +235,10 @@ class Protection:
         return None
 
     def suspicious(self, release: Release, *, false_alarm: float) -> str | None:
-        """Why a release cannot come from this protection, in words, or None if it can.
+        """Why a release, with the cell of this protection, cannot come from it, in words; or None if it can.
 
         A guard against mistakes, not against people: anybody can add the missing noise to a clear image.
-
-        Args:
-            release: of any images, with the cell of this protection, and masked if its releases are.
-            false_alarm: the largest chance that an image is suspected for its noise, whatever it shows.
+        `false_alarm`: the largest chance that an image is suspected for its noise, whatever it shows.
         """
         if (law := self.law((release.array.shape[1], *release.size))) is None:
             return None
@@ -271,7 +256,8 @@ class TrainedProtection(Protection):
     """A protection by a trained file, `artefact`, which is read when first needed."""
 
     artefact: FilePath
-    _load: ClassVar[Callable[[str], Any]]  # the trained network with its `shape`; raises ArtefactError
+    _what: ClassVar[str]  # what the file is, in words, such as "a mask"
+    _load: ClassVar[Any]  # path -> the trained network with its `shape`; raises ArtefactError
 
     @cached_property
     def _trained(self) -> Any:
@@ -287,6 +273,17 @@ class TrainedProtection(Protection):
         """Reads the artefact now, not at the first release. Raises ArtefactError."""
         _ = self._trained
 
+    def check_images(self, images: Images) -> None:
+        """Raises as `check` does, and SpecError unless images have the (C, H, W) of the training."""
+        self.check()
+        check_batch(images)
+        if tuple(images.shape[1:]) != self.shape:
+            size, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], self.shape))
+            raise SpecError(
+                f"{self.name}: {self.artefact} was trained on {wanted} images, and these are {size}: resize "
+                f"them, or train {self._what} on images like these"
+            )
+
     def digest(self) -> str:
         """See Trained."""
         return artefact_digest(self.artefact)
@@ -301,20 +298,10 @@ def load_network(
     prefix: str,
     what: str,
 ) -> tuple[Any, dict[str, Any], dict[str, "Tensor"]]:
-    """Loads the network of an artefact, in evaluation mode.
+    """Loads the network of an artefact in evaluation mode, with the card and all tensors.
 
-    Args:
-        path: the file.
-        make: makes the network of a card.
-        kind, schema: of the artefact; see artefacts.load.
-        prefix: of the names of its weights.
-        what: the network, in words.
-
-    Returns:
-        the network, the card, and all tensors.
-
-    Raises:
-        ArtefactError: damaged, foreign, or of another kind.
+    `make` makes the network of a card; `prefix` begins the names of its weights; `what` it is, in words.
+    Raises ArtefactError for a file that is damaged, foreign, or of another kind.
     """
     from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 
@@ -337,15 +324,32 @@ class Trained(Protocol):
         """The digest of that file. Raises ArtefactError if it cannot be read."""
 
 
-@runtime_checkable
-class Encoding(Protocol):
+class Encoding(TrainedProtection):
     """A protection that releases in two steps: numbers of an image, always the same, and noise."""
 
     def encode(self, images: Images) -> "Tensor":
-        """(N, C, H, W) uint8 images -> (N, d), as `Protection.release` does, and with its errors."""
+        """The network's output for each image, (N, d), which stays on the device. Raises as `release` does.
+
+        Each image goes through the network by itself: a batch would round it differently, and its numbers
+        would depend on the others, which no guarantee covers.
+        """
+        import torch
+
+        from sfumato.networks.one_by_one import each_by_itself
+
+        self.check_images(images)
+        trained = self._trained
+        with torch.no_grad():
+            rows = each_by_itself(trained.network, as_tensor(images))
+        return torch.cat(rows) if rows else torch.empty(0, trained.dimension)
 
     def release_of(self, numbers: "Tensor", noise: Noise) -> Any:
-        """Releases (N, d) numbers: `release(images, noise)` is `release_of(encode(images), noise)`."""
+        """Releases (N, d) numbers of `encode`."""
+        raise NotImplementedError
+
+    def release(self, images: Images, noise: Noise) -> Any:
+        """See Protection.release. Raises as `check` does, and SpecError for images of another size."""
+        return self.release_of(self.encode(images), noise)
 
 
 def canonical(name: str, protection: Any) -> str:

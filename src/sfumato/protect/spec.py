@@ -16,7 +16,7 @@ from sfumato.protect.outside import Outside
 from sfumato.protect.parameters import REGION, file_parameters, read_cell
 from sfumato.protect.pixels import Block, Blur, CentreBlur, Clear, Gaussian, Pixelize
 from sfumato.protect.region import Region
-from sfumato.protect.release import IMAGES, Protection, kind_of
+from sfumato.protect.release import IMAGES, KINDS, Protection, kind_of
 
 if TYPE_CHECKING:
     from sfumato.protect.answer import Answer
@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 _Named = TypeVar("_Named")
 _Kind = TypeVar("_Kind")
 
-_AS = {
-    "pixels": "pixels",
-    "shape": "the shape of a mask",
-    "numbers": "numbers",
-    "bits": "bits",
-    "answer": "answers",
-}
+_AS = {kind: kind for kind in KINDS} | {"shape": "the shape of a mask", "answer": "answers"}
 _CURES = {
     "bits": "give it to sfumato.serve.Client, or read it with protect.parse(spec, takes=['bits'])",
     "numbers": "give it to sfumato.serve.Client, or put it on a device with `sfumato export`",
@@ -73,9 +67,7 @@ def parse(spec: str, *, takes: Collection[str]) -> Any: ...
 def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     """Reads the protection that a spec names. parse(spec).spec is its canonical form.
 
-    Args:
-        spec: such as "dp-pix:cell=4,epsilon=3".
-        takes: the kinds of releases that the caller accepts, of release.KINDS; images by default.
+    `takes`: the kinds of releases that the caller accepts, of release.KINDS; images by default.
 
     Raises:
         SpecError: an unknown name or key (it names the nearest), a missing or impossible value, a list of
@@ -144,11 +136,9 @@ def files_of(spec: str) -> list[str]:
 
 
 def with_files(spec: str, change: Callable[[str, str], str]) -> str:
-    """Replaces each file that a spec names; values may be lists.
+    """Replaces each file that a spec names, which may be lists, by `change` of its parameter and path.
 
-    Args:
-        spec: of any protection. For an unknown name, every value counts as a file.
-        change: the parameter and the path -> the text that replaces the path.
+    For an unknown protection, every value counts as a file.
     """
     inner, region = _split(spec)
     name, colon, rest = inner.partition(":")

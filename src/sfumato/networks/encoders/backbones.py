@@ -45,8 +45,8 @@ class Backbone(nn.Module):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Makes the network with the weights of a file. Raises ArtefactError as load_weights does."""
         source = (
-            f"{cls.__name__}'s weights are {cls._file} of torchvision (github.com/pytorch/vision, BSD; trained "
-            "on the photographs of ImageNet)"
+            f"{cls.__name__}'s weights are {cls._file} of torchvision (github.com/pytorch/vision, BSD; "
+            "trained on the photographs of ImageNet)"
         )
         unused = [f"classifier.{layer}.{kind}" for layer in cls._classifier for kind in ("weight", "bias")]
         return load_weights(cls, path, source=source, unused=unused)

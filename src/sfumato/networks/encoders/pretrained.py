@@ -392,12 +392,11 @@ def open_pretrained(spec: PretrainedSpec) -> Pretrained:
         return Pretrained(
             network, dimension=dimension, size=spec.size, rate=spec.rate, shrinkage=kind.shrinkage
         )
+    graph, size, dimension = OnnxNetwork(spec.bytes), spec.size, spec.dimension
     if path:
         content, size = _graph(spec)
         graph = OnnxNetwork(content)
         dimension = _dimension(graph, size, spec.file)
-    else:
-        graph, size, dimension = OnnxNetwork(spec.bytes), spec.size, spec.dimension
     return Pretrained(graph, dimension=dimension, size=size, mean=spec.mean, std=spec.std, rate=spec.rate)
 
 

@@ -68,29 +68,17 @@ def reduce_image(image: Tensor, scale: float) -> Tensor:
 
     One channel at a time, since a large image in floating point takes 4 bytes a value.
     """
-    size = [max(1, round(n * scale)) for n in image.shape[1:]]
-    channels = [
-        functional.interpolate(
-            channel[None, None].float(), size, mode="bilinear", antialias=scale < 1, align_corners=False
-        )
-        for channel in image
-    ]
-    return torch.cat(channels, 1)
+    settings: Any = {"size": [max(1, round(n * scale)) for n in image.shape[1:]], "antialias": scale < 1}
+    channels = (channel[None, None].float() for channel in image)
+    return torch.cat([functional.interpolate(each, mode="bilinear", **settings) for each in channels], 1)
 
 
 def search_tiles(image: Tensor, search: Callable[[Tensor], Faces], scale: float = 1.0) -> Faces:
     """Searches a (C, H, W) image in tiles that overlap, and shifts what was found to its own pixels.
 
     A box at an inner edge of a tile is left out: the face is whole in the next tile, or larger than what
-    tiles share, and the caller's search of the reduced image finds it.
-
-    Args:
-        image: uint8, of any size.
-        search: finds faces in one tile, in the tile's pixels.
-        scale: by which `search` enlarges; tiles are smaller by it.
-
-    Returns:
-        All faces of all tiles: one face may be found twice.
+    tiles share, and the caller's search of the reduced image finds it. One face may be found twice.
+    `scale`: by which `search` enlarges; tiles are smaller by it.
     """
     limits = torch.tensor(image.shape[:0:-1])  # width, height
     parts = []
@@ -131,9 +119,7 @@ def nms(boxes: Tensor, scores: Tensor, groups: Tensor, *, overlap: float, of_sma
     All groups are settled together, one box of each at a time, in memory linear in the boxes.
 
     Args:
-        boxes: (n, 4) left, top, right, bottom.
-        scores: (n,)
-        groups: (n,) int64: boxes of different groups, here images, are independent.
+        boxes, scores, groups: (n, 4), (n,) and (n,) int64: different groups, here images, are independent.
         overlap: the most allowed overlap, as a share of the union of both.
         of_smaller: as a share of the smaller box instead, which also removes a box within another.
 
@@ -198,15 +184,7 @@ class CenterFace:
         return cls(WEIGHTS.path().read_bytes())
 
     def detect(self, images: Tensor, threshold: float = THRESHOLD) -> list[Faces]:
-        """Finds the faces of each image.
-
-        Args:
-            images: (N, 3, H, W) uint8, RGB.
-            threshold: the least score of a face.
-
-        Returns:
-            One Faces an image; without a face, one with empty tensors.
-        """
+        """Finds the faces of each of (N, 3, H, W) uint8 images; `threshold`: the least score of a face."""
         check_batch(images)
         return [self._detect(image, threshold) for image in images]
 
