@@ -1,6 +1,5 @@
 """Images of an outside tool: the file that belongs to an original, and an error wherever there is none."""
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,10 @@ from torch import Tensor
 
 from sfumato import data, images
 from sfumato.base.engines import EngineConfig
-from sfumato.device.jobs import releasing
 from sfumato.device.jobs.folder import protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
+from sfumato.errors import ArtefactError, DataError, ImageError
 from sfumato.protect import parse
 from sfumato.protect.outside import Outside
 from sfumato.protect.release import file_digest_of
@@ -117,10 +115,6 @@ def test_an_original_may_be_named_by_the_digest_of_its_pixels(tmp_path: Path):
     assert torch.equal(protection.release(cropped, NOISE).values, anonymised)
 
 
-def test_no_images_have_an_empty_release(index: str):
-    assert Outside(index).release(pictures(0, count=0), NOISE).values.shape == (0, 3, 20, 20)
-
-
 def test_an_index_that_was_written_anew_is_read_anew(tmp_path: Path, index: str):
     protection = Outside(index)
     before = protection.release(pictures(0)[:1], NOISE).values
@@ -141,11 +135,6 @@ def test_a_spec_names_it(index: str):
     assert not protection.draws_noise
 
 
-def test_nothing_is_claimed(index: str):
-    assert Outside(index).guarantee((3, 20, 20)) is None
-    assert Outside(index).guarantee((3, 20, 20), pixels=5) is None
-
-
 def test_it_is_made_of_the_index_and_all_files_that_it_names(tmp_path: Path, index: str):
     digests = {file_digest_of(Outside(index))}
     images.write(tmp_path / "anonymised/1.png", pictures(7)[0])
@@ -158,13 +147,6 @@ def test_it_is_made_of_the_index_and_all_files_that_it_names(tmp_path: Path, ind
     assert len(digests) == 4
     images.write(tmp_path / "photos/unnamed.png", pictures(9)[0])
     assert file_digest_of(Outside(index)) in digests
-
-
-def test_what_it_is_made_of_does_not_depend_on_where_it_lies(tmp_path: Path, index: str):
-    moved = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-moved"))
-    after = file_digest_of(Outside(str(moved / "index.csv")))
-    moved.rename(tmp_path)
-    assert file_digest_of(Outside(index)) == after
 
 
 def test_a_study_notices_another_folder_under_the_same_spec(tmp_path: Path, index: str):
@@ -182,16 +164,6 @@ def test_a_study_notices_another_folder_under_the_same_spec(tmp_path: Path, inde
     assert lab.artefact_digests(["block", spec]) != before
 
 
-def test_a_copy_for_another_process_reads_the_files_itself(index: str):
-    protection = Outside(index)
-    protection.digest()
-    copied = pickle.loads(pickle.dumps(protection))
-    assert vars(copied) == {"index": index}
-    assert copied == protection
-    assert hash(copied) == hash(protection)
-    assert torch.equal(copied.release(pictures(0), NOISE).values, pictures(1))
-
-
 def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
     outcome = protect_folder(
         tmp_path / "photos",
@@ -205,12 +177,6 @@ def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
         assert torch.equal(images.read(tmp_path / f"out/{i}.png"), pictures(1)[i])
     with Ledger(tmp_path / "ledger.db") as ledger:
         assert [*ledger.summary().specs] == [f"outside:index={file_digest_of(Outside(index))[:16]}"]
-
-
-def test_a_device_releases_each_image_its_own(tmp_path: Path, index: str):
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        released = releasing.release(Outside(index), pictures(0)[[1, 0, 1]], ledger)
-    assert torch.equal(released.values, pictures(1)[[1, 0, 1]])
 
 
 # Mistakes
@@ -290,19 +256,3 @@ def test_a_file_that_is_no_image_is_refused_with_its_line(tmp_path: Path, index:
     with pytest.raises(ImageError, match=rf"index\.csv, line 4: .*{folder}/2\.png: ") as caught:
         Outside(index).release(pictures(0), NOISE)
     assert caught.value.cause
-
-
-@pytest.mark.parametrize("path", ["", " a.csv", "a,b.csv"])
-def test_a_path_that_a_spec_could_not_be_read_back_with_is_refused(path: str):
-    with pytest.raises(SpecError, match=r"outside: index=.*: a path has no commas"):
-        Outside(path)
-
-
-def test_a_spec_without_an_index_is_refused():
-    with pytest.raises(SpecError, match="outside: index is missing: write outside:index="):
-        parse("outside")
-
-
-def test_floats_are_no_images(index: str):
-    with pytest.raises(ImageError, match="uint8"):
-        Outside(index).release(pictures(0).float(), NOISE)

@@ -217,5 +217,5 @@ class Answer(TrainedProtection):
         """See Protection.release. Raises as load_answerer does, and SpecError for images of another size."""
         self.check_images(images)
         answerer: Answerer = self._trained
-        rows = [int(logits.argmax(1)) for logits in each_by_itself(answerer, as_tensor(images))]
-        return AnswerRelease(np.array(rows, dtype=np.int64), self.spec, answerer.classes)
+        rows = torch.cat(each_by_itself(answerer, as_tensor(images))).argmax(1)
+        return AnswerRelease(rows.numpy(), self.spec, answerer.classes)

@@ -78,7 +78,7 @@ class MobileFaceNet(nn.Module):
         return torch.cat(parts)
 
 
-def _unit(inputs: int, outputs: int, kernel: Any, *, linear: bool = False, **settings: int) -> nn.Sequential:
+def _unit(inputs: int, outputs: int, kernel: Any, *, linear: bool = False, **settings: Any) -> nn.Sequential:
     layers = OrderedDict[str, nn.Module](conv=nn.Conv2d(inputs, outputs, kernel, bias=False, **settings))
     layers["bn"] = nn.BatchNorm2d(outputs)
     layers["prelu"] = nn.Identity() if linear else nn.PReLU(outputs)
