@@ -12,7 +12,7 @@ from encoders import SETTINGS, SIDE, Small, write_onnx
 from torch import nn
 from torch.nn import functional
 
-from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.errors import ArtefactError, ConfigError
 from sfumato.export.graphs import to_onnx
 from sfumato.images import to_float
 from sfumato.learn.start import begin
@@ -227,11 +227,6 @@ def test_a_graph_whose_weights_are_in_other_files_reads_none_of_them(tmp_path: P
         open_pretrained(parse_pretrained(f"onnx:{tmp_path}/parts.onnx,{SETTINGS}"))
     with pytest.raises(ArtefactError, match="weights that lie in another file"):
         OnnxNetwork((tmp_path / "parts.onnx").read_bytes())(torch.zeros(1, 3, SIDE, SIDE))
-
-
-def test_images_of_two_channels_are_refused(spec: str):
-    with pytest.raises(DataError, match="images of 2 channels: this encoder reads 1 or 3"):
-        open_pretrained(parse_pretrained(spec))(torch.zeros(1, 2, 20, 20))
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of torch.export, of itself

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sfumato.errors import ArtefactError
+from sfumato.networks import MTCNN, VGG16, AlexNet, InceptionResnetV1, MobileFaceNet, SqueezeNet, SqueezeNet11
 from sfumato.networks.weights import initial_weights, load_weights, no_larger_than
 
 SOURCE = "Ask the museum."
@@ -43,14 +44,6 @@ def test_counters_of_batch_norms_may_be_missing(tmp_path):
     theirs = {k: v for k, v in small_network().state_dict().items() if not k.endswith("num_batches_tracked")}
     ours = load_weights(small_network, write(tmp_path / "weights.npz", theirs), source=SOURCE)
     assert torch.equal(ours[0].weight, theirs["0.weight"])
-
-
-def test_names_that_are_not_used_may_be_there(tmp_path):
-    tensors = small_network().state_dict() | {"logits.weight": torch.zeros(7)}
-    path = write(tmp_path / "weights.npz", tensors)
-    load_weights(small_network, path, source=SOURCE, unused=("logits.weight",))
-    with pytest.raises(ArtefactError, match=r"has unknown logits\.weight"):
-        load_weights(small_network, path, source=SOURCE)
 
 
 def test_a_missing_file_says_where_such_weights_are_to_be_had(tmp_path):
@@ -168,3 +161,24 @@ def test_a_network_of_the_size_of_its_weights_is_made():
     network = nn.Linear(30, 20)
     with no_larger_than(network.state_dict()):
         nn.Linear(30, 20)
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    {
+        SqueezeNet: r"songhan/SqueezeNet_compressed: BSD",
+        MobileFaceNet: r"MobileFaceNet_Pytorch.*no licence.*research only",
+        InceptionResnetV1: r"timesler/facenet-pytorch.*MIT.*research",
+        MTCNN: r"timesler/facenet-pytorch \(MIT\)",
+        AlexNet: r"alexnet-owt.*pth of torchvision",
+        VGG16: r"vgg16-397923af.*pth of torchvision",
+        SqueezeNet11: r"squeezenet1_1-.*pth of torchvision",
+    }.items(),
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_missing_weights_say_where_they_are_published_and_on_what_terms(network, said, tmp_path):
+    with pytest.raises(ArtefactError, match=f"no such file.*{said}"):
+        network.load(tmp_path / "gone.pth")
+    save_file({"other": torch.zeros(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(ArtefactError, match=f"no weights of {network.__name__}: lacks"):
+        network.load(tmp_path / "other.safetensors")
