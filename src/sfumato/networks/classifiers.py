@@ -205,9 +205,9 @@ def check_widths(name: str, widths: Sequence[int] | None) -> None:
 def make_encoder(
     name: str, channels: int, *, pools: int = 4, widths: Sequence[int] | None = None
 ) -> nn.Module:
-    """Makes the encoder of ENCODERS, or of networks.pretrained: (N, C, H, W) float images -> (N, D).
+    """Makes the encoder of ENCODERS, which halve maps `pools` times, or of networks.pretrained.
 
-    `pools`: how often those of ENCODERS halve maps. Raises as check_widths and open_pretrained do.
+    (N, C, H, W) float images -> (N, D). Raises as check_widths and open_pretrained do.
     """
     if not is_pretrained(name):
         check_widths(name, widths)

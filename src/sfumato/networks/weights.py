@@ -58,14 +58,10 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
 class _Measured(TorchFunctionMode):
     """Counts the parts of layers before they are made. State: the numbers and tensors that are left."""
 
-    # Besides weights, a network may need a blank image to see the outputs of its layers.
-    _SPARE_NUMBERS = 1 << 22
-    _SPARE_TENSORS = 256
-
     def __init__(self, numbers: int, tensors: int) -> None:
         super().__init__()
-        self._numbers = 2 * numbers + self._SPARE_NUMBERS
-        self._tensors = 2 * tensors + self._SPARE_TENSORS
+        # Besides weights, a network may need a blank image to see the outputs of its layers.
+        self._numbers, self._tensors = 2 * numbers + (1 << 22), 2 * tensors + 256
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -156,7 +152,7 @@ def _first(names: list[str]) -> str:
 
 
 def read(path: Path, *, source: str) -> dict[str, Tensor]:
-    """Reads the tensors of a file by name; see load_weights for the arguments, the formats and the errors."""
+    """Reads the tensors of a file by name; see load_weights for formats and errors."""
     readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
         ".safetensors": load_file,
         ".npz": _read_npz,

@@ -79,10 +79,7 @@ def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
 
 
 def parse_as(spec: str, kinds: Mapping[str, Callable[..., _Named]]) -> _Named:
-    """Does the same with the dataclasses of `kinds`, by the names that a spec begins with.
-
-    It opens no file that the spec names: anybody may have written it.
-    """
+    """Does the same with dataclasses by name. It opens no file of the spec: anybody may have written it."""
     known = _look_up(spec, kinds)
     if len(spec) > _LONGEST:
         raise SpecError(f"{known[0]}: a spec of {len(spec)} characters: write at most {_LONGEST}")
@@ -96,8 +93,7 @@ def expand(spec: str, *, takes: Collection[str]) -> list[Any]: ...
 def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     """The protections of a spec whose keys may list values: "blur:radius=1,3,5" names three.
 
-    With several lists, every combination in turn; the last key varies fastest. `takes` and errors are those
-    of parse.
+    With several lists, every combination in turn; the last key varies fastest. See parse.
     """
     inner, region = _split(spec)
     listed = expand_as(inner, PROTECTIONS)

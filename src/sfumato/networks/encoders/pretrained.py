@@ -96,26 +96,17 @@ KINDS = ("onnx", *_KINDS)
 
 @dataclass(frozen=True)
 class PretrainedSpec:
-    """An encoder in settings: KIND:FILE,key=value,...
+    """An encoder in settings: KIND:FILE,key=value,..."""
 
-    Attributes:
-        kind: of KINDS.
-        file: its path; "" on a card, whose artefact holds the weights, and for installed ones.
-        size: H and W to which images are resized.
-        mean, std: of each channel of images in [0, 1], which are subtracted and divided by; only for onnx.
-        rate: its learning rate, as a share of that of the other layers; 0 for a frozen encoder.
-        sha256, bytes, dimension: of the file, and of its output; on a card.
-    """
-
-    kind: str
-    file: str
-    size: tuple[int, int] | None = None
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    rate: float = 0.0
-    sha256: str = ""
+    kind: str  # of KINDS
+    file: str  # its path; "" on a card, whose artefact holds the weights, and for installed ones
+    size: tuple[int, int] | None = None  # H and W to which images are resized
+    mean: tuple[float, ...] = ()  # of each channel of images in [0, 1], to subtract; only for onnx
+    std: tuple[float, ...] = ()  # to divide by
+    rate: float = 0.0  # its learning rate, as a share of that of the other layers; 0 for a frozen encoder
+    sha256: str = ""  # of the file, on a card, and so are the next
     bytes: int = 0
-    dimension: int = 0
+    dimension: int = 0  # of its output
 
     @property
     def path(self) -> str:
@@ -154,12 +145,7 @@ def is_frozen(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def parse_pretrained(name: str) -> PretrainedSpec:
-    """Reads a spec.
-
-    Raises:
-        ConfigError: an unknown kind or key, or an invalid value.
-        MissingExtraError, ArtefactError: see WheelFile.path.
-    """
+    """Reads a spec. Raises ConfigError for an unknown kind, key or value; and see WheelFile.path."""
     kind, _, rest = name.partition(":")
     if kind not in KINDS:
         raise ConfigError(f"no encoder is called {kind!r}: {did_you_mean(kind, KINDS)}")
@@ -332,9 +318,8 @@ class Whitened(nn.Module):
         """
         classes, places = codes.unique(return_inverse=True)
         outputs = outputs.double()
-        means = outputs.new_zeros(len(classes), outputs.shape[1]).index_add_(0, places, outputs)
-        means /= places.bincount()[:, None]
-        about = outputs - means[places]
+        sums = outputs.new_zeros(len(classes), outputs.shape[1]).index_add_(0, places, outputs)
+        about = outputs - (sums / places.bincount()[:, None])[places]
         within = about.T @ about / len(about)
         even = within.diagonal().mean() * torch.eye(len(within), dtype=within.dtype, device=within.device)
         values, vectors = torch.linalg.eigh((1 - self.shrinkage) * within + self.shrinkage * even)
@@ -379,10 +364,8 @@ class PretrainedClassifier(nn.Sequential):
 def open_pretrained(spec: PretrainedSpec) -> Pretrained:
     """Opens the encoder of a spec, frozen or not; of a card, with blank weights for those of the artefact.
 
-    Raises:
-        ArtefactError: no such file, damaged, of another network, or of images of another size.
-        ConfigError: a size that the graph does not take, or no size for a graph that takes any.
-        MissingExtraError: onnx without the extra `edge`; one of LITES without `encoders`.
+    Raises ArtefactError for a missing, damaged or foreign file, ConfigError for a size that a graph does not
+    take or lacks, and MissingExtraError for onnx without the extra `edge` or LITES without `encoders`.
     """
     path = spec.path
     if spec.kind != "onnx":
@@ -426,18 +409,18 @@ def _describe(spec: PretrainedSpec, digest: str) -> PretrainedSpec:
 
 
 def digest_of_file(path: str) -> str:
-    """The SHA-256 of a file. Raises ArtefactError if it cannot be read."""
+    """The SHA-256 of a file. Raises ArtefactError if it cannot be read, or is too large for an encoder."""
     try:
         status = Path(path).stat()
-        return _digest(path, status.st_size, status.st_mtime_ns)
+        if status.st_size > _MOST_BYTES:
+            raise ArtefactError(f"{path}: {status.st_size:,} bytes: an encoder has at most {_MOST_BYTES:,}")
+        return _digest(path, status.st_mtime_ns)
     except OSError as error:
         raise ArtefactError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 @lru_cache(maxsize=16)
-def _digest(path: str, size: int, changed: int) -> str:
-    if size > _MOST_BYTES:
-        raise ArtefactError(f"{path}: {size:,} bytes: an encoder has at most {_MOST_BYTES:,}")
+def _digest(path: str, changed: int) -> str:
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

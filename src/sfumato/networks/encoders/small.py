@@ -178,10 +178,8 @@ class LeNet(nn.Module):
     with PyTorch's own, sigmoids hardly pass the image on (from one image of noise to the next, features
     deviate by 0.0006, not 0.05).
 
-    (N, C, H, W) float in [0, 1] -> (N, classes) logits, or (N, dimension) embeddings without classes.
-
-    Attributes:
-        dimension: D, the length of an embedding, the input of `head`; 768 for 32x32 pixels.
+    (N, C, H, W) float in [0, 1] -> (N, classes) logits, or (N, dimension) embeddings without classes: 768
+    numbers for 32x32 pixels.
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int | None) -> None:
@@ -217,25 +215,15 @@ class ResNet(nn.Module):
       of Table 1: 7x7 with stride 2, and 3x3 max-pool with stride 2.
 
     (N, C, H, W) float in [0, 1] -> (N, classes) logits, or (N, dimension) embeddings without classes.
-
-    Attributes:
-        dimension: D, the length of an embedding, the input of `head`.
     """
 
     def __init__(
         self, shape: tuple[int, int, int], classes: int | None, *, depth: int, width: int | None = None
     ) -> None:
-        """Makes the network for images of one shape.
+        """Makes the network for images of one shape (C, H, W); without classes it embeds.
 
-        Args:
-            shape: (C, H, W).
-            classes: how many; None for embeddings.
-            depth: 18, 20, 50 or 152.
-            width: channels of the first stage; None for those of the paper, 16 at depth 20 and 64 otherwise.
-
-        Raises:
-            ConfigError: a depth that is not among these.
-            DataError: images that the halvings reduce to nothing.
+        `depth`: 18, 20, 50 or 152, else ConfigError; `width`: channels of the first stage, by default the
+        paper's, 16 at depth 20 and 64 otherwise. Raises DataError for images that would vanish.
         """
         super().__init__()
         if depth not in _FORMS:
