@@ -33,7 +33,7 @@ from torch import Tensor
 from sfumato.attack import feature_inversion, reidentify, restore
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
 from sfumato.base import memory
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import adversarial_mask, classifier, code, few_shot, meta, private_feature

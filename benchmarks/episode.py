@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from sfumato import data
 from sfumato.base import memory
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, resolve
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler

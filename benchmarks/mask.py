@@ -13,7 +13,7 @@ from dataclasses import asdict
 import torch
 from timing import Line, in_turn, show
 
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, resolve
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.images import to_float
 from sfumato.learn import adversarial_mask

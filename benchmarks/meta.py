@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from sfumato import protect
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve
 from sfumato.data.worlds.glyphs import glyphs
 from sfumato.learn import meta
 from sfumato.learn.adaptation import Learner, contributions, fastest

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve
 
 REGRESSION = 0.15  # of a ratio; two runs of the same code differ by less
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 51

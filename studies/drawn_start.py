@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, resolve
 from sfumato.base.settings import configure
 from sfumato.data import LabelledImages, faces, glyphs
 from sfumato.dp.mechanisms import seeded_noise
@@ -68,7 +68,7 @@ class StartConfig:
         learning_rate: of Adam, at its highest: it rises over the first 200 steps, and falls along a cosine.
         protected: the share of batches that are released by a protection.
         world: the seed of what is drawn, kept apart from the worlds that studies use.
-        precision: see `sfumato.base.precision`.
+        precision: see `sfumato.base.hardware`.
     """
 
     things: int = 1200

@@ -47,8 +47,8 @@ ROOMS = {
     ),
     "access": ("serve/http/access", "serve/test_{access,routes,tenant_keys}"),
     "ledger": (
-        "device/ledger/{ledger,charges,budgets,accounts}",
-        "device/test_{ledger,lost_ledger,bits,storage,likeness,averager,releasing,charges}",
+        "device/ledger/{ledger,charging,budgets,witness}",
+        "device/test_{ledger,chain,storage,likeness,averager,releasing,charges}",
     ),
 }
 # An operator, and what takes its place.

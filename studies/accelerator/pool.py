@@ -21,7 +21,7 @@ import torch
 
 import sfumato
 from sfumato.base.engines import EngineConfig, engine
-from sfumato.base.threads import limit_threads
+from sfumato.base.hardware import limit_threads
 from sfumato.learn.code import CodeModel
 
 

@@ -16,10 +16,10 @@ from sfumato.errors import DataError, LedgerError
 WORDS = r"its file system has no locks \(.*\), as NFS without its lock service: name a file on a disk of this"
 
 
-@pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP])
-def without_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
-        raise OSError(request.param, os.strerror(request.param))
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "lockf", fails)
     monkeypatch.setattr(fcntl, "flock", fails)
@@ -34,13 +34,10 @@ def busy(path: Path) -> sqlite3.OperationalError:
     return raised.value
 
 
-def test_a_database_that_another_process_holds_is_said_to_be_held(tmp_path: Path):
+def test_a_database_that_another_process_holds_is_said_to_be_held_and_no_other_error_is(tmp_path: Path):
     assert databases.why_locked(busy(tmp_path / "a.db"), tmp_path / "a.db") == (
         "another process holds it: ask again"
     )
-
-
-def test_other_errors_of_a_database_have_nothing_to_do_with_locks(tmp_path: Path):
     database = sqlite3.connect(tmp_path / "a.db")
     with closing(database), pytest.raises(sqlite3.OperationalError) as raised:
         database.execute("select * from nothing")
@@ -58,9 +55,5 @@ def test_a_file_system_without_locks_is_named_with_the_cure(tmp_path: Path, monk
     monkeypatch.setattr(databases, "begin", begun)
     with pytest.raises(LedgerError, match=rf"new.db: cannot be opened for writing \({WORDS}"):
         Ledger(tmp_path / "new.db")
-
-
-@pytest.mark.usefixtures("without_locks")
-def test_a_lock_of_a_file_names_the_file_system_that_has_none(tmp_path: Path):
     with pytest.raises(DataError, match=WORDS), files.claim(tmp_path / "made"):
         pass

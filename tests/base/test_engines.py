@@ -6,7 +6,6 @@ What they are for is tested where it is used: tests/protect/test_engines.py, tes
 import os
 import socket
 import sys
-import threading
 import time
 from operator import truediv
 from pathlib import Path
@@ -64,42 +63,24 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 def test_one_local_worker_is_this_process_with_its_threads():
     with engines.engine(EngineConfig(workers=1)) as tasks:
         assert tasks.workers == 1
-        assert tasks.submit(where).result() == where()
+        assert tasks.submit(where).result() == tasks.submit(where, worker=0).result() == where()
         with pytest.raises(ZeroDivisionError):
             tasks.submit(truediv, 1, 0).result()
 
 
-def test_local_workers_are_other_processes_with_a_thread_for_each_core_of_a_task():
-    with engines.engine(EngineConfig(workers=2)) as tasks:
-        assert tasks.workers == 2
-        assert tasks.submit(os.getpid).result(SECONDS) != os.getpid()
-        assert tasks.submit(torch.get_num_threads).result(SECONDS) == 1
-        with pytest.raises(ZeroDivisionError):
-            tasks.submit(truediv, 1, 0).result(SECONDS)
-
-
-def test_a_task_for_a_worker_runs_in_its_process():
-    with engines.engine(EngineConfig(workers=2)) as tasks:
-        first, again, second = (
-            tasks.submit(os.getpid, worker=worker).result(SECONDS) for worker in (0, 0, 1)
-        )
-        assert first == again != second
-    with engines.engine(EngineConfig(workers=1)) as tasks:
-        assert tasks.submit(os.getpid, worker=0).result() == os.getpid()
-
-
-def test_a_local_worker_that_is_lost_is_an_error_of_ours():
-    with (
-        engines.engine(EngineConfig(workers=2)) as tasks,
-        pytest.raises(SfumatoError, match="a worker process was killed"),
-    ):
-        dict(engines.gather([tasks.submit(os._exit, 1)]))
-
-
-def test_local_workers_know_what_the_program_registered(registering):
+def test_local_workers_are_other_processes_of_one_thread_that_know_what_was_registered(registering):
     registering("protections", "plain", "sfumato.protect.pixels:Clear")
     with engines.engine(EngineConfig(workers=2)) as tasks:
+        assert tasks.workers == 2
+        first, again, second = (tasks.submit(os.getpid, worker=at).result(SECONDS) for at in (0, 0, 1))
+        assert first == again != second
+        assert os.getpid() not in (first, second)
+        assert tasks.submit(torch.get_num_threads).result(SECONDS) == 1
         assert tasks.submit(parse, "plain").result(SECONDS) == parse("none")
+        with pytest.raises(ZeroDivisionError):
+            tasks.submit(truediv, 1, 0).result(SECONDS)
+        with pytest.raises(SfumatoError, match="a worker process was killed"):
+            dict(engines.gather([tasks.submit(os._exit, 1)]))
 
 
 # A Ray cluster
@@ -118,12 +99,11 @@ def on_ray(ray_cluster):
     ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def test_tasks_on_ray_know_what_the_program_registered(on_ray, registering):
+def test_tasks_on_ray_run_at_once_in_other_processes_of_one_thread_that_know_what_was_registered(
+    on_ray, registering, tmp_path
+):
     registering("protections", "plain", "sfumato.protect.pixels:Clear")
     assert on_ray.submit(parse, "plain").result(SECONDS) == parse("none")
-
-
-def test_tasks_on_ray_run_at_once_in_other_processes_of_one_thread_and_in_this_folder(on_ray, tmp_path):
     both = [on_ray.submit(until_there, tmp_path / "go", tmp_path) for _ in range(2)]
     until = time.monotonic() + SECONDS
     while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < until:
@@ -147,28 +127,15 @@ def test_what_is_held_on_ray_is_one_object_for_all_tasks(on_ray):
     assert held().count("x") == 6  # also for who holds it
 
 
-def test_a_task_on_ray_whose_worker_is_killed_is_done_again(on_ray, ray_cluster, tmp_path):
+def test_a_task_on_ray_whose_worker_is_killed_is_done_again_and_at_last_given_up(
+    on_ray, ray_cluster, tmp_path
+):
     future = on_ray.submit(until_there, tmp_path / "go", tmp_path)
     killed = ray_cluster.kill_worker()
     (tmp_path / "go").touch()
     assert future.result(SECONDS) != killed
-
-
-def test_a_task_that_always_loses_its_worker_is_given_up(on_ray):
     with pytest.raises(SfumatoError, match="a worker process was killed"):
         dict(engines.gather([on_ray.submit(os._exit, 1)]))
-
-
-def test_a_node_that_joins_is_used_and_one_that_leaves_is_not_missed(on_ray, ray_cluster, tmp_path):
-    future = on_ray.submit(until_there, tmp_path / "go", tmp_path)
-    threading.Timer(0.5, (tmp_path / "go").touch).start()
-    ray_cluster.remove_node()
-    assert future.result(SECONDS)
-    ray_cluster.add_node()
-    until = time.monotonic() + SECONDS
-    while on_ray.workers != 2 and time.monotonic() < until:
-        time.sleep(0.05)
-    assert on_ray.workers == 2
 
 
 def test_a_cluster_that_cannot_be_reached_is_told_at_once():

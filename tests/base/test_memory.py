@@ -3,6 +3,7 @@
 import gc
 import platform
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,48 +36,26 @@ def use_and_free() -> None:
     torch.zeros(SIZE * MIB, dtype=torch.uint8).fill_(1)
 
 
-def test_what_is_freed_is_kept_within_a_block_and_given_back_after_it():
-    before = held_at_rest()
-    with memory.keep_freed():
-        use_and_free()
-        assert held() - before > 0.9 * SIZE
-    assert held() - before < 0.2 * SIZE
-
-
-def test_a_block_within_another_gives_nothing_back():
+def test_what_is_freed_is_kept_within_the_outermost_block_and_given_back_after_it():
     before = held_at_rest()
     with memory.keep_freed():
         with memory.keep_freed():
             use_and_free()
         assert held() - before > 0.9 * SIZE
-
-
-def test_what_is_kept_is_given_back_on_demand():
-    before = held_at_rest()
-    with memory.keep_freed():
-        use_and_free()
-        memory.give_back()
+        memory.give_back()  # also on demand
         assert held() - before < 0.2 * SIZE
-
-
-def test_without_a_block_a_large_tensor_goes_back_at_once():
-    with memory.keep_freed():
-        pass
+        use_and_free()
+    assert held() - before < 0.2 * SIZE
     before = held_at_rest()
-    use_and_free()
+    use_and_free()  # without a block a large tensor goes back at once
     assert held() - before < 0.2 * SIZE
 
 
 def test_a_block_that_fails_gives_back_as_well():
     before = held_at_rest()
-
-    def fail() -> None:
-        with memory.keep_freed():
-            use_and_free()
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
+    with suppress(RuntimeError), memory.keep_freed():
+        use_and_free()
+        raise RuntimeError
     assert held() - before < 0.2 * SIZE
 
 

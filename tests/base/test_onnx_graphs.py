@@ -1,5 +1,6 @@
 """Graphs of ONNX by strangers: a list of operators, nothing but the file, and bounds of memory and time."""
 
+import re
 import resource
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,13 +27,10 @@ FLAT = node("Flatten", ["x"], ["flat"])
 def file(nodes: Sequence[Any], constants: dict[str, np.ndarray] | None = None, **more: Any) -> bytes:
     """A file of a graph `x`, (N, 3, 4, 4) float32 -> `y`."""
     weights = {"weights": np.ones((48, 5), np.float32)} | (constants or {})
-    graph = helper.make_graph(
-        list(nodes),
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 4, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 4, 4])]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(list(nodes), "g", given, made, tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9, **more)
     return bytes(model.SerializeToString())
 
@@ -48,20 +46,13 @@ def test_a_plain_graph_is_run():
     assert [each.name for each in (*graph.session.get_inputs(), *graph.session.get_outputs())] == ["x", "y"]
 
 
-def outside(tmp_path: Path) -> TensorProto:
-    secret = tmp_path / "secret.db"
-    secret.write_bytes(bytes(48 * 5 * 4))
-    tensor = TensorProto(name="weights", data_type=TensorProto.FLOAT, dims=[48, 5])
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value=str(secret))
-    return tensor
-
-
 @pytest.mark.parametrize("place", ["initializer", "attribute", "without a location"])
 def test_weights_in_another_file_are_not_read(tmp_path: Path, place: str):
-    tensor = outside(tmp_path)
-    if place == "without a location":
-        tensor.data_location = TensorProto.DEFAULT  # the list of places alone
+    (tmp_path / "secret.db").write_bytes(bytes(48 * 5 * 4))
+    tensor = TensorProto(name="weights", data_type=TensorProto.FLOAT, dims=[48, 5])
+    if place != "without a location":  # the list of places alone
+        tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=str(tmp_path / "secret.db"))
     model = onnx.load_from_string(file([FLAT, PRODUCT]))
     del model.graph.initializer[:]
     if place == "attribute":
@@ -84,20 +75,17 @@ LOOP = helper.make_graph([node("Identity", ["x"], ["y"])], "body", [], [])
         ([node("Loop", ["", "", "y"], ["z"], body=LOOP)], "it has a graph within (a loop or a condition)"),
         ([FLAT, node("If", ["x"], ["y"])], "it has the operator 'If'"),
         ([FLAT, node("RandomUniformLike", ["flat"], ["y"])], "it has the operator 'RandomUniformLike'"),
-        ([FLAT, node("NonZero", ["flat"], ["y"])], "it has the operator 'NonZero'"),
         ([node("FusedMatMul", ["x", "x"], ["y"], domain="com.microsoft")], "an operator of 'com.microsoft'"),
         ([PRODUCT, FLAT], "its operators are not in the order in which they are computed"),
         ([FLAT, FLAT, PRODUCT], "two of its operators give the same output"),
         ([*SIZE, node("ConstantOfShape", ["sizes"], ["y"])], "ConstantOfShape makes a shape of the values"),
-        ([*SIZE, node("Expand", ["sum", "sizes"], ["y"])], "Expand makes a shape of the values of an image"),
         ([*SIZE, node("Tile", ["size", "sizes"], ["y"])], "Tile makes a shape of the values of an image"),
     ],
 )
 def test_what_does_more_than_compute_is_refused(nodes: list[Any], message: str):
-    with pytest.raises(ArtefactError) as error:
+    cure = "Export the network for inference, as one file, with standard operators"
+    with pytest.raises(ArtefactError, match=f"{re.escape(message)}.*{cure}$"):
         Graph(file(nodes, ONE), extra=EXTRA)
-    assert message in str(error.value)
-    assert str(error.value).endswith("Export the network for inference, as one file, with standard operators")
 
 
 def test_functions_and_what_an_unknown_field_may_be_are_refused():
@@ -116,14 +104,9 @@ def test_functions_and_what_an_unknown_field_may_be_are_refused():
 
 
 def test_shapes_may_follow_from_shapes():
-    nodes = [
-        node("Shape", ["x"], ["shape"]),
-        node("Gather", ["shape", "zero"], ["count"]),
-        node("Concat", ["count", "rest"], ["sizes"], axis=0),
-        node("Reshape", ["x", "sizes"], ["flat"]),
-        PRODUCT,
-    ]
-    content = file(nodes, {"zero": np.array([0]), "rest": np.array([48])})
+    nodes = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "zero"], ["count"])]
+    nodes += [node("Concat", ["count", "rest"], ["sizes"], axis=0), node("Reshape", ["x", "sizes"], ["flat"])]
+    content = file([*nodes, PRODUCT], {"zero": np.array([0]), "rest": np.array([48])})
     assert Graph(content, extra=EXTRA).run(None, images(3))[0].shape == (3, 5)
 
 
@@ -134,12 +117,8 @@ def test_a_damaged_file_is_an_error_in_words(cut: int, flip: int, value: int):
     content[flip % len(content)] = value
     with suppress(ArtefactError):  # and nothing else
         onnx_graphs.check(bytes(content[: cut or None]))
-
-
-@pytest.mark.parametrize("content", [b"", b"no graph", b"\xff" * 30, b"\x3a\xff\xff\xff\xff\x0f"])
-def test_what_is_no_graph_is_refused(content: bytes):
     with pytest.raises(ArtefactError, match="not a graph"):
-        Graph(content, extra=EXTRA)
+        onnx_graphs.check(b"no graph")
 
 
 def test_a_graph_that_grows_beyond_the_bound_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch):

@@ -15,14 +15,11 @@ from sfumato.protect.spec import PROTECTIONS
 from sfumato.study.vocabulary import ATTACKS, AttackWords
 
 
-def test_a_registered_protection_is_parsed_and_its_name_is_known(registering):
+def test_a_registered_protection_or_encoder_is_found_by_its_name(registering):
     registering("protections", "plain", "sfumato.protect.pixels:Clear")
     assert protect.parse("plain") == Clear()
     with pytest.raises(SpecError, match="'plane': did you mean 'plain'"):
         protect.parse("plane")
-
-
-def test_a_registered_encoder_is_made_by_its_name(registering):
     registering("encoders", "small", lambda channels, pools: Conv4(channels, pools=pools, width=8))
     assert make_encoder("small", 3, pools=2)(torch.zeros(1, 3, 8, 8)).shape == (1, 8 * 2 * 2)
 
@@ -47,12 +44,7 @@ def test_what_cannot_be_registered_is_refused(registering, group, name, thing, m
         (ENCODERS, "encoders", 7, "encoder 'odd': it is int: register a function"),
         (PROTECTIONS, "protections", 7, "protection 'odd': register a frozen dataclass"),
         (PROTECTIONS, "protections", EntryPoint, "protection 'odd': register a frozen dataclass"),
-        (
-            PROTECTIONS,
-            "protections",
-            "no_such_module:Odd",
-            "'odd' cannot be imported from no_such_module:Odd",
-        ),
+        (PROTECTIONS, "protections", "no_such:Odd", "'odd' cannot be imported from no_such:Odd"),
     ],
 )
 def test_a_thing_that_does_not_fit_its_group_is_refused_by_name(registering, table, group, thing, message):

@@ -9,25 +9,21 @@ import pytest
 from sfumato.base.files import has_more_values, parse_json
 from sfumato.base.schemas import validate_json
 from sfumato.wire.messages import Answers, ClassifierInfo, ClassSummary, EnrolledClasses, ModelInfo
-from sfumato.wire.tables import Header
 
 HOSTILE: list[tuple[Any, bytes, bytes, bytes]] = [
     (list[ModelInfo], b"[", b"{},", b"{}]"),
-    (list[ModelInfo], b"[", b"0,", b"0]"),
     (ModelInfo, b'{"specs":[', b"0,", b"0]}"),
     (Answers, b'{"images":[', b"{},", b"{}]}"),
     (Answers, b'{"images":[{"none_of_these":null,"guesses":[', b"[],", b"0]}]}"),
     (EnrolledClasses, b'{"classes":[', b'{"examples":[0,0]},', b"{}]}"),
     (ClassifierInfo, b"{", b'"a":0,', b'"b":0}'),
-    (Header, b"{", b'"a":0,', b'"b":0}'),
     (list[ClassSummary], b'["', b'\\"', b""),
-    (list[ClassSummary], b"", b'"', b""),
     (list[ClassSummary], b"", b"[", b""),
 ]
 
 
 @pytest.mark.parametrize(("kind", "begin", "part", "end"), HOSTILE)
-@pytest.mark.parametrize("length", [40_000, 2_000_000])
+@pytest.mark.parametrize("length", [40_000, 1_000_000])
 def test_another_text_has_few_errors_and_takes_little_memory(kind, begin, part, end, length):
     text = begin + part * (length // len(part)) + end
     tracemalloc.start()
@@ -43,12 +39,9 @@ def test_an_answer_that_fits_is_read_as_before():
     assert validate_json(list[ClassSummary], text)[0].label == "a, b: c"
 
 
-def test_commas_and_colons_inside_strings_are_no_values():
+def test_values_are_counted_before_anything_is_made_of_them_and_not_inside_strings():
     text = '["' + ',:\\"' * 1000 + '", 1, 2]'
     assert has_more_values(text, 1)
     assert not has_more_values(text, 2)
-
-
-def test_a_file_of_too_many_values_is_refused_before_anything_is_made_of_it():
     with pytest.raises(ValueError, match="more than 5,000,000 values"):
         parse_json("[" + "0," * 5_000_001 + "0]")

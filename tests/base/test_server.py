@@ -20,26 +20,23 @@ def test_a_port_that_is_taken_says_what_to_do():
             ConfigError, match=rf"port {port} of 127.0.0.1 \(Address already in use\): choose"
         ):
             listen("127.0.0.1", port)
-
-
-def test_a_port_is_a_number_below_65536():
     with pytest.raises(ConfigError, match="--port 70000: 0 to 65535"):
         listen("127.0.0.1", 70_000)
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_the_address_is_what_a_browser_takes(scheme: str):
+def test_the_address_is_what_a_browser_takes():
     with listen("127.0.0.1", 0) as listener:
-        assert address_of(listener, scheme) == f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        assert address_of(listener, "https") == f"https://127.0.0.1:{listener.getsockname()[1]}"
         assert is_local(listener)
     with listen("0.0.0.0", 0) as everywhere:
         assert not is_local(everywhere)
         assert address_of(everywhere).startswith(f"http://{socket.gethostname()}:")
 
 
-def test_a_service_that_was_stopped_has_not_failed(capsys):
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_was_stopped_has_not_failed(capsys, sent: int):
     with until_stopped():
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), sent)
     assert capsys.readouterr().out == "stopped\n"
 
 
@@ -67,21 +64,22 @@ with server.listen("127.0.0.1", 0) as listener, server.until_stopped():
 """
 
 
-def test_headers_are_bounded_and_accepted_requests_are_finished():
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_headers_are_bounded_and_accepted_requests_are_finished(sent: int):
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())
 
-        def ask(sent: bytes) -> socket.socket:
+        def ask(request: bytes) -> socket.socket:
             asked = socket.create_connection(("127.0.0.1", port), timeout=10)
-            asked.sendall(sent)
+            asked.sendall(request)
             return asked
 
         with ask(b"GET / HTTP/1.1\r\na: " + b"b" * 20_000) as long:
             assert long.recv(12) == b"HTTP/1.1 400"
         with ask(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n") as slow:
             time.sleep(0.2)
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(sent)
             answer = slow.recv(1000)
         assert answer.startswith(b"HTTP/1.1 200")
         assert b"server:" not in answer

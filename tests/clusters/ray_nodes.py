@@ -47,7 +47,7 @@ class RayCluster:
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if (folder / "cmdline").read_bytes().startswith(b"ray::_on_a_node"):
+                if (folder / "cmdline").read_bytes().startswith(b"ray::_run_there"):
                     found.append(int(folder.name))
 
         def is_ours(process: int) -> bool:

@@ -1,9 +1,7 @@
 """The image convention; reading and writing, but for metadata: see test_images_metadata.py."""
 
 import io
-import os
 import struct
-import subprocess
 import sys
 import time
 import zlib
@@ -19,7 +17,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, features
+from picture_files import encoded, jpeg_segment, png_chunk, png_file, png_header
+from PIL import Image, JpegImagePlugin, PngImagePlugin
 from torch import Tensor
 
 from sfumato import images
@@ -33,14 +32,11 @@ LOSSLESS = [".png", ".bmp", ".webp"]
 # The convention
 
 
-def test_all_256_levels_survive_the_way_to_float_and_back():
-    levels = torch.arange(256).to(torch.uint8)
-    assert torch.equal(images.to_uint8(images.to_float(levels)), levels)
-
-
 @settings(deadline=None)
 @given(st.lists(st.floats(-1, 2, width=32), min_size=1, max_size=20))
-def test_to_uint8_gives_the_nearest_level_and_clamps(values: list[float]):
+def test_to_uint8_gives_the_nearest_level_and_clamps_and_to_float_none_of_it_away(values: list[float]):
+    levels = torch.arange(256).to(torch.uint8)
+    assert torch.equal(images.to_uint8(images.to_float(levels)), levels)
     nearest = [min(range(256), key=lambda level: abs(level - 255 * value)) for value in values]
     got = images.to_uint8(torch.tensor(values))
     for value, level, expected in zip(values, got.tolist(), nearest, strict=True):
@@ -48,59 +44,40 @@ def test_to_uint8_gives_the_nearest_level_and_clamps(values: list[float]):
         assert level == expected or abs(abs(255 * value - level) - 0.5) < 1e-3
 
 
-def test_to_float_refuses_images_that_are_float_already():
+def test_a_batch_that_is_not_n_c_h_w_uint8_is_refused_with_its_shape():
+    shapes = [(3, 4, 4), (1, 2, 4, 4), (1, 4, 4, 3)]  # one image, two channels, channels last
+    for batch in (torch.zeros(1, 3, 4, 4), *(torch.zeros(shape, dtype=torch.uint8) for shape in shapes)):
+        with pytest.raises(ImageError, match=r"\(N, C, H, W\) uint8 with 1 or 3 channels, got \("):
+            images.check_batch(batch)
     with pytest.raises(ImageError, match=r"uint8, got torch\.float32: convert with to_uint8"):
         images.to_float(torch.zeros(1, 3, 4, 4))
 
 
-@pytest.mark.parametrize(
-    "batch",
-    [
-        torch.zeros(1, 3, 4, 4),
-        torch.zeros(3, 4, 4, dtype=torch.uint8),
-        torch.zeros(1, 2, 4, 4, dtype=torch.uint8),
-        torch.zeros(1, 4, 4, 3, dtype=torch.uint8),
-    ],
-    ids=["float", "one image", "two channels", "channels last"],
-)
-def test_a_batch_that_is_not_n_c_h_w_uint8_is_refused_with_its_shape(batch: Tensor):
-    with pytest.raises(ImageError, match=r"\(N, C, H, W\) uint8 with 1 or 3 channels, got \("):
-        images.check_batch(batch)
-
-
 @pytest.mark.parametrize("count", [0, 1, 7, 200])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_map_batches_is_the_function_applied_at_once_on_any_number_of_threads(
-    count: int, threads: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_map_batches_is_the_function_applied_at_once_on_any_number_of_threads(count: int, monkeypatch):
     def thin(part: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(part[:, :, ::-1, ::2]).astype(np.int32) * 3
 
     batch = np.resize(noise_image(3, 64, 50).numpy(), (count, 3, 64, 50))
-    monkeypatch.setattr(images.convention, "thread_count", lambda: threads)
-    assert np.array_equal(images.map_batches(thin, batch), thin(batch))
+    for threads in (1, 3):
+        monkeypatch.setattr(images.convention, "thread_count", lambda threads=threads: threads)
+        assert np.array_equal(images.map_batches(thin, batch), thin(batch))
 
 
 # Reading
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_every_format_is_read_in_colour_with_channels_first(tmp_path: Path, format_name: str):
-    tile = Image.new("RGB", (6, 4), (200, 40, 90))
+def test_every_format_is_read_in_colour_and_in_grey(tmp_path: Path, format_name: str):
     path = tmp_path / f"tile.{format_name.lower()}"
-    path.write_bytes(encoded(tile, format_name))
+    path.write_bytes(encoded(Image.new("RGB", (6, 4), (200, 40, 90)), format_name))
     pixels = images.read(path)
-    assert pixels.shape == (3, 4, 6)
-    assert pixels.dtype == torch.uint8
+    assert (pixels.shape, pixels.dtype) == ((3, 4, 6), torch.uint8)
     # Lossy formats store chroma with some rounding.
     assert (pixels.int() - torch.tensor([200, 40, 90])[:, None, None]).abs().max() <= 4
-
-
-@pytest.mark.parametrize("format_name", FORMATS)
-def test_every_format_is_read_in_grey(format_name: str):
-    pixels = images.read(encoded(Image.new("L", (6, 4), 77), format_name), channels=1)
-    assert pixels.shape == (1, 4, 6)
-    assert (pixels.int() - 77).abs().max() <= 2
+    grey = images.read(encoded(Image.new("L", (6, 4), 77), format_name), channels=1)
+    assert grey.shape == (1, 4, 6)
+    assert (grey.int() - 77).abs().max() <= 2
 
 
 def test_grey_of_colour_is_the_luma_of_itu_r_601():
@@ -108,24 +85,6 @@ def test_grey_of_colour_is_the_luma_of_itu_r_601():
     luma = (torch.tensor([0.299, 0.587, 0.114])[:, None, None] * pixels.float()).sum(0)
     grey = images.read(images.encode(pixels), channels=1)[0]
     assert (grey.float() - luma).abs().max() <= 0.51  # half a level of rounding, and Pillow's 16-bit weights
-
-
-def test_ycck_is_read_as_rgb():
-    """The same planes, now said to be luma, two chromas and black, of inverted inks: see Adobe TN 5116."""
-    stored = (150, 100, 180, 230)  # Y, Cb, Cr, K as a JPEG by Adobe stores them
-    data = encoded(Image.new("CMYK", (8, 8), tuple(255 - level for level in stored)), "JPEG", quality=100)
-    adobe = data.index(b"Adobe") + 11
-    assert data[adobe] == 0
-    luma, blueness, redness, black = stored
-    inks = [
-        luma + 1.402 * (redness - 128),
-        luma - 0.344 * (blueness - 128) - 0.714 * (redness - 128),
-        luma + 1.772 * (blueness - 128),
-    ]
-    pixels = images.read(data[:adobe] + b"\2" + data[adobe + 1 :])[:, 4, 4]
-    # libjpeg makes CMY of YCC as 255 - RGB; stored inverted, they are the light that is left.
-    expected = torch.tensor([(255 - ink) * black / 255 for ink in inks])
-    assert (pixels - expected).abs().max() < 4
 
 
 @pytest.mark.parametrize(("format_name", "kind"), [("PNG", "<u2"), ("TIFF", "<u2"), ("TIFF", ">u2")])
@@ -138,69 +97,41 @@ def test_16_bit_grey_keeps_its_range(format_name: str, kind: str, channels: int)
 
 
 RGB_16 = [0, 32768, 65535, 257, 2570, 25700]
-COLOURS = [10, 20, 30, 200, 100, 50]
+PALETTE = Image.frombytes("P", (2, 1), b"\0\1")
+PALETTE.putpalette([10, 20, 30, 200, 100, 50])
+PREMULTIPLIED = {258: (8, 8), 262: (1,), 338: (1,)}
 INKS = [(255, 128, 128), (0, 128, 128), (137, 208, 195)]  # white, black, a red in sRGB's gamut
 
 # A file -> the pixels of its row, and how far they may be off.
 ROWS: dict[str, tuple[Callable[[], bytes], list[Any], int]] = {
-    "palette": (lambda: encoded(row("P", [0, 1], COLOURS), "PNG"), [[10, 20, 30], [200, 100, 50]], 0),
-    "bilevel": (lambda: encoded(row("1", [0, 1]), "PNG"), [0, 255], 0),
     "CMYK": (lambda: encoded(row("CMYK", [(0, 255, 255, 0)] * 8), "JPEG"), [[254, 0, 0]] * 8, 55),
     "LAB": (lambda: encoded(row("LAB", INKS), "TIFF"), [[255] * 3, [0] * 3, [255, 30, 30]], 30),
     "grey of LAB": (lambda: encoded(row("LAB", INKS[:2]), "TIFF"), [255, 0], 0),
-    "YCbCr": (lambda: encoded(row("YCbCr", [(91, 127, 205)]), "TIFF"), [[199, 36, 89]], 3),
     # Pillow heeds that white is zero up to 8 bits.
     "white is 0": (lambda: tiff_file(2, 1, b"\0\xff", {258: (8,), 262: (0,)}), [255, 0], 0),
-    "white is 0 of 16 bits": (
-        lambda: tiff_file(2, 1, b"\0\0\xff\xff", {258: (16,), 262: (0,)}),
-        [255, 0],
-        0,
-    ),
+    "white is 0 of 16": (lambda: tiff_file(2, 1, b"\0\0\xff\xff", {258: (16,), 262: (0,)}), [255, 0], 0),
     "16 bits a colour of TIFF": (
         lambda: tiff_file(2, 1, struct.pack("<6H", *RGB_16), {258: (16, 16, 16), 262: (2,)}),
         [[0, 128, 255], [1, 10, 100]],
         0,
     ),
-    "16 bits a colour of PNG": (lambda: png_16(RGB_16), [[0, 128, 255], [1, 10, 100]], 0),
+    "16 bits a colour of PNG": (lambda: png_16(RGB_16, 2), [[0, 128, 255], [1, 10, 100]], 0),
     "transparency": (
         lambda: encoded(row("RGBA", [(10, 20, 30, 255), (10, 20, 30, 0), (0, 0, 0, 51)]), "PNG"),
         [[10, 20, 30], [255] * 3, [204] * 3],
         0,
     ),
-    "transparency of grey": (lambda: encoded(row("LA", [(40, 255), (40, 0)]), "PNG"), [40, 255], 0),
     # 40 of a possible 200, and 55 of white.
-    "premultiplied grey": (
-        lambda: tiff_file(1, 1, b"\x28\xc8", {258: (8, 8), 262: (1,), 338: (1,)}),
-        [[95] * 3],
-        0,
-    ),
-    "premultiplied colour": (
-        lambda: tiff_file(1, 1, b"\x28\0\xc8\xc8", {258: (8,) * 4, 262: (2,), 338: (1,)}),
-        [[95, 55, 255]],
-        0,
-    ),
+    "premultiplied": (lambda: tiff_file(1, 1, b"\x28\xc8", PREMULTIPLIED), [[95] * 3], 0),
     # Not its neighbour, which has the same high byte.
-    "a transparent level of 16 bits": (
-        lambda: png_16([0x1234, 0x1235], colours=0, clear=b"\x12\x34"),
-        [255, 0x12],
-        0,
-    ),
+    "a clear level of 16 bits": (lambda: png_16([0x1234, 0x1235], 0, b"\x12\x34"), [255, 0x12], 0),
     # Of its 8 bits, Pillow would compare the wrong ones, and make another colour white.
-    "a transparent colour of 16 bits": (
-        lambda: png_16([0x1234] * 3 + [0x3400] * 3, clear=b"\x12\x34" * 3),
+    "a clear colour of 16 bits": (
+        lambda: png_16([0x1234] * 3 + [0x3400] * 3, 2, b"\x12\x34" * 3),
         [[0x12] * 3, [0x34] * 3],
         0,
     ),
-    "a transparent entry of PNG": (
-        lambda: encoded(row("P", [0, 1], COLOURS), "PNG", transparency=1),
-        [[10, 20, 30], [255] * 3],
-        0,
-    ),
-    "a transparent entry of GIF": (
-        lambda: encoded(row("P", [0, 1], COLOURS), "GIF", transparency=1),
-        [[10, 20, 30], [255] * 3],
-        0,
-    ),
+    "a clear entry": (lambda: encoded(PALETTE, "GIF", transparency=1), [[10, 20, 30], [255] * 3], 0),
 }
 
 
@@ -215,17 +146,10 @@ def test_a_file_shows_what_its_coding_says(kind: str):
 def test_a_transparent_level_of_a_few_bits_is_laid_on_white(depth: int):
     """Pillow shows 2 and 4 bits as 8, and would look for the level among those."""
     body, top = bytes([0, 1 << (8 - 2 * depth)]), 2**depth - 1
-    data = png_file(2, 1, body, depth=depth, colours=0, extra={b"tRNS": b"\0\1"})
-    assert images.read(data, channels=1).flatten().tolist() == [0, 255]
-    opaque = png_file(2, 1, body, depth=depth, colours=0)
-    assert images.read(opaque, channels=1).flatten().tolist() == [0, 255 // top]
-
-
-@pytest.mark.parametrize("format_name", ["GIF", "PNG", "WEBP", "TIFF", "MPO", "AVIF"])
-def test_of_several_pictures_the_first_is_read(format_name: str):
-    frames = [Image.new("RGB", (32, 32), colour) for colour in ((250, 0, 0), (0, 250, 0))]
-    data = encoded(frames[0], format_name, save_all=True, append_images=frames[1:])
-    assert (images.read(data)[:, 9, 9] - torch.tensor([250.0, 0, 0])).abs().max() < 6
+    header = png_header(2, 1, depth, 0)
+    clear = png_file(header, body, png_chunk(b"tRNS", b"\0\1"))
+    assert images.read(clear, channels=1).flatten().tolist() == [0, 255]
+    assert images.read(png_file(header, body), channels=1).flatten().tolist() == [0, 255 // top]
 
 
 # HEIC
@@ -243,34 +167,12 @@ def test_of_a_heic_with_several_pictures_the_primary_one_is_read():
     assert max(red, blue) < 15
 
 
-def test_the_boxes_of_a_heic_say_how_it_is_turned_and_not_its_exif():
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    data = encoded(Image.new("RGB", (64, 128)), "HEIF", exif=exif)
-    assert b"irot" in data
-    assert images.read(data).shape == (3, 64, 128)
-    assert images.read(data.replace(b"irot", b"free")).shape == (3, 128, 64)
-
-
 @pytest.mark.parametrize("brand", [b"heic", b"hevc", b"mif1"])
 def test_a_heic_without_its_plugin_names_the_extra(brand: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     head = struct.pack(">I4s4s4x4s4s", 24, b"ftyp", brand, b"mif1", b"heic")
-    with pytest.raises(
-        MissingExtraError, match=r"reading HEIC .* pip install -c constraints.txt -e '\.\[heic\]'"
-    ):
+    with pytest.raises(MissingExtraError, match=r"reading HEIC .* -e '\.\[heic\]'"):
         images.read(head + bytes(100))
-
-
-def test_the_plugin_is_imported_for_a_heic_only_and_changes_nothing_in_pillow(tmp_path: Path):
-    (tmp_path / "a.heic").write_bytes(encoded(Image.new("RGB", (64, 64)), "HEIF"))
-    images.write(tmp_path / "a.png", PHOTO)
-    script = (
-        "import sys; from PIL import Image; from sfumato import images; images.read('a.png');"
-        "assert 'pillow_heif' not in sys.modules; images.read('a.heic');"
-        "assert 'pillow_heif' in sys.modules and 'HEIF' not in Image.OPEN"
-    )
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
 
 
 # Channels
@@ -282,12 +184,9 @@ OWN: dict[str, tuple[int, Callable[[], bytes]]] = {
     "L": (1, lambda: encoded(row("L", [0, 1]), "JPEG")),
     "LA": (1, lambda: encoded(Image.new("LA", (4, 4)), "PNG")),
     "16 bits": (1, lambda: encoded(Image.new("I;16", (4, 4)), "PNG")),
-    "16 bits and alpha": (1, lambda: png_file(1, 1, b"\0" + bytes(4), depth=16, colours=4)),
+    "16 bits and alpha": (1, lambda: png_file(png_header(1, 1, 16, 4), bytes(5))),
     "grey palette": (1, lambda: encoded(row("P", [0, 1], [10, 10, 10, 200, 200, 200]), "PNG")),
-    "GIF": (1, lambda: encoded(Image.new("L", (4, 4)), "GIF")),
-    "RGB": (3, lambda: encoded(Image.new("RGB", (4, 4)), "PNG")),
     "RGBA": (3, lambda: encoded(Image.new("RGBA", (4, 4)), "PNG")),
-    "CMYK": (3, lambda: encoded(Image.new("CMYK", (4, 4)), "JPEG")),
     "coloured palette": (3, lambda: encoded(row("P", [0, 1], [10, 10, 10, 200, 200, 201]), "PNG")),
 }
 
@@ -299,10 +198,9 @@ def test_an_image_has_the_channels_of_its_format(kind: str):
     assert torch.equal(images.read(data, channels=None), images.read(data, channels=channels))
 
 
-@pytest.mark.parametrize("channels", [0, 2, 4])
-def test_other_numbers_of_channels_are_refused(channels: int):
-    with pytest.raises(ConfigError, match=f"channels is 1, 3 or None for the image's own, got {channels}"):
-        images.read(b"", channels=channels)
+def test_other_numbers_of_channels_are_refused():
+    with pytest.raises(ConfigError, match="channels is 1, 3 or None for the image's own, got 2"):
+        images.read(b"", channels=2)
 
 
 # Orientation
@@ -339,7 +237,7 @@ def test_the_exif_orientation_is_applied(orientation: int, format_name: str):
 EXIF_6 = b"Exif\0\0II*\0" + struct.pack("<IHHHII", 8, 1, 0x0112, 3, 1, 6) + bytes(4)
 XMP_6 = (
     b"<x:xmpmeta xmlns:x='adobe:ns:meta/'><rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'>"
-    b"<rdf:Description xmlns:tiff='http://ns.adobe.com/tiff/1.0/' tiff:Orientation='6'/>"
+    b"<rdf:Description xmlns:tiff='http://ns.adobe.com/tiff/1.0/' tiff:Orientation=\"6\"/>"
     b"</rdf:RDF></x:xmpmeta>"
 )
 
@@ -351,53 +249,28 @@ def png_with(key: str, text: bytes, *, hexed: bool = False, zipped: bool = False
     return encoded(Image.new("RGB", (6, 4)), "PNG", pnginfo=info)
 
 
-def gif_with_xmp(data: bytes) -> bytes:
-    start = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)
-    trailer = bytes([1, *range(255, -1, -1), 0])  # XMP, Part 3: it leads a reader of blocks to the end
-    return data[:start] + b"\x21\xff\x0bXMP DataXMP" + XMP_6 + trailer + data[start:]
-
-
 @pytest.mark.parametrize(
     "file",
     [
         lambda: png_with("Raw profile type exif", EXIF_6, hexed=True, zipped=True),
-        lambda: png_with("Raw profile type APP1", EXIF_6, hexed=True),
         lambda: png_with("XML:com.adobe.xmp", XMP_6),
         lambda: png_with("XML:com.adobe.xmp", XMP_6, zipped=True),
-        lambda: png_with(
-            "XML:com.adobe.xmp", XMP_6.replace(b" tiff:O", b">\n<tiff:O").replace(b"='6'/", b">6</")
-        ),
+        lambda: png_with("XML:com.adobe.xmp", b"<tiff:Orientation>6</tiff:Orientation>"),
         lambda: encoded(Image.new("RGB", (6, 4)), "JPEG", xmp=XMP_6),
         lambda: encoded(Image.new("RGB", (6, 4)), "WEBP", xmp=XMP_6),
         lambda: encoded(Image.new("RGB", (6, 4)), "TIFF", tiffinfo={700: XMP_6}),
-        lambda: gif_with_xmp(encoded(Image.new("L", (6, 4)), "GIF")),
     ],
 )
 def test_an_orientation_is_applied_whichever_block_states_it(file: Callable[[], bytes]):
     assert images.read(file()).shape == (3, 6, 4)
 
 
-def test_exif_counts_before_xmp():
-    exif = Image.Exif()
-    exif[0x0112] = 1
-    assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=exif, xmp=XMP_6)).shape == (3, 4, 6)
-
-
-@pytest.mark.parametrize(
-    "exif",
-    [
-        *(b"", b"II", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff", bytes(40)),
-        b"II*\0\x08\0\0\0\1\0\x12\1",
-        *(EXIF_6[6:-8] + bytes([way, *bytes(7)]) for way in (0, 9, 255)),
-    ],
-)
-def test_an_exif_block_without_an_orientation_that_can_be_read_means_upright(exif: bytes):
-    assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", exif=b"Exif\0\0" + exif)).shape == (3, 4, 6)
-
-
-def test_the_suffix_does_not_decide_what_a_file_is(tmp_path: Path):
-    (tmp_path / "a.jpg").write_bytes(images.encode(noise_image(3, 5, 6), "PNG"))
-    assert torch.equal(images.read(tmp_path / "a.jpg"), noise_image(3, 5, 6))
+def test_an_exif_block_without_an_orientation_that_can_be_read_means_upright_and_exif_counts_before_xmp():
+    upright = [EXIF_6[6:-8] + bytes([way, *bytes(7)]) for way in (0, 1, 9, 255)]
+    damaged = [b"", b"II", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff", bytes(40)]
+    for exif in (*upright, *damaged, b"II*\0\x08\0\0\0\1\0\x12\1"):
+        settings = {"exif": b"Exif\0\0" + exif} | ({"xmp": XMP_6} if exif in upright else {})
+        assert images.read(encoded(Image.new("RGB", (6, 4)), "JPEG", **settings)).shape == (3, 4, 6)
 
 
 @pytest.mark.parametrize(("height", "width"), [(20, 30), (30, 20), (20, 20), (21, 30), (6, 30)])
@@ -435,27 +308,17 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "text": (lambda: b"dear diary, this is text\n" * 9, "not an image that can be read"),
     "empty": (lambda: b"", "not an image that can be read"),
     "signature": (lambda: b"\x89PNG\r\n\x1a\n", "not an image that can be read|a damaged image"),
-    "svg": (lambda: b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image that can be read"),
     "BigTIFF": (lambda: b"II+\0" + bytes(20), "a BigTIFF: save it as an ordinary TIFF"),
-    "other BigTIFF": (lambda: b"MM\0+" + bytes(20), "a BigTIFF: save it as an ordinary TIFF"),
-    "float": (
-        lambda: encoded(Image.new("F", (2, 1)), "TIFF"),
-        "values of mode F have no stated range: save it with 8 or 16 bits",
-    ),
-    "int32": (
-        lambda: encoded(Image.new("I", (2, 1)), "TIFF"),
-        "values of mode I have no stated range: save it with 8 or 16 bits",
-    ),
-    "raw": (
-        lambda: encoded(Image.new("RGB", (6, 4)), "TIFF", tiffinfo={254: 1}),
-        "a thumbnail before the picture, as in a camera's raw file",
-    ),
+    "float": (lambda: encoded(Image.new("F", (2, 1)), "TIFF"), "F values have no stated range: save it with"),
+    "int32": (lambda: encoded(Image.new("I", (2, 1)), "TIFF"), "I values have no stated range: save it with"),
+    "raw": (lambda: encoded(Image.new("L", (6, 4)), "TIFF", tiffinfo={254: 1}), "a thumbnail before the pic"),
     # Pillow has limits of its own, a warning and an error, above ours: they must not show.
     "bomb": (
-        lambda: png_file(8001, 8001, b""),
-        "8001x8001 pixels, more than the 64000000 allowed, .*: resize",
+        lambda: png_file(png_header(8001, 8001), b""),
+        "8001x8001 pixels, more than the 64000000 allowed",
     ),
-    "large bomb": (lambda: png_file(20_000, 20_000, b""), "more pixels than allowed"),
+    "many rows": (lambda: png_file(png_header(1, 70_000), b""), ".*or the 65535 of a side: resize"),
+    "large bomb": (lambda: png_file(png_header(20_000, 20_000), b""), "more pixels than allowed"),
 }
 
 
@@ -476,8 +339,10 @@ def test_no_other_decoder_of_pillow_sees_a_file(format_name: str, monkeypatch: p
         images.read(data)
 
 
-def test_the_cause_of_a_refusal_has_neither_names_nor_numbers(tmp_path: Path):
-    (tmp_path / "holiday.png").write_bytes(png_file(9000, 9000, b""))
+def test_a_missing_file_is_named_and_the_cause_of_a_refusal_has_neither_names_nor_numbers(tmp_path: Path):
+    with pytest.raises(ImageError, match=r"gone\.png: cannot be read \(No such file"):
+        images.read(tmp_path / "gone.png")
+    (tmp_path / "holiday.png").write_bytes(png_file(png_header(9000, 9000), b""))
     (tmp_path / "text.png").write_bytes(b"text")
     (tmp_path / "cut.png").write_bytes(images.encode(PHOTO)[:-30])
     causes = []
@@ -486,11 +351,6 @@ def test_the_cause_of_a_refusal_has_neither_names_nor_numbers(tmp_path: Path):
             images.read(tmp_path / name)
         causes.append(refused.value.cause)
     assert causes == ["more pixels than allowed", "not an image that can be read", "a damaged image"]
-
-
-def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(ImageError, match=r"gone\.png: cannot be read \(No such file"):
-        images.read(tmp_path / "gone.png")
 
 
 def test_an_image_of_just_as_many_pixels_or_bytes_as_allowed_is_read(
@@ -513,21 +373,14 @@ def test_an_image_of_just_as_many_pixels_or_bytes_as_allowed_is_read(
 def test_damaged_metadata_is_read_over_in_silence_on_many_threads(capfd: pytest.CaptureFixture[str]):
     """Pillow itself warns of each of these, and here warnings are errors."""
     exif = b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<HHHII", 2, 0x010E, 2, 10**6, 10**6)
-    mpo = b"\xff\xe2" + struct.pack(">H", 12) + b"MPF\0II*\0\0\0"
-    jpeg, photo = encoded(as_pillow(PHOTO), "JPEG", exif=exif), encoded(as_pillow(PHOTO), "JPEG")
-    frames = {"save_all": True, "append_images": [as_pillow(255 - PHOTO)]}
-    apng = encoded(as_pillow(PHOTO), "PNG", **frames)
-    apng = apng.replace(png_chunk(b"acTL", bytes((0, 0, 0, 2)) + bytes(4)), png_chunk(b"acTL", bytes(8)))
-    assert png_chunk(b"acTL", bytes(8)) in apng
-    tags = TiffImagePlugin.ImageFileDirectory_v2()
-    tags[270] = "a description"
-    tiff = encoded(as_pillow(PHOTO), "TIFF", tiffinfo=tags)
-    place = tiff.index(struct.pack("<HH", 270, 2)) + 4
-    tiff = tiff[:place] + struct.pack("<II", 10**6, 10**6) + tiff[place + 8 :]
-    files = [jpeg, photo[:2] + mpo + photo[2:], apng, tiff] * 5
-    expected = [images.read(photo), images.read(photo), PHOTO, PHOTO] * 5
+    jpeg, photo = encoded(as_pillow(PHOTO), "JPEG", exif=exif), small("JPEG")
+    mpo = photo[:2] + jpeg_segment(0xE2, b"MPF\0II*\0\0\0") + photo[2:]
+    apng = encoded(as_pillow(PHOTO), "PNG", save_all=True, append_images=[as_pillow(255 - PHOTO)])
+    broken = apng.replace(png_chunk(b"acTL", bytes((0, 0, 0, 2)) + bytes(4)), png_chunk(b"acTL", bytes(8)))
+    assert broken != apng
     with ThreadPoolExecutor(4) as pool:
-        assert all(map(torch.equal, pool.map(images.read, files), expected))
+        expected = [images.read(photo), images.read(photo), PHOTO] * 5
+        assert all(map(torch.equal, pool.map(images.read, [jpeg, mpo, broken] * 5), expected))
     assert capfd.readouterr() == ("", "")
 
 
@@ -538,32 +391,16 @@ PARTS = "more than 65536 parts: save it anew"
 
 # A name -> the file, and what its refusal says; None where the picture is read all the same.
 SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
-    "JPEG of many scans": (lambda: scans(8000, 8000, 200), "more than 32 scans and blocks of EXIF"),
+    "JPEG of many scans": (lambda: scans(200), "more than 32 scans and blocks of EXIF"),
+    "JPEG of the usual scans": (lambda: scans(1), None),
     "JPEG of many segments": (lambda: with_bytes("JPEG", 2, b"\xff\xfe\0\2" * 10**7), PARTS),
-    "JPEG of fill bytes": (lambda: with_bytes("JPEG", 2, b"\xff" * 5 * 10**7), PARTS),
     "JPEG of junk": (lambda: with_bytes("JPEG", 2, b"\xff" + bytes(5 * 10**7)), PARTS),
-    "JPEG of many blocks of EXIF": (
-        lambda: with_bytes("JPEG", 2, EXIF * 900),
-        "more than 32 scans and blocks",
-    ),
+    "JPEG of many blocks": (lambda: with_bytes("JPEG", 2, EXIF * 900), "more than 32 scans and blocks"),
     "PNG of many chunks": (lambda: with_bytes("PNG", 33, png_chunk(b"IDAT", b"") * 4 * 10**6), PARTS),
-    "PNG of zipped text": (
-        lambda: with_bytes("PNG", 33, png_chunk(b"zTXt", b"k\0\0" + ZEROS) * 90),
-        "too large",
-    ),
-    "PNG of a zipped profile": (
-        lambda: with_bytes("PNG", 33, png_chunk(b"iCCP", b"k\0\0" + ZEROS)),
-        "too large",
-    ),
-    "PNG of more rows than are said": (lambda: png_file(8, 8, bytes(10**8)), None),
-    "PNG of many rows": (lambda: png_file(1, 70_000, b""), "or the 65535 of a side: resize"),
+    "PNG of zipped text": (lambda: with_bytes("PNG", 33, png_chunk(b"zTXt", ZEROS) * 90), "too large"),
+    "PNG of more rows than are said": (lambda: png_file(png_header(8, 8), bytes(10**8)), None),
     "GIF of a huge screen": (lambda: small("GIF")[:6] + b"\xff" * 4 + small("GIF")[10:], "pixels"),
     "GIF of many comments": (lambda: with_gif_block(b"!\xfe" + b"\1a" * 10**7 + b"\0"), PARTS),
-    "GIF of nothing": (lambda: with_gif_block(bytes(5 * 10**7)), PARTS),
-    "WebP of a huge canvas": (
-        lambda: with_bytes("WEBP", 12, b"VP8X\x0a\0\0\0" + bytes(4) + b"\xff\xff\0" * 2),
-        "more pixels than allowed",
-    ),
     "WebP of many chunks": (
         lambda: b"RIFF\xff\xff\xff\2" + small("WEBP")[8:] + b"junk\0\0\0\0" * 6 * 10**6,
         "a damaged image",
@@ -578,18 +415,12 @@ SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
         lambda: tiff_file(8, 8, bytes(64), {322: (65_520,), 323: (65_520,), 324: (8,), 325: (64,)}),
         "tiles larger than images may be",
     ),
-    "TIFF of a JPEG of many scans": (
-        lambda: tiff_file(800, 800, scans(800, 800, 99), {259: (7,)}),
-        "a damaged image",
-    ),
-    "TIFF of a codec with its own memory": (
+    "TIFF of scans": (lambda: tiff_file(800, 800, scans(99), {259: (7,)}), "a damaged image"),
+    "TIFF of LZMA": (
         lambda: tiff_file(8, 8, bytes(64), {259: (34925,)}),
-        "compression lzma: save it with LZW or Deflate",
+        "lzma: save it with LZW",
     ),
-    "BMP of run lengths": (
-        lambda: bmp_file(8000, 8000, compression=1),
-        "run-length coded BMP: save it as PNG",
-    ),
+    "BMP of run lengths": (lambda: RUN_LENGTHS, "run-length coded BMP: save it as PNG"),
 }
 
 
@@ -604,10 +435,6 @@ def test_no_file_takes_long(name: str):
         with pytest.raises(ImageError, match=refusal):
             images.read(data)
     assert time.process_time() - started < 2
-
-
-def test_a_jpeg_of_the_usual_number_of_scans_is_read():
-    assert images.read(encoded(as_pillow(PHOTO), "JPEG", progressive=True)).shape == PHOTO.shape
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -631,17 +458,14 @@ def test_what_is_written_reads_back_to_the_pixel(tmp_path: Path, suffix: str, ch
     assert torch.equal(images.read(tmp_path / f"a{suffix}", channels=channels), pixels)
 
 
-def test_a_suffix_that_is_not_written_is_refused_with_those_that_are(tmp_path: Path):
-    with pytest.raises(
-        ImageError, match=r"a\.gif: cannot write '\.gif': use one of \.bmp, \.jpeg, \.jpg, \.png"
-    ):
+def test_a_suffix_format_or_quality_that_is_not_written_is_refused_with_those_that_are(tmp_path: Path):
+    with pytest.raises(ImageError, match=r"a\.gif: cannot write '\.gif': use one of \.bmp, \.jpeg, \.jpg, "):
         images.write(tmp_path / "a.gif", PHOTO)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_format_that_is_not_written_is_refused_with_those_that_are():
     with pytest.raises(ImageError, match=r"cannot write 'GIF': .*Known: BMP, JPEG, PNG, WEBP"):
         images.encode(PHOTO, "GIF")
+    for name, quality in (("PNG", 90), ("JPEG", 0), ("WEBP", 101)):
+        with pytest.raises(ConfigError, match=f"1 to 100, for JPEG or WEBP, got {quality} for {name}"):
+            images.encode(PHOTO, name, quality=quality)
 
 
 def test_a_jpeg_has_quality_95_and_full_chroma():
@@ -656,47 +480,31 @@ def test_a_webp_is_lossy_only_when_a_quality_is_asked_for(tmp_path: Path):
     images.write(tmp_path / "a.webp", PHOTO, quality=50)
     assert (tmp_path / "a.webp").read_bytes() == images.encode(PHOTO, "WEBP", quality=50)
     assert not torch.equal(images.read(tmp_path / "a.webp"), PHOTO)
-    assert torch.equal(images.read(images.encode(PHOTO, "WEBP")), PHOTO)
-
-
-@pytest.mark.parametrize(("format_name", "quality"), [("PNG", 90), ("BMP", 1), ("JPEG", 0), ("WEBP", 101)])
-def test_a_quality_that_cannot_be_had_is_refused(format_name: str, quality: int):
-    with pytest.raises(ConfigError, match=f"1 to 100, for JPEG or WEBP, got {quality} for {format_name}"):
-        images.encode(PHOTO, format_name, quality=quality)
 
 
 @pytest.mark.parametrize("format_name", ["PNG", "JPEG", "WEBP", "BMP"])
 def test_the_same_pixels_give_the_same_bytes(format_name: str):
     first = images.encode(PHOTO, format_name)
-    assert images.encode(PHOTO.clone(), format_name) == first
     strided = PHOTO.repeat_interleave(2, dim=2)[:, :, ::2]
     assert images.encode(strided, format_name) == first
+
+
+def test_a_place_where_nothing_can_be_written_is_named(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ImageError, match=r"a\.png: cannot be written \(File exists\)"):
+        images.write(tmp_path / "file" / "a.png", PHOTO)
 
 
 # Digests
 
 
-def test_a_digest_is_of_the_pixels_in_order_and_not_of_their_place_in_memory():
+def test_a_digest_is_of_shape_and_pixels_in_order_and_not_of_their_place_in_memory():
     assert images.digest(PHOTO.permute(0, 2, 1).contiguous().permute(0, 2, 1)) == images.digest(PHOTO)
-
-
-def test_pictures_that_differ_in_a_pixel_or_in_shape_have_different_digests():
     other = PHOTO.clone()
     other[2, 39, 39] += 1
     flat = torch.zeros(1, 1, 12, dtype=torch.uint8)
     pictures = [PHOTO, other, PHOTO[:1], flat, flat.view(1, 12, 1), flat.view(1, 3, 4), flat.view(3, 1, 4)]
     assert len({images.digest(picture) for picture in pictures}) == len(pictures)
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    images.write(tmp_path / "a.png", PHOTO)
-    monkeypatch.setattr(Path, "write_bytes", half_a_write)
-    with pytest.raises(ImageError, match=r"a\.png: cannot be written \(No space left"):
-        images.write(tmp_path / "a.png", 255 - PHOTO)
-    assert torch.equal(images.read(tmp_path / "a.png"), PHOTO)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
 
 # Helpers
@@ -719,46 +527,13 @@ def row(mode: str, values: list[Any], palette: list[int] | None = None) -> Image
     return picture
 
 
-def encoded(picture: Image.Image, format_name: str, **settings: Any) -> bytes:
-    if format_name == "AVIF" and not features.check("avif"):
-        pytest.skip("this Pillow reads no AVIF")
-    buffer = io.BytesIO()
-    if format_name == "HEIF":
-        pillow_heif = pytest.importorskip("pillow_heif")
-        if "exif" in settings:
-            settings["exif"] = settings["exif"].tobytes()
-        pillow_heif.from_pillow(picture).save(buffer, **settings)
-    else:
-        picture.save(buffer, format_name, **settings)
-    return buffer.getvalue()
+ZEROS = b"k\0\0" + zlib.compress(bytes(10**7))
 
 
-ZEROS = zlib.compress(bytes(10**7))
-
-
-def png_chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def png_file(
-    width: int,
-    height: int,
-    rows: bytes,
-    *,
-    depth: int = 8,
-    colours: int = 2,
-    extra: dict[bytes, bytes] | None = None,
-) -> bytes:
-    """A PNG by hand, of RGB if not said otherwise, whose header may declare more than its rows hold."""
-    header = struct.pack(">IIBBBBB", width, height, depth, colours, 0, 0, 0)
-    chunks = {b"IHDR": header, **(extra or {}), b"IDAT": zlib.compress(rows), b"IEND": b""}
-    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks.items())
-
-
-def png_16(samples: list[int], *, colours: int = 2, clear: bytes = b"") -> bytes:
+def png_16(samples: list[int], colours: int, clear: bytes = b"") -> bytes:
     """Two pixels of 16 bits, and the level or colour that is transparent."""
     body = b"\0" + struct.pack(f">{len(samples)}H", *samples)
-    return png_file(2, 1, body, depth=16, colours=colours, extra={b"tRNS": clear} if clear else None)
+    return png_file(png_header(2, 1, 16, colours), body, png_chunk(b"tRNS", clear) if clear else b"")
 
 
 def tiff_file(width: int, height: int, samples: bytes, tags: dict[int, tuple[int, ...]]) -> bytes:
@@ -779,12 +554,9 @@ def tiff_file(width: int, height: int, samples: bytes, tags: dict[int, tuple[int
     return b"II*\0" + struct.pack("<I", at) + samples.ljust(at - 8, b"\0") + directory
 
 
-def bmp_file(width: int, height: int, *, compression: int) -> bytes:
-    """The header of a BMP with 8 bits a pixel."""
-    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, compression, 0, 0, 0, 0, 0)
-    return struct.pack("<2sIHHI", b"BM", 0, 0, 0, 54 + 1024) + info + bytes(1024)
-
-
+# The header of a BMP with 8 bits a pixel.
+RUN_LENGTHS = struct.pack("<2sIHHI", b"BM", 0, 0, 0, 1078)
+RUN_LENGTHS += struct.pack("<IiiHHIIiiII", 40, 8000, 8000, 1, 8, 1, 0, 0, 0, 0, 0) + bytes(1024)
 # A segment of JPEG.
 EXIF = b"\xff\xe1\xff\xffExif\0\0" + bytes(65_527)
 
@@ -813,36 +585,8 @@ def many_tags(data: bytes) -> bytes:
     return data[:4] + struct.pack("<I", len(data)) + data[8:] + directory
 
 
-def scans(width: int, height: int, count: int) -> bytes:
-    """A grey progressive JPEG by hand, which refines nothing, again and again."""
-
-    def segment(marker: int, body: bytes) -> bytes:
-        return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
-
-    blocks = -(-width // 8) * -(-height // 8)
-    one_code = b"\1" + bytes(15)
-    start = segment(0xDB, b"\0" + b"\1" * 64) + segment(
-        0xC2, struct.pack(">BHH", 8, height, width) + b"\1\1\x11\0"
-    )
-    tables = segment(0xC4, b"\0" + one_code + b"\0") + segment(0xC4, b"\x10" + one_code + b"\xe0")
-    first = segment(0xDA, b"\1\1\0\0\0\1") + bytes(-(-blocks // 8))
-    # A bit for the code of "run of empty blocks", and 14 for its length: 16,384 and so many more.
-    bits = "".join(
-        "0" + format(min(blocks - at, 32_767) - 16_384, "014b") for at in range(0, blocks - 16_383, 32_767)
-    )
-    bits += "1" * (-len(bits) % 8)
-    body = bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8)).replace(b"\xff", b"\xff\0")
-    return (
-        b"\xff\xd8"
-        + start
-        + tables
-        + first
-        + count * (segment(0xDA, b"\1\1\0\1\x3f\x10") + body)
-        + b"\xff\xd9"
-    )
-
-
-def half_a_write(path: Path, data: bytes) -> int:
-    with path.open("wb") as opened:
-        opened.write(data[: len(data) // 2])
-    raise OSError(28, "No space left on device", os.fspath(path))
+def scans(count: int) -> bytes:
+    """A progressive JPEG whose last scan refines the same again and again."""
+    data = encoded(Image.new("L", (800, 800), 99), "JPEG", progressive=True)
+    start = data.rindex(b"\xff\xda")
+    return data[:start] + data[start:-2] * count + data[-2:]

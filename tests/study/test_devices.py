@@ -15,7 +15,7 @@ from test_run import SETTINGS, cartoons
 from torch import nn
 
 import sfumato.study
-from sfumato.base import placement, precision
+from sfumato.base import hardware
 from sfumato.base.engines import EngineConfig
 from sfumato.learn import few_shot, meta
 from sfumato.study import cost, grid, preflight
@@ -104,7 +104,7 @@ def test_the_precision_is_that_of_the_device_which_trains(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     card = torch.device("cuda")
     for device, expected in ((None, "float32"), (torch.device("cpu"), "float32"), (card, "bfloat16")):
-        assert precision.resolve("auto", device) == expected
+        assert hardware.resolve("auto", device) == expected
     small = meta.MetaConfig(precision="auto")
     from sfumato.learn.meta.model import make_untrained
     from sfumato.learn.method import training_card
@@ -130,7 +130,7 @@ def test_a_card_does_what_is_trained_and_cores_the_rest():
 
 def test_the_forecast_times_the_device_that_trains_and_says_so(monkeypatch: pytest.MonkeyPatch):
     card, timed = torch.device("cuda"), []
-    monkeypatch.setattr(placement, "device_named", lambda name: card)
+    monkeypatch.setattr(hardware, "device_named", lambda name: card)
     monkeypatch.setattr(
         preflight, "step_seconds", lambda processes=1, device=None: timed.append(device) or cost.STEP / 8
     )

@@ -26,21 +26,18 @@ def pixels(count: int = 2, cell: int = 1, size: tuple[int, int] = (5, 7), channe
     return Release(numbers(count, channels, rows, columns), f"pixelize:cell={cell}", size, cell)
 
 
-def masked(
-    count: int = 2, size: tuple[int, int] = (5, 7), spec: str = "mask:artefact=m.safetensors"
-) -> Release:
-    shown = numbers(count, 1, *size, seed=1) > 150
-    return Release(numbers(count, 3, *size) * shown, spec, size, shown=shown)
+def masked(spec: str = "mask:artefact=m.safetensors") -> Release:
+    shown = numbers(2, 1, 5, 7, seed=1) > 150
+    return Release(numbers(2, 3, 5, 7) * shown, spec, (5, 7), shown=shown)
 
 
-def feature(count: int = 2) -> FeatureRelease:
-    values = torch.randn(count, 4, generator=torch.Generator().manual_seed(0))
+def feature() -> FeatureRelease:
+    values = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
     return FeatureRelease(values, "feature:artefact=f.safetensors,noise=0.5")
 
 
-def code(count: int = 2, bits: int = 12) -> BitsRelease:
-    draw = torch.Generator().manual_seed(0)
-    return BitsRelease(torch.rand(count, bits, generator=draw) < 0.5, "code:artefact=c.safetensors,flip=0.1")
+def code() -> BitsRelease:
+    return BitsRelease(numbers(2, 12) < 128, "code:artefact=c.safetensors,flip=0.1")
 
 
 def read(data: bytes, *, most_images: int = 8, most_pixels: int = 10_000) -> AnyRelease:
@@ -53,8 +50,7 @@ def assembled(said: dict[str, object] | bytes, packets: bytes = b"") -> bytes:
 
 
 def said_of(data: bytes) -> dict[str, object]:
-    found: dict[str, object] = json.loads(data[9 : 9 + struct.unpack_from("<I", data, 5)[0]])
-    return found
+    return json.loads(data[9 : 9 + struct.unpack_from("<I", data, 5)[0]])
 
 
 EACH = {
@@ -69,8 +65,7 @@ EACH = {
 
 @pytest.fixture(params=EACH)
 def release(request: pytest.FixtureRequest) -> AnyRelease:
-    found: AnyRelease = EACH[request.param]
-    return found
+    return EACH[request.param]
 
 
 def test_a_release_comes_back_as_it_was_sent(release: AnyRelease):
@@ -92,14 +87,10 @@ def test_pixels_are_the_header_and_then_the_values_of_all_images():
     assert torch.equal(read(assembled(said, sent.values.numpy().tobytes())).values, sent.values)
 
 
-def test_masked_images_are_the_packets_that_leave_a_device_end_to_end():
-    sent = masked()
-    data = encode(sent, made_of=DIGEST)
+def test_masked_images_are_the_packets_that_leave_a_device_and_features_little_endian_numbers():
+    data = encode(masked(), made_of=DIGEST)
     assert (said_of(data)["kind"], said_of(data)["made_of"]) == ("masked", DIGEST)
-    assert data.endswith(b"".join(sent.pack()))
-
-
-def test_features_are_little_endian_numbers():
+    assert data.endswith(b"".join(masked().pack()))
     sent = feature()
     data = encode(sent)
     assert (said_of(data)["dimension"], said_of(data)["dtype"]) == (4, "float32")
@@ -126,11 +117,10 @@ def test_codes_of_any_bits_come_back_and_take_no_byte_more_than_they_need(bits: 
 
 
 def test_the_header_is_read_without_the_images():
-    found = header(encode(pixels(cell=2), made_of=DIGEST)[:-5])
-    assert isinstance(found, ImageHeader)
-    assert (found.spec, found.made_of, found.count, found.size, found.cell) == (
-        *("pixelize:cell=2", DIGEST, 2, (5, 7), 2),
-    )
+    said = header(encode(pixels(cell=2), made_of=DIGEST)[:-5])
+    assert isinstance(said, ImageHeader)
+    assert (said.spec, said.made_of, said.count) == ("pixelize:cell=2", DIGEST, 2)
+    assert (said.size, said.cell) == ((5, 7), 2)
 
 
 @pytest.mark.parametrize("path", ["/home/ada/secret club/m.safetensors", "C:\\ada\\m.safetensors"])
@@ -140,21 +130,15 @@ def test_no_folder_of_a_device_travels(path: str):
     )
 
 
-def test_no_image_is_no_release():
-    with pytest.raises(DataError, match="release of no image: release at least one"):
-        encode(pixels(count=0))
-
-
-def test_bytes_after_the_last_packet_are_refused(release: AnyRelease):
-    with pytest.raises(DataError, match="bytes of images, and the header needs"):
-        read(encode(release) + b"\0")
-
-
-def test_a_truncated_release_is_refused_wherever_it_ends(release: AnyRelease):
+def test_a_release_that_is_longer_or_ends_anywhere_else_is_refused(release: AnyRelease):
     data = encode(release)
+    with pytest.raises(DataError, match="bytes of images, and the header needs"):
+        read(data + b"\0")
     for length in range(len(data)):
         with pytest.raises(DataError):
             read(data[:length])
+    with pytest.raises(DataError, match="release of no image: release at least one"):
+        encode(pixels(count=0))
 
 
 @pytest.mark.parametrize(
@@ -166,8 +150,6 @@ def test_a_truncated_release_is_refused_wherever_it_ends(release: AnyRelease):
         (b"SFMT\x01\xff\xff\xff\xff" + bytes(20), "a header of 4294967295 bytes in a release of 29"),
         (assembled(b" " * 5000), "a header of 5000 bytes .* too long"),
         (assembled(b"{"), "header of a release: JSON: Invalid JSON"),
-        (assembled(b"[" * 4000), "header of a release: JSON: Invalid JSON"),
-        (assembled({}), "header of a release: JSON: Unable to extract tag"),
         (assembled({"kind": "clear"}), "header of a release: JSON: Input tag 'clear'"),
     ],
 )
@@ -180,31 +162,19 @@ def test_bytes_of_something_else_are_refused(data: bytes, message: str):
     ("name", "change", "message"),
     [
         ("cells", {"count": 0}, "pixels.count: Input should be greater than or equal to 1"),
-        ("cells", {"count": -1}, "pixels.count: "),
         ("cells", {"count": 2.0}, "pixels.count: Input should be a valid integer"),
-        ("cells", {"count": True}, "pixels.count: Input should be a valid integer"),
-        ("cells", {"count": "2"}, "pixels.count: Input should be a valid integer"),
         ("cells", {"count": 1 << 31}, "pixels.count: Input should be less than"),
         ("cells", {"count": 9}, "a release of 9 images, of at most 8 at once: send fewer"),
         ("cells", {"channels": 2}, "pixels.channels: Input should be 1 or 3"),
-        ("cells", {"size": [5, 7, 3]}, "pixels.size: "),
         ("cells", {"size": [5, 0]}, "pixels.size.1: Input should be greater"),
         ("cells", {"size": [2000, 2000]}, "8000000 pixels or numbers, of at most 10000 at once"),
-        ("cells", {"size": [1 << 30, 1 << 30]}, "pixels or numbers, of at most 10000 at once"),
         ("cells", {"cell": 6}, "a cell of 6 in pixels of 5x7"),
-        ("cells", {"cell": 1 << 31}, "pixels.cell: Input should be less than"),
         ("cells", {"kind": "masked"}, "a cell of 2 in masked of 5x7"),
         ("cells", {"made_of": "../" + DIGEST}, "pixels.made_of: String should match pattern"),
-        ("cells", {"spec": ""}, "pixels.spec: String should have at least 1"),
         ("cells", {"spec": "x" * 1001}, "pixels.spec: String should have at most 1000"),
         ("cells", {"owner": "ada"}, "pixels.owner: Extra inputs are not permitted"),
-        ("bits", {"bits": 0}, "bits.bits: Input should be greater than or equal to 1"),
         ("bits", {"bits": 65}, "bits.bits: Input should be less than or equal to 64"),
-        ("bits", {"bits": 12.0}, "bits.bits: Input should be a valid integer"),
         ("bits", {"bits": 17}, "4 bytes of images, and the header needs 6"),
-        ("bits", {"bits": 8}, "4 bytes of images, and the header needs 2"),
-        ("bits", {"dimension": 12}, "bits.dimension: Extra inputs are not permitted"),
-        ("bits", {"kind": "feature"}, "feature.dimension: Field required"),
     ],
 )
 def test_a_header_that_cannot_be_is_refused(name: str, change: dict[str, object], message: str):
@@ -214,9 +184,8 @@ def test_a_header_that_cannot_be_is_refused(name: str, change: dict[str, object]
 
 
 def test_bits_beyond_the_last_are_refused():
-    data = bytearray(encode(code()))
     for place in (-1, -3):  # the last byte of each image has four bits of none
-        damaged = bytearray(data)
+        damaged = bytearray(encode(code()))
         damaged[place] |= 1
         with pytest.raises(DataError, match="a code of 12 bits has bits beyond the last: damaged"):
             read(bytes(damaged))
@@ -245,10 +214,9 @@ def test_each_bit_of_a_mask_beyond_the_image_is_refused_and_each_within_is_a_pix
             assert int(release.values.sum()) == 9
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_not_finite_are_refused(value: float):
+def test_numbers_that_are_not_finite_are_refused():
     sent = feature()
-    sent.values[1, 2] = value
+    sent.values[1, 2] = float("nan")
     with pytest.raises(DataError, match="not finite: release it again"):
         read(encode(sent))
 

@@ -34,10 +34,6 @@ def given_answers(bits: int, labels: int, seed: int) -> tuple[np.ndarray, np.nda
     return draw.integers(0, labels, 1 << bits), draw.random(1 << bits) < 0.2
 
 
-def signed(content: bytes) -> bytes:
-    return content + KEY.sign(content)
-
-
 @settings(deadline=None)
 @given(bits=st.integers(1, 10), labels=st.integers(1, 40), seed=st.integers(0, 99))
 def test_a_table_comes_back_as_it_was(bits: int, labels: int, seed: int):
@@ -69,18 +65,16 @@ def test_one_changed_bit_anywhere_is_noticed(place: float, bit: int):
 
 
 @settings(deadline=None)
-@given(content=st.binary(max_size=300))
-def test_any_bytes_are_a_table_or_an_error(content: bytes):
-    for each in (content, b"SFMA\x01" + content):
-        with pytest.raises(DataError):
-            tables.decode(each)
+@given(content=st.binary(max_size=300), known=st.booleans())
+def test_any_bytes_are_a_table_or_an_error(content: bytes, known: bool):
+    with pytest.raises(DataError):
+        tables.decode(b"SFMA\x01" * known + content)
 
 
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
         (zlib.compress(bytes(100_000_000), 9), "are not 8 bytes"),
-        (zlib.compress(bytes(6)), "are not 8 bytes"),
         (zlib.compress(bytes(8))[:-2], "are not 8 bytes"),
         (zlib.compress(bytes(8)) + b"more", "are not 8 bytes"),
         (b"no zlib at all", "cannot be unpacked"),
@@ -91,7 +85,7 @@ def test_answers_that_a_service_signed_are_still_bounded(answers: bytes, message
     text = made(2, 3).header.model_dump_json().encode()
     content = struct.pack("<4sBI", b"SFMA", 1, len(text)) + text + answers
     with pytest.raises(DataError, match=message):
-        tables.decode(signed(content))
+        tables.decode(content + KEY.sign(content))
 
 
 def test_a_table_that_another_key_signed_is_refused():

@@ -16,8 +16,7 @@ from torch.nn import functional
 from sfumato.attack import saturation
 from sfumato.attack.restore import VALIDATED, check_training, psnr_of
 from sfumato.attack.saturation import Training, hold_out
-from sfumato.base.placement import device_of, to_device
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.data.labelled import draw_rows
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float, to_uint8

@@ -20,8 +20,7 @@ from torch.nn import functional
 from sfumato.attack.feature_identity import log_posteriors
 from sfumato.attack.plda import PLDA, principal_components
 from sfumato.attack.saturation import Training, Validation, hold_out, train
-from sfumato.base.placement import device_of, to_device
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float

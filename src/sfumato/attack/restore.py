@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.attack.saturation import Training, Validation, hold_out, train
-from sfumato.base.placement import device_of, to_device
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.data.labelled import draw_rows
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import check_batch, to_float, to_uint8

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sfumato.base.placement import fuses
+from sfumato.base.hardware import fuses
 
 _COOLING = 1 / 3  # share of all steps, at a falling rate
 _CHECKS = 20  # validations up to the ceiling

@@ -43,36 +43,25 @@ def _thin_or_round(character: str, prototype: str) -> str:
     """Of l, I, 1 and |, or O and 0, which UTS 39 takes for one, the letter or digit that a character is."""
     if prototype not in "lO":
         return prototype
-    if (value := unicodedata.digit(character, None)) is not None:
-        return str(value)
-    kind = unicodedata.category(character)
-    return "O" if prototype == "O" else {"Sm": "|", "So": "|", "Ll": "l"}.get(kind, "I")
+    letter = {"Sm": "|", "So": "|", "Ll": "l"}.get(unicodedata.category(character), "I")
+    return str(unicodedata.digit(character, "O" if prototype == "O" else letter))
 
 
 def find_hidden(text: str) -> str | None:
     """Return the first character that nobody sees, except plain spaces inside; None if there is none."""
-    for character in text:
-        drawn = character == " " or unicodedata.category(character)[0] in _SEEN
-        if not drawn or _IGNORABLE.match(character):
-            return character
-    return None
+    drawn = (c == " " or (unicodedata.category(c)[0] in _SEEN and not _IGNORABLE.match(c)) for c in text)
+    return next((character for character, seen in zip(text, drawn, strict=True) if not seen), None)
 
 
 def find_disguise(text: str) -> str | None:
     """Return a letter that looks like an ASCII letter, in a word that also has ASCII letters; or None."""
-    for word in _WORD.findall(text):
-        if re.search("[A-Za-z]", word):
-            for character in word:
-                if not character.isascii() and _prototypes().get(ord(character), "é").isascii():
-                    return str(character)
-    return None
+    latin = (word for word in _WORD.findall(text) if re.search("[A-Za-z]", word))
+    others = (character for word in latin for character in word if not character.isascii())
+    return next((c for c in others if _prototypes().get(ord(c), "é").isascii()), None)
 
 
 def look(text: str) -> str:
-    """Return a text that looks like this one, the same for all texts that look alike, and for no others.
-
-    Texts that are drawn as nothing give "".
-    """
+    """Return a text that looks like this one, the same for all that look alike and no others; "" if blank."""
     wide = unicodedata.normalize("NFKC", text)
     drawn = "".join(c if c.isspace() else _draw(c) for c in unicodedata.normalize("NFD", wide))
     seen = unicodedata.normalize("NFC", " ".join(drawn.split()))

@@ -19,28 +19,17 @@ class Marks(NamedTuple):
 
 
 @contextmanager
-def begin(
-    path: Path, schema: str, marks: Marks, *, page_size: int | None = None
-) -> Iterator[sqlite3.Connection]:
+def begin(path: Path, schema: str, marks: Marks, *, page_size: int = 0) -> Iterator[sqlite3.Connection]:
     """Yields a new database to fill, which appears at `path` when the block ends well, or not at all.
 
-    Only its owner may read it; SQLite's side files get the same mode.
-
-    Args:
-        path: in an existing folder.
-        schema: statements that make its tables.
-        marks: of the new database.
-        page_size: in bytes; None for SQLite's own.
-
-    Raises:
-        FileExistsError: a file is at `path` when the block ends. It is left alone.
-        sqlite3.Error: it cannot be written, as on a full disk.
+    Only its owner may read it; SQLite's side files get the same mode. Raises FileExistsError if a file is at
+    `path` when the block ends, and sqlite3.Error if it cannot be written, as on a full disk.
     """
     temporary = path.with_name(PART.replace("*", secrets.token_hex(8)))
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
-            if page_size is not None:
+            if page_size:
                 database.execute(f"pragma page_size = {page_size}")
             database.execute("pragma journal_mode = wal")
             database.executescript(schema)
@@ -61,11 +50,8 @@ def begin(
 def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:
     """Opens an existing database; whatever is committed to it survives a power cut.
 
-    Transactions are begun by hand, and wait a minute for another process.
-
-    Args:
-        path: of its file.
-        any_thread: whether other threads may use the connection, one at a time.
+    Transactions are begun by hand, and wait a minute for another process. With `any_thread`, other threads
+    may use the connection, one at a time.
     """
     database = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=not any_thread)
     database.execute("pragma synchronous = full")
@@ -76,10 +62,6 @@ def why_locked(error: BaseException, path: Path) -> str | None:
     """Why a database is locked, and the cure; None for another error.
 
     SQLite also says that others hold it if its file system has no locks.
-
-    Args:
-        error: of SQLite.
-        path: of the file.
     """
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
     if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL):
@@ -90,9 +72,8 @@ def why_locked(error: BaseException, path: Path) -> str | None:
 
 def marks_of(database: sqlite3.Connection) -> Marks:
     """Reads the marks of a database."""
-    (application,) = database.execute("pragma application_id").fetchone()
-    (version,) = database.execute("pragma user_version").fetchone()
-    return Marks(application, version)
+    marks = ("application_id", "user_version")
+    return Marks(*(database.execute(f"pragma {mark}").fetchone()[0] for mark in marks))
 
 
 @contextmanager

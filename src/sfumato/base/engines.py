@@ -1,7 +1,6 @@
 """Engines that run the tasks of a job: this process, processes of this machine, or a Ray cluster.
 
-An engine takes a function of a module with its arguments, and gives a future. Repeating a task must do no
-harm: a cluster repeats the tasks of a lost worker.
+Repeating a task must do no harm: a cluster repeats the tasks of a lost worker.
 """
 
 import multiprocessing
@@ -16,20 +15,19 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from sfumato.base import registry
-from sfumato.base.threads import limit_threads, threads_of_children
+from sfumato.base.hardware import limit_threads, threads_of_children
 from sfumato.errors import ConfigError, SfumatoError, did_you_mean, needs_extra
 
 ENGINES = ("local", "ray")
-
 _Made = TypeVar("_Made")
-
+# What a worker gets from the program: its folder, threads and registered things.
+_Surroundings: TypeAlias = tuple[Path, int, Sequence[registry.Added]]
 _LOST_WORKERS = 3  # repetitions of a task whose worker is lost
-_ANSWERS = 5.0  # seconds
-_STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,18 +76,17 @@ class Engine:
 def engine(
     config: EngineConfig, *, preload: Sequence[str] = (), begin: Callable[[], object] | None = None
 ) -> Iterator[Engine]:
-    """Yields an engine for the block; tasks that have not begun at its end never do.
+    """Yields an engine for the block, or a ConfigError; tasks that have not begun at its end never do.
 
-    Each process that starts on this machine, and none of a cluster, has the modules of `preload` and calls
-    `begin`. Raises ConfigError if no Ray cluster answers at the address or can run such a task.
+    Each process on this machine, and none of a cluster, has the modules of `preload` and calls `begin`.
     """
     if config.name == "ray":
-        with _ray(config) as found:
-            yield found
+        with _ray(config) as tasks:
+            yield tasks
     elif config.workers == 1:
         yield Engine()
     else:
-        processes = _Processes(config, preload, begin)
+        processes = _Processes(config, preload, begin or bool)  # which does nothing
         try:
             yield processes
         except BaseException:
@@ -130,18 +127,14 @@ def explain_lost_workers(call: Callable[..., _Made], *args: Any) -> _Made:
 class _Processes(Engine):
     """Processes of this machine. State: a pool for tasks of any, and pools of one; each starts when used."""
 
-    def __init__(
-        self, config: EngineConfig, preload: Sequence[str], begin: Callable[[], object] | None
-    ) -> None:
-        from multiprocessing import forkserver  # not on Windows
-
+    def __init__(self, config: EngineConfig, preload: Sequence[str], begin: Callable[[], object]) -> None:
         # Not fork: the threads of torch would not survive it. The server does all imports once.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(preload))
         with threads_of_children(config.cpus):
             forkserver.ensure_running()
         self.workers = config.workers or os.cpu_count() or 1
-        self._given = (begin, *_surroundings(config))
+        self._given = (begin, _surroundings(config))
         self.pools: dict[int | None, ProcessPoolExecutor] = {}
 
     def submit(self, task: Callable[..., _Made], *args: Any, worker: int | None = None) -> "Future[_Made]":
@@ -151,23 +144,22 @@ class _Processes(Engine):
         return explain_lost_workers(self.pools[worker].submit, task, *args)
 
 
-def _surroundings(config: EngineConfig) -> tuple[Path, int, Sequence[registry.Added]]:
-    """Collects what a worker gets from the program: its folder, threads and registered things."""
+def _surroundings(config: EngineConfig) -> _Surroundings:
     return Path.cwd(), config.cpus, registry.list_added()
 
 
-def _settle(folder: Path, threads: int, added: Sequence[registry.Added]) -> None:
+def _run_there(surroundings: _Surroundings, task: Callable[..., Any], *args: Any) -> Any:
+    folder, threads, added = surroundings
     os.chdir(folder)
     limit_threads(threads)
     registry.adopt(added)
+    return task(*args)
 
 
-def _begin(begin: Callable[[], object] | None, *surroundings: Any) -> None:
+def _begin(begin: Callable[[], object], surroundings: _Surroundings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _settle(*surroundings)
-    if begin is not None:
-        begin()
+    _run_there(surroundings, begin)
 
 
 def _end_with_parent() -> None:
@@ -183,12 +175,12 @@ class _Ray(Engine):
     def __init__(self, ray: Any, config: EngineConfig) -> None:
         self._ray, self._config = ray, config
         resources = {"num_cpus": config.cpus, "num_gpus": config.gpus}
-        self._task = ray.remote(_on_a_node).options(**resources, max_retries=_LOST_WORKERS)
+        self._task = ray.remote(_run_there).options(**resources, max_retries=_LOST_WORKERS)
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        there = self._ray.cluster_resources()  # more when a node has joined
-        config, places = self._config, int(there.get("CPU", 0) // self._config.cpus)
+        there, config = self._ray.cluster_resources(), self._config  # more when a node has joined
+        places = int(there.get("CPU", 0) // config.cpus)
         places = min(places, int(there.get("GPU", 0) / config.gpus)) if config.gpus else places
         return min(places, config.workers or places)
 
@@ -200,36 +192,28 @@ class _Ray(Engine):
         here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
         settings = {"scheduling_strategy": here, "max_restarts": -1, "max_task_retries": -1}
         holder = self._ray.remote(_Holder).options(num_cpus=0, **settings)
-        return partial(_Asked, holder.remote(_surroundings(self._config), make))
-
-
-def _on_a_node(surroundings: Sequence[Any], task: Callable[..., Any], *args: Any) -> Any:
-    _settle(*surroundings)
-    return task(*args)
+        return partial(_Held, holder.remote(_surroundings(self._config), make))
 
 
 class _Holder:
     """Holds one object on a node of a cluster."""
 
-    def __init__(self, surroundings: Sequence[Any], make: Callable[[], Any]) -> None:
-        _settle(*surroundings)
-        self._held = make()
+    def __init__(self, surroundings: _Surroundings, make: Callable[[], Any]) -> None:
+        self._held = _run_there(surroundings, make)
 
-    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._held, name)(*args, **kwargs)
 
 
-class _Asked:
+class _Held:
     """Passes method calls to a _Holder."""
 
     def __init__(self, holder: Any) -> None:
         self._holder = holder
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return explain_lost_workers(self._holder.call.remote(name, args, kwargs).future().result)
-
-        return call
+        ask = partial(self._holder.call.remote, name)
+        return lambda *args, **kwargs: explain_lost_workers(ask(*args, **kwargs).future().result)
 
 
 @contextmanager
@@ -242,25 +226,21 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
         import ray.util.scheduling_strategies
     address = config.address or os.environ.get("RAY_ADDRESS")
     cpus = config.cpus * (config.workers or max(1, (os.cpu_count() or 1) // config.cpus))
-    new = {"num_cpus": cpus, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
+    new = {"num_cpus": cpus, "object_store_memory": 100 << 20, "include_dashboard": False}
     try:
         host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
         if colon and port.isdecimal():  # Ray itself would wait for minutes if nobody listens there
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
         # Not None, by which Ray would join the cluster that was last begun on this machine.
         ray.init(address or "local", log_to_driver=False, logging_level="error", **({} if address else new))
     except (OSError, OverflowError, ValueError, RuntimeError) as error:
-        raise ConfigError(
-            f"address={address!r}: no Ray cluster answers ({error}): begin one with `ray start --head`, "
-            "or leave the address out, and one is started here"
-        ) from error
+        cure = "begin one with `ray start --head`, or leave the address out, and one is started here"
+        raise ConfigError(f"address={address!r}: no Ray cluster answers ({error}): {cure}") from error
     try:
-        found = _Ray(ray, config)
-        if not found.workers:
-            raise ConfigError(
-                f"cpus={config.cpus}, gpus={config.gpus:g}: no node of the cluster can run such a task; the "
-                f"cluster has {ray.cluster_resources()}"
-            )
-        yield found
+        tasks = _Ray(ray, config)
+        if not tasks.workers:
+            words = f"no node of the cluster can run such a task; it has {ray.cluster_resources()}"
+            raise ConfigError(f"cpus={config.cpus}, gpus={config.gpus:g}: {words}")
+        yield tasks
     finally:
         ray.shutdown()

@@ -26,7 +26,7 @@ import platformdirs
 from sfumato.base.alike import look
 from sfumato.errors import BusyError, DataError
 
-# A short name of its own: the name of the file itself may already have the longest length of the system.
+# Short: the name of the file itself may already have the longest length of the system.
 PART = ".sfumato-*.part"
 
 _NO_LOCKS = "its file system has no locks ({}), as NFS without its lock service: name a file on a disk of "
@@ -37,8 +37,7 @@ _NO_LOCKS += "this machine, or mount that file system with locks"
 def whole(path: Path) -> Iterator[Path]:
     """Yields a temporary path, for a file or a folder, that replaces `path` when the block ends well.
 
-    Otherwise `path` is untouched and the temporary is removed; only a killed process leaves it, under a name
-    that matches PART. A missing folder of `path` is made.
+    Otherwise `path` is untouched; only a killed process leaves the temporary, whose name matches PART.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(PART.replace("*", secrets.token_hex(8)))
@@ -65,26 +64,17 @@ def claim(path: Path) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_suffix(".lock")
-    handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
+    with os.fdopen(os.open(lock, os.O_CREAT | os.O_RDWR, 0o600), "rb+") as file:
         try:
-            lock_file(handle, path)
+            lock_file(file.fileno(), path)
         except BlockingIOError as error:
             raise BusyError(f"{path}: another process is writing it: wait for it") from error
         yield
-        # Only after the file exists: the next process to lock will find it.
-        lock.unlink(missing_ok=True)
-    finally:
-        os.close(handle)
+        lock.unlink(missing_ok=True)  # after the file exists: the next process to lock will find it
 
 
 def lock_file(handle: int, path: object) -> None:
-    """Locks an open file until it is closed; `path` is its name in errors.
-
-    Raises:
-        BlockingIOError: another process has locked it.
-        DataError: its file system has no locks.
-    """
+    """Locks an open file until it is closed; BlockingIOError if another has, DataError without locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -106,8 +96,7 @@ def why_no_locks(folder: Path) -> str | None:
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     """Opens a regular file to read it: no device, which may never end, and no pipe, which may never begin."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe that nobody writes to blocks
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(mode := os.fstat(handle).st_mode):
         os.close(handle)
         words = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "not a regular file"
         raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, words, os.fspath(path))
@@ -132,26 +121,24 @@ def leads_out(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> b
 
 
 def below(folder: Path, name: str, line: str) -> Path:
-    """The path of a file that a line of a table in a folder names. Raises DataError for one outside of it.
-
-    A table may be from a stranger: it could name private files, which a copy or a release would then hold.
-    """
+    """The path of a file that a line of a table in a folder names. Raises DataError for one outside of it."""
     path = folder / name
     if "\0" in name:
         raise DataError(f"{line}: {printable(name)} is not the name of a file: correct it or remove the row")
     if leads_out(path, folder):
-        trusted = str(Path(os.path.realpath(path)).parent)
-        raise DataError(
-            f"{line}: {printable(name)} lies outside of the folder of the table; a stranger's table could so "
-            f"read private files: if you trust this one, set SFUMATO_OUTSIDE={printable(trusted)}"
-        )
+        trusted = printable(str(Path(os.path.realpath(path)).parent))
+        words = "lies outside of the folder of the table; a stranger's table could so read private files"
+        cure = f"if you trust this one, set SFUMATO_OUTSIDE={trusted}"
+        raise DataError(f"{line}: {printable(name)} {words}: {cure}")
     return path
 
 
 MOST_TABLE = 256_000_000  # bytes
 MOST_CELLS = 16_000_000  # each takes some 100 bytes, however short; missing ones too
-
 Line = tuple[str, dict[str, str]]
+_EXCEL = re.compile(r"\s*\"?sep=(.)\"?[^\S\r\n]*(?:\r\n?|\n)", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?")
+_ERRORS = frozenset(["#N/A", "#NV", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#NAN"])
 
 
 def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[Line]]:
@@ -163,14 +150,17 @@ def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
     """Reads the header of a CSV, and for each row its position ("list.csv, line 3") and texts by column.
 
     The content is UTF-8, or UTF-16 with a byte order mark, with commas, semicolons or tabs between the cells,
-    as in the header, or as Excel's line `sep=;` before it says. `write_rows` may have written it. Missing
-    cells at the end of a row are empty.
-
-    Raises:
-        DataError: it is not such a text, is empty, has no header, two columns of one name, a row with more
-            cells than the header, or more than MOST_CELLS cells.
+    as in the header, or as Excel's line `sep=;` before it says. Missing cells at the end of a row are empty.
+    Raises DataError for anything else, and for over MOST_CELLS cells.
     """
-    text = _text_of(name, content)
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = content.decode("utf-16" if wide else "utf-8-sig")
+        if "\0" in text:
+            raise ValueError("it holds null characters")
+    except ValueError as error:
+        words = f"{name}: cannot be read as a CSV in UTF-8 ({error}): save it as CSV in UTF-8"
+        raise DataError(words) from error
     separator = max(",;\t", key=text.lstrip("\r\n").partition("\n")[0].count)
     if stated := _EXCEL.match(text):
         separator, text = stated[1], text[stated.end() :]
@@ -188,62 +178,35 @@ def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
         raise DataError(f"{name}, line {reader.line_num}: cannot be read as a CSV ({error})") from error
 
 
-_EXCEL = re.compile(r"\s*\"?sep=(.)\"?[^\S\r\n]*(?:\r\n?|\n)", re.IGNORECASE)
-_NUMBER = re.compile(r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?")
-_ERRORS = frozenset(["#N/A", "#NV", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#NAN"])
-
-
 def _check_header(name: str, header: list[str]) -> None:
-    """Raises DataError for a header of numbers, which is the first row of a table without one.
-
-    Whole numbers that count are the names that pandas gives columns without names.
-    """
+    """Raises DataError for a header of numbers, but for those that pandas counts columns without names by."""
     cells = [re.split(r"[\s;]+", cell) for cell in header]
     numbers = [word for words in cells if all(map(_NUMBER.fullmatch, words)) for word in words]
     start = int(numbers[0]) if numbers and numbers[0].isdecimal() else 0
     counting = [str(start + place) for place in range(len(numbers))]
     if 2 * len(numbers) > sum(map(len, cells)) and numbers != counting:
-        raise DataError(
-            f"{name}: its first line holds numbers ({', '.join(numbers[:3])}), so that it has no header: "
-            "write the names of the columns above it"
-        )
+        words = "so that it has no header: write the names of the columns above it"
+        raise DataError(f"{name}: its first line holds numbers ({', '.join(numbers[:3])}), {words}")
 
 
 def _rows(name: str, reader: Any, header: list[str]) -> Iterator[dict[str, str]]:
     for number, cells in enumerate(filter(None, reader), 1):
         line = f"{name}, line {reader.line_num}"
         if number * len(header) > MOST_CELLS:
-            raise DataError(
-                f"{name}: more than {MOST_CELLS:,} cells in {len(header):,} columns: leave out columns or "
-                "rows; write vectors as .npy or .parquet"
-            )
+            words = "leave out columns or rows; write vectors as .npy or .parquet"
+            raise DataError(f"{name}: more than {MOST_CELLS:,} cells in {len(header):,} columns: {words}")
         if any(cells[len(header) :]):
             words = "put a value that holds a separator in double quotes"
             raise DataError(f"{line}: {len(cells)} values below {len(header)} columns: {words}")
-        for column, cell in zip(header, cells, strict=False):
-            if cell.startswith("#") and cell.upper() in _ERRORS:
+        row = dict(zip(header, cells, strict=False))
+        for column, cell in row.items():
+            if cell.upper() in _ERRORS:
                 raise DataError(f"{line}: {column!r} holds {cell}, an error of a spreadsheet: correct it")
-        texts = [read_cell(cell) for cell in cells] + [""] * (len(header) - len(cells))
-        yield dict(zip(header, texts, strict=False))
-
-
-def _text_of(name: str, content: bytes) -> str:
-    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    try:
-        text = content.decode("utf-16" if wide else "utf-8-sig")
-        if "\0" in text:
-            raise ValueError("it holds null characters")
-    except ValueError as error:
-        words = f"{name}: cannot be read as a CSV in UTF-8 ({error}): save it as CSV in UTF-8"
-        raise DataError(words) from error
-    return text
+        yield {column: read_cell(row.get(column, "")) for column in header}
 
 
 def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
-    """Raises DataError for two texts that look alike, see sfumato.base.alike; equal ones too.
-
-    `name` is of their file or folder, and `what` is their role, such as "columns are called".
-    """
+    """Raises DataError for two texts of a file that are equal or look alike. `what`: "columns are called"."""
     before: dict[str, str] = {}
     for text in texts:
         key = look(text)
@@ -258,11 +221,10 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the beginnings of texts that spreadsh
 
 
 def write_rows(file: TextIO, rows: Iterable[Iterable[object]], *, end: str = "\r\n") -> None:
-    """Writes rows as CSV, with no cell that a spreadsheet runs; `read_cell` restores every text.
+    """Writes rows as CSV, with no cell that a spreadsheet runs, to a file that is open with newline="".
 
-    A text that begins with =, +, -, @, a tab or a carriage return gets an apostrophe in front, which
-    spreadsheets read as "this is text"; one that begins with apostrophes before these gets one more.
-    Numbers stay as they are. None is empty. The file is open for text, with newline="".
+    A text that begins with =, +, -, @, a tab or a carriage return, or apostrophes before these, gets an
+    apostrophe in front, which spreadsheets read as "this is text". Numbers stay as they are. None is empty.
     """
     csv.writer(file, lineterminator=end).writerows([_escape(value) for value in row] for row in rows)
 
@@ -273,13 +235,12 @@ def read_cell(text: str) -> str:
 
 
 def _escape(value: object) -> object:
-    if not isinstance(value, str) or not _FORMULA.match(value):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value  # -0.5 is a number to a spreadsheet, too
+    if isinstance(value, str) and _FORMULA.match(value):
+        try:
+            float(value)  # -0.5 is a number to a spreadsheet, too
+        except ValueError:
+            return f"'{value}"
+    return value
 
 
 MOST_VALUES = 5_000_000  # of a JSON text: some 500 MB
@@ -296,10 +257,7 @@ def has_more_values(text: str | bytes, most: int) -> bool:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Reads JSON strictly: no NaN or infinity, no key that occurs twice, at most MOST_VALUES values and keys.
-
-    Raises ValueError for anything else.
-    """
+    """Reads JSON without NaN, infinity, a key twice, or over MOST_VALUES values and keys; else ValueError."""
     if has_more_values(text, MOST_VALUES):
         raise ValueError(f"more than {MOST_VALUES:,} values")
     try:
@@ -315,10 +273,9 @@ def _number(word: str) -> float:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    if len(members := dict(pairs)) < len(pairs):
         raise ValueError("a key occurs twice")
-    return found
+    return members
 
 
 def printable(name: str) -> str:
@@ -340,10 +297,8 @@ def check_writable(path: Path, *, folder: bool = False, suffix: str = "") -> Non
     if path.is_dir() and not folder:
         raise DataError(f"{path}: is a folder: name a file to write")
     place = path.absolute() if folder else path.absolute().parent
-    while not os.path.lexists(place):
-        place = place.parent
     try:
-        tempfile.TemporaryFile(dir=place).close()
+        tempfile.TemporaryFile(dir=next(filter(os.path.lexists, (place, *place.parents)))).close()
     except OSError as error:
         words = f"{path}: cannot be written ({error.strerror}): name a place where you may write"
         raise DataError(words) from error

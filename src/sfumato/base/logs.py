@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 _FIELDS = "sfumato_fields"  # the attribute of our records
-_ID = 16  # bytes of the id of a request
+_CURRENT: ContextVar[str | None] = ContextVar("sfumato_request", default=None)
 
 
 class LogFormat(StrEnum):
@@ -22,13 +22,10 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-_CURRENT: ContextVar[str | None] = ContextVar("sfumato_request", default=None)
-
-
 @contextmanager
 def request() -> Iterator[str]:
     """Marks the answering of a request: lines logged meanwhile carry its id, 32 hexadecimal digits."""
-    request_id = secrets.token_hex(_ID)
+    request_id = secrets.token_hex(16)
     token = _CURRENT.set(request_id)
     try:
         yield request_id
@@ -37,26 +34,14 @@ def request() -> Iterator[str]:
 
 
 def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> None:
-    """Logs an event.
-
-    Args:
-        logger: the logger.
-        level: as in logging.
-        message: the event, in constant words; only for lines of JSON.
-        fields: fit for JSON; as text, the line is these and the id of the request.
-    """
-    if not logger.isEnabledFor(level):
-        return
+    """Logs an event, in JSON with the message, of constant words, as text only with its fields and the id."""
     if (request_id := _CURRENT.get()) is not None:
         fields = {"request": request_id, **fields}
     logger.log(level, json.dumps(fields), extra={_FIELDS: {"message": message, **fields}})
 
 
 class JsonLines(logging.Formatter):
-    """Writes a record as a line of JSON: time (UTC), level, logger, message, and the fields of `event`.
-
-    An exception is logged by its kind alone: its words and its traceback may quote a request.
-    """
+    """Writes a line of JSON, of an exception its kind alone: words and tracebacks may quote a request."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
@@ -75,10 +60,7 @@ class JsonLines(logging.Formatter):
 
 
 def begin(form: LogFormat) -> None:
-    """Writes the log of this process to standard error; only warnings of libraries.
-
-    A log that was begun before, as by `sfumato -v`, keeps its level.
-    """
+    """Writes the log of this process to standard error. One that was begun before keeps its level."""
     root = logging.getLogger()
     if not root.handlers:
         logging.basicConfig(format="%(message)s", stream=sys.stderr)

@@ -17,17 +17,16 @@ _KEEP = {_MMAP_THRESHOLD: 1 << 30, _TRIM_THRESHOLD: 1 << 30, _TOP_PAD: 1 << 26}
 # The values that glibc reaches by itself in a process that has freed tensors of 32 MiB.
 _USUAL = {_MMAP_THRESHOLD: 1 << 25, _TRIM_THRESHOLD: 1 << 26, _TOP_PAD: 1 << 17}
 
-_lock = threading.Lock()
-_limiting = threading.Lock()
+_lock, _limiting = threading.Lock(), threading.Lock()
 _blocks = 0  # open, in all threads
 
 
 @contextmanager
 def keep_freed() -> Iterator[None]:
-    """Keeps freed memory for the next need; the end of the outermost block returns it to the system.
+    """Keeps freed memory for the next need, with glibc; the end of the outermost block returns it.
 
-    Other C libraries have no such setting, and are left alone. The kept memory grows over hours, since
-    aligned tensors do not always fit into freed ones: a long job should call `give_back` at times.
+    The kept memory grows over hours, since aligned tensors do not always fit into freed ones: a long job
+    should call `give_back` at times.
     """
     global _blocks
     with _lock:

@@ -3,8 +3,7 @@
 ONNX Runtime trusts a file: it reads weights from any other file, and runs endless loops, functions, operators
 of other parties, and shapes that follow from the values of an image. So the file is read here first. It may
 have only operators, in their order, that compute numbers from numbers, of shapes that follow from those of
-the inputs. Then memory and time depend on these alone: the first run of each shape has a bound of memory, and
-a run that takes too long is ended.
+the inputs. The first run of each shape has a bound of memory, and a run that takes too long is ended.
 """
 
 import threading
@@ -14,30 +13,29 @@ from typing import Any
 
 import numpy as np
 
+from sfumato.base.hardware import thread_count
 from sfumato.base.memory import limit_memory
-from sfumato.base.threads import thread_count
 from sfumato.errors import ArtefactError, needs_extra, shorten
 
 MOST_MEMORY = 4 << 30  # bytes that a first run may add to the memory of the process
 MOST_SECONDS = 60.0  # of a run
 
 _NAMES = """
-Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast CastLike
-Ceil Celu Clip Concat Constant ConstantOfShape Conv ConvInteger ConvTranspose Cos Cosh CumSum
-DepthToSpace DequantizeLinear Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand Flatten
-Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual
-GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization LRN LayerNormalization LeakyRelu
-Less LessOrEqual Log LogSoftmax LpNormalization MatMul MatMulInteger Max MaxPool Mean Min Mish Mod Mul
-Neg Not Or PRelu Pad Pow QLinearConv QLinearMatMul QuantizeLinear Range Reciprocal ReduceL1 ReduceL2
-ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu
-Reshape Resize Round ScatterElements ScatterND Selu Shape Sigmoid Sign Sin Sinh Size Slice Softmax Softplus
-Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze
-Upsample Where Xor
+Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast CastLike Ceil
+Celu Clip Concat Constant ConstantOfShape Conv ConvInteger ConvTranspose Cos Cosh CumSum DepthToSpace
+DequantizeLinear Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand Flatten Floor Gather
+GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual GroupNormalization
+HardSigmoid HardSwish Identity InstanceNormalization LRN LayerNormalization LeakyRelu Less LessOrEqual Log
+LogSoftmax LpNormalization MatMul MatMulInteger Max MaxPool Mean Min Mish Mod Mul Neg Not Or PRelu Pad Pow
+QLinearConv QLinearMatMul QuantizeLinear Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
+ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize Round ScatterElements
+ScatterND Selu Shape Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt
+Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor
 """
 _OPERATORS = frozenset(_NAMES.split())  # of inference, without chance: numbers from numbers
 # The first input that gives a shape; all later ones do too.
 _SHAPED = "Expand Reshape Resize Tile Pad Slice Split TopK Upsample Unsqueeze Squeeze"
-_SHAPE_FROM = {"ConstantOfShape": 0, "Range": 0, **dict.fromkeys(_SHAPED.split(), 1)}
+_SHAPE_FROM = dict.fromkeys(_SHAPED.split(), 1) | {"ConstantOfShape": 0, "Range": 0}
 _SHAPES = frozenset({"Shape", "Size"})  # their output follows from a shape, and not from values
 # The fields that the messages of a file may have, by their names in onnx.proto.
 _FIELDS = """
@@ -49,7 +47,8 @@ quant_parameter_tensor_names
 """
 _ALLOWED = frozenset(_FIELDS.split())
 _WHY_NOT = {
-    **{"g": "a graph within (a loop or a condition)", "functions": "functions of its own"},
+    "g": "a graph within (a loop or a condition)",
+    "functions": "functions of its own",
     "external_data": "weights that lie in another file: write it as one file",
 }
 
@@ -112,25 +111,20 @@ class Graph:
     """A checked graph, run by ONNX Runtime on the CPU. State: its session, and which shapes were run."""
 
     def __init__(self, content: bytes, *, extra: tuple[str, str], threads: int | None = None) -> None:
-        """Checks the bytes of a file, and opens it, by PyTorch's number of threads if `threads` is None.
-
-        Raises ArtefactError for forbidden content, MissingExtraError by the use and the name in `extra`.
-        """
+        """Checks the bytes of a file, and opens it. `extra`: the use and the name for a MissingExtraError."""
         with needs_extra(*extra):
             import onnx  # noqa: F401, for `check`
             import onnxruntime
         check(content)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = thread_count() if threads is None else threads
-        options.inter_op_num_threads = 1
+        options.intra_op_num_threads, options.inter_op_num_threads = threads or thread_count(), 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 4  # no lines of its own: an error has the message
         options.enable_cpu_mem_arena = False  # which keeps the memory of the largest batch
         options.add_session_config_entry("session.load_model_format", "ONNX")
         try:
             with limit_memory(MOST_MEMORY):
-                providers = ["CPUExecutionProvider"]
-                self.session = onnxruntime.InferenceSession(content, options, providers=providers)
+                self.session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
         except Exception as error:  # its classes differ by the fault of the file
             raise ArtefactError("is damaged, or not a graph of ONNX that can be run") from error
         self._run_options = onnxruntime.RunOptions
@@ -141,12 +135,11 @@ class Graph:
         shapes = tuple(array.shape for array in inputs.values())
         options = self._run_options()
         watchdog = threading.Timer(MOST_SECONDS, setattr, (options, "terminate", True))
-        watchdog.daemon = True
+        watchdog.daemon, known = True, shapes in self._run_before
         watchdog.start()
-        known = shapes in self._run_before
         try:
             with nullcontext() if known else limit_memory(MOST_MEMORY):
-                found = list(self.session.run(outputs, dict(inputs), options))
+                results = list(self.session.run(outputs, dict(inputs), options))
         except Exception as error:
             if options.terminate:
                 raise ArtefactError(f"a run of this graph took more than {MOST_SECONDS:g} s") from error
@@ -157,4 +150,4 @@ class Graph:
         finally:
             watchdog.cancel()
         self._run_before.add(shapes)
-        return found
+        return results

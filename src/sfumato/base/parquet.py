@@ -10,9 +10,7 @@ from sfumato.errors import DataError, needs_extra
 
 # Most bytes in memory of a part of a column, and most for each of its bytes in the file.
 MOST_EXPANDED, MOST_TIMES = 256_000_000, 32
-
 BATCH = 65_536  # rows, and of encoded images fewer
-
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 # DELTA_BYTE_ARRAY repeats the beginning of a text for each row that shares it.
 _ENCODINGS = frozenset(
@@ -24,21 +22,16 @@ _ENCODINGS = frozenset(
 def check_expanded(what: str, becomes: int, takes: int) -> None:
     """Raises DataError if something of a file is many times as large in memory, and large."""
     if becomes > max(MOST_EXPANDED, MOST_TIMES * takes):
-        raise DataError(
-            f"{what}: {takes:,} bytes that become {becomes:,}, more than {MOST_TIMES} times as many: "
-            "leave out rows that repeat others, or write it in parts"
-        )
+        words = f"{takes:,} bytes that become {becomes:,}, more than {MOST_TIMES} times as many"
+        raise DataError(f"{what}: {words}: leave out rows that repeat others, or write it in parts")
 
 
 @contextmanager
 def open_parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Iterator[Any]:
-    """Opens a file as pyarrow's ParquetFile, if its columns (None for all) stay within bounds.
+    """Opens a file as pyarrow's ParquetFile, in which repeated texts stay single.
 
-    Repeated texts stay single.
-
-    Raises:
-        DataError: no such file, no Parquet file, an encoding of unknown size, or a column that becomes many
-            times as large as it is; also while it is read.
+    Raises DataError for no Parquet file, and if one of its columns (None for all) has an encoding of unknown
+    size or becomes many times as large as it is; also while it is read.
     """
     with needs_extra("reading Parquet files", "parquet"):
         import pyarrow
@@ -65,10 +58,8 @@ def _check(path: Path, file: Any, columns: Sequence[str] | None) -> set[str]:
             if columns is not None and name.partition(".")[0] not in columns:
                 continue
             if unknown := set(part.encodings) - _ENCODINGS:
-                raise DataError(
-                    f"{path}: {name} is coded as {', '.join(sorted(unknown))}, whose size is not known "
-                    "before it is read: write it with pyarrow's own settings"
-                )
+                words = f"{name} is coded as {', '.join(sorted(unknown))}, whose size is not known before"
+                raise DataError(f"{path}: {words} it is read: write it with pyarrow's own settings")
             width = _WIDTHS.get(part.physical_type) or metadata.schema.column(number).length
             becomes = max(part.total_uncompressed_size, part.num_values * width)
             check_expanded(f"{path}, {name}", becomes, part.total_compressed_size)

@@ -7,6 +7,8 @@ that states or judges such a rate asks `over_people` and `upper_end_over_people`
 import math
 from collections.abc import Sequence
 
+_Z = 1.959964  # 97.5% of the normal distribution
+
 
 def wilson(hits: float, trials: float) -> tuple[float, float]:
     """95% interval of a proportion. Wilson 1927: right also near 0, where a safe setting should be.
@@ -14,8 +16,7 @@ def wilson(hits: float, trials: float) -> tuple[float, float]:
     A trial may be a hit in part, as the mean of several draws: its variance is smaller than that of a whole
     hit or miss, so the interval is too wide rather than too narrow.
     """
-    z = 1.959964
-    share = hits / trials
+    share, z = hits / trials, _Z
     centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     # The proportion itself lies within, also if rounding would leave an end of 0.9999999999999999.
@@ -29,8 +30,7 @@ def trials_of_people(hits: Sequence[float], probes: Sequence[float]) -> float:
     While few probes are hits it tells little: it counts as if one more person were named in all of theirs. So
     without a hit a person is one trial (fewer if some have more probes), and a probe is one at most.
 
-    Args:
-        hits, probes: (P,) of each person, with a probe in all at least.
+    `hits` and `probes` are (P,), of each person, with a probe in all at least.
     """
     total, people = sum(probes), len(probes)
     share = min(1.0, sum(hits) / total)
@@ -54,11 +54,8 @@ def over_people(hits: Sequence[float], probes: Sequence[float]) -> tuple[float, 
 def upper_end_over_people(hits: Sequence[float], probes: Sequence[float], *, error: float) -> float:
     """The bound that the true share exceeds with this probability at most: Clopper & Pearson 1934.
 
-    It is never under that of as many people without a hit: more photographs of them show no less.
-
-    Args:
-        hits, probes: see `trials_of_people`.
-        error: from 0 to 1, both excluded.
+    It is never under that of as many people without a hit: more photographs of them show no less. The error
+    is from 0 to 1, both excluded.
     """
     from scipy.special import betaincinv  # type: ignore[import-untyped]
 
@@ -72,26 +69,18 @@ def of_groups(share: float, variance: float, *, groups: int, trials: int) -> tup
     """95% interval of a proportion among groups that differ, of which some were drawn.
 
     Source: Korn & Graubard 1998: the interval of as many trials as have this variance, fewer by the allowance
-    of the t-distribution of the groups; theirs is that of Clopper & Pearson, and here it is Wilson's.
-
-    Args:
-        share: the mean over the groups.
-        variance: of that mean.
-        groups: how many, 2 or more.
-        trials: the most that all groups count for.
+    of the t-distribution of the groups; theirs is that of Clopper & Pearson, and here it is Wilson's. `share`
+    is the mean over 2 or more groups, and `variance` is of that mean. All groups count for `trials` at most.
     """
     varies = variance > 0 and 0 < share < 1  # at 0 and 1 a variance says nothing
     effective = min(share * (1 - share) / variance, trials) if varies else trials
-    effective *= (1.959964 / _t_quantile(groups - 1)) ** 2
+    effective *= (_Z / _t_quantile(groups - 1)) ** 2
     return wilson(share * effective, effective)
 
 
 def _t_quantile(freedom: int) -> float:
     """97.5% of Student's t. Source: Fisher & Cornish 1960; 3% too small with 2 degrees, exact with many."""
-    z = 1.959964
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
+    z = _Z
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    return z + (z**3 + z) / (4 * freedom) + second + third

@@ -1,10 +1,10 @@
 """Registries of all that specs and study files name, open to programs and to installed packages.
 
-A thing is an object, or a reference "package.module:name", which is imported when it is first looked up. Only
-this module imports by name.
+A thing is an object, or a reference "package.module:name", which is imported when it is first looked up.
 """
 
 import functools
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +15,6 @@ GROUPS = ("protections", "adversaries", "learners", "encoders", "measures")
 
 _Thing = TypeVar("_Thing")
 Added = tuple[str, str, Any]  # group, name and thing, of `register`
-
 _TABLES: dict[str, dict[str, Any]] = {}  # group -> name -> thing
 _ADDED: list[Added] = []
 
@@ -24,15 +23,12 @@ def register(group: str, name: str, thing: Any) -> None:
     """Adds a protection, an adversary, a learner, an encoder or a measure of your own.
 
     The program and its workers see it from now on. An installed package needs no call: an entry point
-    `sfumato.GROUP` of that name does the same in every process.
+    `sfumato.GROUP` of that name does the same in every process. Raises ConfigError if the name is taken.
 
     Args:
         group: of GROUPS.
         name: in specs and study files.
         thing: see docs/guides/own-parts.md; or a reference "package.module:name" to it.
-
-    Raises:
-        ConfigError: no such group, or the name is taken.
     """
     if group not in GROUPS:
         raise ConfigError(f"register: no group {group!r}: {did_you_mean(group, GROUPS)}")
@@ -42,16 +38,12 @@ def register(group: str, name: str, thing: Any) -> None:
 
 def list_added() -> list[Added]:
     """Lists the things that this program registered, for its workers; see `adopt`. Raises ConfigError."""
-    import pickle
-
     for group, name, thing in _ADDED:
         try:
             pickle.dumps(thing)
         except Exception as error:
-            raise ConfigError(
-                f"{name!r} of {group} cannot be sent to workers ({error}): define it in a module, not in "
-                "a function or a notebook, or use --workers 1"
-            ) from error
+            cure = "define it in a module, not in a function or a notebook, or use --workers 1"
+            raise ConfigError(f"{name!r} of {group} cannot be sent to workers ({error}): {cure}") from error
     return list(_ADDED)
 
 
@@ -69,10 +61,7 @@ def load(reference: str) -> Any:
 
 
 class Registry(Mapping[str, _Thing]):
-    """The things of one group by name: first those of sfumato, then of `register`, then of entry points.
-
-    A thing is imported when it is first looked up. Nobody can replace a thing of sfumato.
-    """
+    """The things of a group by name: of sfumato, which none replaces, of `register`, of entry points."""
 
     def __init__(
         self, group: str, noun: str, check: Callable[[str, Any], str], built_in: Mapping[str, _Thing | str]
@@ -86,10 +75,9 @@ class Registry(Mapping[str, _Thing]):
 
     def __getitem__(self, name: str) -> _Thing:
         registered = self._table[name] if name in self._table else _entry_points(self._group)[name]
-        known = self._checked.get(name)
-        if known is None or known[0] is not registered:
-            known = self._checked[name] = registered, self._load(name, registered)
-        return known[1]
+        if name not in self._checked or self._checked[name][0] is not registered:
+            self._checked[name] = registered, self._load(name, registered)
+        return self._checked[name][1]
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self._table, *(name for name in _entry_points(self._group) if name not in self._table)])
@@ -113,15 +101,12 @@ class Registry(Mapping[str, _Thing]):
                 ) from error
         if reason := self._check(name, thing):
             raise ConfigError(f"{self._noun} {name!r}{package}: {reason}")
-        loaded: _Thing = thing
-        return loaded
+        return thing  # type: ignore[no-any-return]
 
 
 class _Reference(NamedTuple):
-    """The path of a thing, "package.module:name", and the words for the package that has it."""
-
-    path: str
-    package: str = ""
+    path: str  # package.module:name
+    package: str  # in words
 
 
 def _add(group: str, name: str, thing: Any) -> None:
@@ -133,16 +118,14 @@ def _add(group: str, name: str, thing: Any) -> None:
 
 @functools.cache
 def _entry_points(group: str) -> dict[str, _Reference]:
-    """The entry points of installed packages, by name."""
+    """The references of installed packages by name, each with the words for its package."""
     from importlib import metadata  # not at import: it and the look through all packages take a while
 
     points: dict[str, _Reference] = {}
     for point in metadata.entry_points(group=f"sfumato.{group}"):
         package = "" if point.dist is None else f" of the package {point.dist.name} {point.dist.version}"
-        made = _Reference(point.value, package)
-        other = points.setdefault(point.name, made)
-        if other.path != made.path:
-            raise ConfigError(
-                f"{point.name!r} of {group} is registered{other.package} and{package}: uninstall one of them"
-            )
+        path, other = points.setdefault(point.name, _Reference(point.value, package))
+        if path != point.value:
+            words = f"{point.name!r} of {group} is registered{other} and{package}"
+            raise ConfigError(f"{words}: uninstall one of them")
     return points

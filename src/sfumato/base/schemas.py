@@ -19,13 +19,11 @@ _LISTS = frozenset({"list", "tuple", "set", "frozenset"})
 def validate_json(kind: Any, text: str | bytes, *, most_values: int = MOST_VALUES) -> Any:
     """Return the value of a JSON text, as a type that pydantic knows.
 
-    Raises:
-        pydantic.ValidationError: it is not JSON, does not fit (few errors, the first found first), or has
-            more than `most_values` values and keys.
+    Raises pydantic.ValidationError if it is not JSON, does not fit (few errors, the first found first), or
+    has more than `most_values` values and keys.
     """
     if has_more_values(text, most_values):
-        words = f"more than {most_values:,} values"
-        problem = PydanticCustomError("too_many_values", words)
+        problem = PydanticCustomError("too_many_values", f"more than {most_values:,} values")
         details: list[InitErrorDetails] = [{"type": problem, "loc": (), "input": None}]
         raise pydantic.ValidationError.from_exception_data("JSON", details)
     return _validator(kind).validate_json(text)

@@ -8,35 +8,27 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeAlias
 
 from sfumato.errors import ConfigError, needs_extra
 
-_WAITING = 2048  # connections that the system may hold until they are accepted
-_PIECE = 16_384  # bytes of an unfinished header
+File: TypeAlias = str | os.PathLike[str] | None
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Takes a port; 0 takes any free one.
-
-    Raises:
-        ConfigError: it is taken or not allowed, or the host is not this machine's.
-    """
+    """Takes a port, 0 for any free one. Raises ConfigError if it cannot be had on this host."""
     if not 0 <= port < 65536:
         raise ConfigError(f"--port {port}: 0 to 65535 (such as 8000)")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=_WAITING)
-        # Connections inherit it. asyncio sets it only for connections of its own listeners, and without it
-        # the second of the two packets of an answer waits for 40 ms.
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+        # Connections inherit it; asyncio sets it only for its own. Without, a second packet waits for 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]  # the rest repeats the address
-        raise ConfigError(
-            f"cannot serve on port {port} of {host} ({reason}): choose another with --port, or 0 for "
-            "any that is free, and a --host of this machine"
-        ) from error
+        cure = "choose another with --port, or 0 for any that is free, and a --host of this machine"
+        raise ConfigError(f"cannot serve on port {port} of {host} ({reason}): {cure}") from error
 
 
 def address_of(listener: socket.socket, scheme: str = "http") -> str:
@@ -52,19 +44,11 @@ def is_local(listener: socket.socket) -> bool:
     return ip_address(listener.getsockname()[0]).is_loopback
 
 
-def serve(
-    app: Any,
-    listener: socket.socket,
-    *,
-    certificate: str | os.PathLike[str] | None = None,
-    private_key: str | os.PathLike[str] | None = None,
-) -> None:
+def serve(app: Any, listener: socket.socket, *, certificate: File = None, private_key: File = None) -> None:
     """Serves an application of ASGI until stopped, and finishes accepted requests within 30 s.
 
-    It waits for slow clients without end: on an address that others reach, a proxy belongs before it.
-
-    Raises:
-        ConfigError: a certificate or key (PEM) that cannot be used.
+    It waits for slow clients without end: on an address that others reach, a proxy belongs before it. Raises
+    ConfigError for a certificate or key (PEM) that cannot be used.
     """
     with needs_extra("a server", "serve"):
         import uvicorn
@@ -80,39 +64,30 @@ def serve(
         server_header=False,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=30,
-        h11_max_incomplete_event_size=_PIECE,
+        h11_max_incomplete_event_size=16_384,  # bytes of an unfinished header
         ssl_certfile=certificate,
         ssl_keyfile=private_key,
     )
     try:
         config.load()
     except OSError as error:
-        raise ConfigError(
-            f"{certificate}: not a certificate that can be used with {private_key} ({error}): name PEM "
-            "files that belong together"
-        ) from error
+        words = f"{certificate}: not a certificate that can be used with {private_key} ({error})"
+        raise ConfigError(f"{words}: name PEM files that belong together") from error
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # strangers could fill the log with warnings
     uvicorn.Server(config).run(sockets=[listener])
-
-
-class _Stopped(BaseException):
-    """A signal asks the service to stop. Not an error, so nothing handles it as one."""
 
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
     """Runs a block until SIGTERM or Ctrl-C, says so, and continues: a stopped service has not failed."""
-
-    def stop(*_: object) -> None:
-        raise _Stopped
-
-    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    stops = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(each, signal.default_int_handler) for each in stops]
     try:
         yield
-    except _Stopped:
+    except KeyboardInterrupt:
         print("stopped", flush=True)
     finally:
-        for each, handler in before.items():
+        for each, handler in zip(stops, before, strict=True):
             signal.signal(each, handler)
 
 

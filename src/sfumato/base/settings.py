@@ -14,7 +14,6 @@ from sfumato.base.files import read_regular
 from sfumato.errors import ConfigError, did_you_mean, shorten
 
 _Config = TypeVar("_Config")
-
 MOST_YAML = 100_000  # bytes of a file
 _DEEPEST, _MOST_VALUES = 20, 10_000
 
@@ -33,21 +32,20 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def check_settings(kind: type[_Config], settings: Mapping[str, Any], where: str) -> _Config:
-    """Makes a configuration, a dataclass whose fields may be dataclasses, of values by field.
+    """Makes a dataclass, whose fields may be dataclasses, of values by field. `where`: their name in errors.
 
-    Args:
-        kind: the dataclass.
-        settings: its values.
-        where: the name of the settings in messages: a file, or a command.
-
-    Raises:
-        ConfigError: no such key (it names the nearest), or a value of the wrong type or out of range.
+    Raises ConfigError for no such key (it names the nearest), or a value of the wrong type or out of range.
     """
     check_keys(kind, settings, where)
     try:
         return pydantic.TypeAdapter(kind).validate_python(settings)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{where}: {_first_problem(error)}") from error
+        problem = error.errors()[0]
+        key, message = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "missing":
+            raise ConfigError(f"{where}: {key} is missing") from error
+        value = "" if problem["type"] == "value_error" else f"={shorten(repr(problem['input']))}"
+        raise ConfigError(f"{where}: {f'{key}{value}: ' if key else ''}{message}") from error
 
 
 def check_keys(kind: Any, settings: Any, where: str) -> None:
@@ -58,9 +56,7 @@ def check_keys(kind: Any, settings: Any, where: str) -> None:
     for key, value in settings.items():
         if key not in types:
             raise ConfigError(f"{where}: no key {shorten(repr(key))}: {did_you_mean(str(key), types)}")
-        # Also for settings that may be null, as `Private | None`.
-        union = get_origin(types[key]) in (Union, UnionType)
-        kinds = get_args(types[key]) if union else (types[key],)
+        kinds = get_args(types[key]) if get_origin(types[key]) in (Union, UnionType) else (types[key],)
         for inner in filter(dataclasses.is_dataclass, kinds):
             if value is not None or type(None) not in kinds:
                 check_keys(inner, value, f"{where}: {key}")
@@ -97,10 +93,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Reads a YAML text, with no more memory than its length allows.
-
-    Raises ValueError if it has a key twice, gives a value a name (&, *), or is too long, too deep or no YAML.
-    """
+    """Reads a YAML text, or raises ValueError: a key twice, a value with a name (&, *), too long or deep."""
     if len(text) > MOST_YAML:
         raise ValueError(f"{len(text):,} characters, and at most {MOST_YAML:,} are read")
     try:
@@ -117,12 +110,13 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         self._depth, self._count = self._depth + 1, self._count + 1
-        if getattr(event, "anchor", None) is not None:  # of an alias as well
-            self._refuse("a value with a name (&, *): write the value out", event)
-        if self._depth > _DEEPEST:
-            self._refuse(f"lists and mappings in each other, more than {_DEEPEST} deep", event)
-        if self._count > _MOST_VALUES:
-            self._refuse(f"more than {_MOST_VALUES:,} values", event)
+        problems = {
+            "a value with a name (&, *): write the value out": getattr(event, "anchor", None) is not None,
+            f"lists and mappings in each other, more than {_DEEPEST} deep": self._depth > _DEEPEST,
+            f"more than {_MOST_VALUES:,} values": self._count > _MOST_VALUES,
+        }
+        if problem := next((words for words, holds in problems.items() if holds), None):
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -130,11 +124,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         made = super().construct_mapping(node, deep)
         if len(made) < len(node.value):
-            self._refuse("a key occurs twice", node)
+            raise yaml.MarkedYAMLError(problem="a key occurs twice", problem_mark=node.start_mark)
         return made
-
-    def _refuse(self, why: str, at: Any) -> None:
-        raise yaml.MarkedYAMLError(problem=why, problem_mark=at.start_mark)
 
 
 def list_keys(kind: Any, *, below: str = "") -> Iterator[tuple[str, str, str]]:
@@ -158,15 +149,3 @@ def yaml_of(value: Any) -> str:
         value = dataclasses.asdict(value)
     written: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
     return written.removesuffix("\n").removesuffix("\n...")
-
-
-def _first_problem(error: pydantic.ValidationError) -> str:
-    problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"])
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "missing":
-        return f"{key} is missing"
-    if not key:
-        return message
-    value = "" if problem["type"] == "value_error" else f"={shorten(repr(problem['input']))}"
-    return f"{key}{value}: {message}"

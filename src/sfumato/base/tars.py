@@ -1,7 +1,6 @@
-"""Tar files of strangers, read member by member, with bounds.
+"""Tar files of strangers, read member by member, with bounds on headers, members, unpacked bytes and memory.
 
-tarfile reads headers of any length, keeps every member, and unpacks without end. Here extended headers,
-members, unpacked bytes and memory are bounded. A damaged header is an error; a first end is not the end.
+tarfile knows none of these. Here, a damaged header is an error, and a first end is not the end.
 """
 
 import bz2
@@ -11,13 +10,11 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 MAX_MEMBERS = 1_000_000
 _MAX_HEADER = 1 << 16  # bytes of an extended header: names of 4,096 bytes, and room for attributes
-_MAX_NESTED = 8  # extended headers of one member
-_MAX_GLOBALS = 1000  # of all global headers
+_MAX_NESTED, _MAX_GLOBALS = 8, 1000  # extended headers of one member, and all global ones
 _XZ_MEMORY = 1 << 27  # bytes, for xz -9
 _MOST_BEHIND = 100  # reads behind the end
 _FREE, _RATIO = 1 << 30, 100  # bytes that any packed file may become, and more for each of its bytes
@@ -34,8 +31,8 @@ class DamagedTarError(Exception):
 def read_members(file: Any) -> Iterator[tuple[tarfile.TarInfo, Callable[..., bytes] | None]]:
     """Yields each member, and the function that reads its content (None for links and folders).
 
-    The file is open at its beginning, and need not seek; plain, or packed by gzip, bzip2 or xz. Raises
-    DamagedTarError, also when content is read, if it is damaged, ends early, or passes a bound; see above.
+    The file need not seek; plain, or packed by gzip, bzip2 or xz. Raises DamagedTarError, also when content
+    is read, if it is damaged, ends early, or passes a bound.
     """
     packed = _Counted(file, file.read(6))
     unpack = next((unpack for magic, unpack in _UNPACK.items() if packed.head.startswith(magic)), None)
@@ -49,14 +46,8 @@ def read_members(file: Any) -> Iterator[tuple[tarfile.TarInfo, Callable[..., byt
             if number >= MAX_MEMBERS:
                 raise DamagedTarError(f"a tar file of more than {MAX_MEMBERS:,} members")
             content = opened.extractfile(member) if member.isfile() else None
-            yield member, None if content is None else partial(_read, content)
+            yield member, None if content is None else _explain_damage()(content.read)
             vars(opened)["members"].clear()  # it keeps every one
-
-
-def _read(content: Any, size: int = -1) -> bytes:
-    with _explain_damage():
-        data: bytes = content.read(size)
-        return data
 
 
 @contextmanager
@@ -95,8 +86,8 @@ _UNPACK: dict[bytes, Any] = {
 class _Counted:
     """A file whose bytes are counted.
 
-    Raises DamagedTarError if they are more than the `packed` bytes that they come from may become, and
-    EOFError if more and more is read behind the end: tarfile skips a member of any size in small steps.
+    Raises DamagedTarError if they are more than the `packed` bytes may become, and EOFError if more and more
+    is read behind the end: tarfile skips a member of any size in small steps.
     """
 
     def __init__(self, file: Any, head: bytes = b"", *, packed: "_Counted | None" = None) -> None:
@@ -140,8 +131,8 @@ class _BoundedInfo(tarfile.TarInfo):
         except tarfile.HeaderError as error:
             end = type(error).__name__
             # Zeros are an end; the file may go on, but not end without them.
-            if end == "EOFHeaderError" or (end == "EmptyHeaderError" and state.get("zeros")):
-                state["zeros"] = True
+            state["zeros"] = end == "EOFHeaderError" or (end == "EmptyHeaderError" and state.get("zeros"))
+            if state["zeros"]:
                 raise
             raise tarfile.ReadError(str(error)) from error
         finally:

@@ -77,7 +77,7 @@ def demo(
     Example: sfumato demo --data folder:photos --out runs/mine
     """
     from sfumato.base.engines import EngineConfig
-    from sfumato.base.threads import limit_threads
+    from sfumato.base.hardware import limit_threads
     from sfumato.study import grid, preflight, run
 
     # One thread here, and in each process: threads of one step wait for each other, and on a machine with

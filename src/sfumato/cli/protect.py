@@ -374,8 +374,7 @@ def _state_guarantee(protection: Any, shape: "Shape", count: int) -> str:
 
 
 def _describe_new_ledger() -> str:
-    from sfumato.device.ledger.scopes import describe
-    from sfumato.device.ledger.tables import DEFAULT_BUDGETS
+    from sfumato.device.ledger.tables import DEFAULT_BUDGETS, describe
 
     limits = "; ".join(f"{describe(scope)} may have {budget}" for scope, budget in DEFAULT_BUDGETS.items())
     return f"the ledger is new: {limits} (change it with `sfumato ledger budget`)"

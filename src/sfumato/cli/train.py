@@ -141,7 +141,7 @@ class Train:
 
     def config(self, kind: Any, *chosen: str) -> Any:
         """Return the settings of a training; with --print-config it prints them, and ends the command."""
-        from sfumato.base.placement import device_named
+        from sfumato.base.hardware import device_named
         from sfumato.base.settings import configure
 
         against = [f"against={_AGAINST[self.method]}"] if self.sensitive and self.method in _AGAINST else []
@@ -200,7 +200,7 @@ class Train:
 
     def fit(self, unit: str, train: Callable[..., Any], *data: Any, resumes: bool = True, **more: Any) -> Any:
         """Train, with a progress bar and a checkpoint next to the artefact, and save the model."""
-        from sfumato.base.placement import device_named
+        from sfumato.base.hardware import device_named
 
         checkpoint = self.out.with_suffix(".checkpoint")
         with show.bars(show.stderr()) as progress, show.keeping_work():

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.base.threads import thread_count
+from sfumato.base.hardware import thread_count
 from sfumato.errors import ConfigError
 
 # Draws are made in chunks that stay in the cache. Each chunk has its own bit stream, so the result of a

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.base.threads import thread_count
+from sfumato.base.hardware import thread_count
 from sfumato.errors import ImageError
 
 if TYPE_CHECKING:
@@ -35,23 +35,18 @@ def as_tensor(images: Images) -> "Tensor":
 
 def to_float(images: "Tensor") -> "Tensor":
     """(..., ) uint8 in 0..255 -> float32 in [0, 1]."""
-    import torch
-
-    if images.dtype != torch.uint8:
+    if str(images.dtype) != "torch.uint8":
         raise ImageError(f"images at rest are uint8, got {images.dtype}: convert with to_uint8 first")
     return images.float().div_(255)
 
 
 def to_uint8(images: "Tensor") -> "Tensor":
     """(..., ) float in [0, 1] -> uint8, rounded to the nearest level; other values are clamped."""
-    import torch
-
-    return images.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
+    return images.float().mul(255).round_().clamp_(0, 255).byte()
 
 
 def check_batch(images: Images) -> None:
     """Raises ImageError unless `images` is a (N, C, H, W) uint8 batch with C of 1 or 3."""
-    # The name of a tensor's type, which only PyTorch has.
     if str(images.dtype) not in ("uint8", "torch.uint8") or images.ndim != 4 or images.shape[1] not in (1, 3):
         words = "a batch of images is (N, C, H, W) uint8 with 1 or 3 channels"
         raise ImageError(f"{words}, got {tuple(images.shape)} {images.dtype}")
@@ -60,8 +55,7 @@ def check_batch(images: Images) -> None:
 def map_batches(function: Callable[..., np.ndarray], images: np.ndarray, *others: np.ndarray) -> np.ndarray:
     """Applies a NumPy function of (n, C, H, W) to small parts of a batch, on all threads of `thread_count`.
 
-    Parts that fit the cache make plain strided NumPy several times faster than one pass over the batch.
-    NumPy and Pillow release the interpreter meanwhile, so threads help. `others` are cut alike.
+    Parts that fit the cache make strided NumPy several times faster. `others` are cut alike.
     """
     arrays = [images, *others]
     step = max(1, _PART_BYTES // max(1, images[:1].nbytes))
@@ -73,10 +67,7 @@ def map_batches(function: Callable[..., np.ndarray], images: np.ndarray, *others
 
 
 def digest(image: Images) -> bytes:
-    """SHA-256 over the shape and the pixels of one (C, H, W) uint8 image: 32 bytes.
-
-    Equal for the same picture in any file, as long as it is read with the same channels.
-    """
+    """SHA-256 over shape and pixels of one (C, H, W) uint8 image: equal for the same picture in any file."""
     check_batch(image[None])
     digested = hashlib.sha256(struct.pack("<3Q", *image.shape))
     digested.update(np.ascontiguousarray(as_array(image)).data)

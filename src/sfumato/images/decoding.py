@@ -20,16 +20,16 @@ from PIL import Image, ImageFile, UnidentifiedImageError, features
 
 from sfumato.errors import ImageError, needs_extra
 
-# A 50-megapixel photograph passes; a decompression bomb does not. Nor does an image with many rows, each of
-# which costs Pillow time and memory, however narrow. JPEG and GIF end at this side.
+# A 50-megapixel photograph passes; a decompression bomb does not, nor many narrow rows, each of which costs
+# Pillow time and memory. JPEG and GIF end at this side.
 MAX_PIXELS, MAX_SIDE = 64_000_000, 65_535
 
 # The most segments, frames or pages of a file: each costs a step in Python, and 64 MB hold 16 million.
 MAX_PARTS = 65_536
 TOO_MANY_PARTS = f"an image in more than {MAX_PARTS} parts: save it anew"
 
-# A progressive JPEG's scan of 100 bytes covers the whole image, in some 30 ms at 8000x8000: 64 MB of them
-# would take hours. An encoder's usual script has 10 scans. Pillow copies all EXIF before for each block.
+# A progressive JPEG's scan of 100 bytes takes some 30 ms at 8000x8000: 64 MB of them would take hours. An
+# encoder's usual script has 10 scans. Pillow copies all EXIF before for each block.
 _MAX_SCANS = 32
 
 NO_IMAGE = "not an image that can be read"
@@ -46,23 +46,18 @@ _KINDS = {
     "HEIF": rb".{4}ftyp(he[iv][cxms]|m[is]f1)",
 }
 
-# The end of coded data: not a stuffed zero, nor a restart marker.
 _JPEG_MARKER = re.compile(rb"\xff+([\xc0-\xcf\xd9-\xfe])")
+_JPEG = re.compile(rb"\xff\xd8\xff[\xc0-\xc4\xdb-\xef\xfe]")
 
 # None, fax, LZW, JPEG, Deflate and PackBits, as cameras, scanners and editors write.
 _TIFF_CODECS = re.compile(r"raw|tiff_ccitt|group[34]|tiff_lzw|jpeg|packbits|tiff(_adobe)?_deflate")
 _SUBFILE, _PHOTOMETRIC, _ORIENTATION, _STRIP_LENGTHS, _SUBSAMPLING = 254, 262, 274, 279, 530
-_TILE_WIDTH, _TILE_HEIGHT, _TILE_LENGTHS = 322, 323, 325
+_TILE_WIDTH, _TILE_HEIGHT, _TILE_LENGTHS, _SUB_DIRECTORIES = 322, 323, 325, 330
 _T = Image.Transpose
-# What EXIF's orientations 2 to 8 ask for.
-_TURNS = [_T.FLIP_LEFT_RIGHT, _T.ROTATE_180, _T.FLIP_TOP_BOTTOM, _T.TRANSPOSE]
-_TURNS += [_T.ROTATE_270, _T.TRANSVERSE, _T.ROTATE_90]
-# In XMP, as an attribute or an element.
-_XMP_ORIENTATION = re.compile(rb":Orientation\s*(?:=\s*[\"']|>)\s*([1-8])\s*[\"'<]")
-_PROFILES = ("exif", "APP1", "xmp")  # of ImageMagick
-_MOST_XMP = 1 << 20  # bytes; of a longer one, its beginning counts
+_TURNS = {2: _T.FLIP_LEFT_RIGHT, 3: _T.ROTATE_180, 4: _T.FLIP_TOP_BOTTOM, 5: _T.TRANSPOSE}
+_TURNS |= {6: _T.ROTATE_270, 7: _T.TRANSVERSE, 8: _T.ROTATE_90}  # by EXIF's orientations
 
-# The errors of decoders on damaged files. Pillow raises TypeError at tags of other types than it expects.
+# The errors on damaged files. Pillow raises TypeError at tags of other types than it expects.
 DECODING_ERRORS: tuple[type[Exception], ...] = (ArithmeticError, EOFError, LookupError, OSError, RuntimeError)
 DECODING_ERRORS += (SyntaxError, TypeError, ValueError, struct.error, Image.DecompressionBombError)
 
@@ -71,10 +66,7 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class PixelBudget:
-    """Limits the pixels that this process decodes at once; further decodes wait, in turn.
-
-    One image with more pixels than the limit is decoded alone. State: the pixels of the decodes under way.
-    """
+    """Limits the pixels that this process decodes at once; further decodes wait, in turn. State: those."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -86,7 +78,7 @@ class PixelBudget:
 
     @contextmanager
     def room(self, pixels: int) -> Iterator[None]:
-        """Waits until there is room for the pixels, and gives it back at the end."""
+        """Waits for room, and gives it back at the end. More pixels than the limit are decoded alone."""
         with self._turn, self._change:
             self._change.wait_for(lambda: not self._under_way or self._under_way + pixels <= self._limit)
             self._under_way += pixels
@@ -103,18 +95,22 @@ os.register_at_fork(after_in_child=UNDER_WAY.forget)
 
 
 def not_read(message: str) -> ImageError:
-    """An unread kind of image; the message says which, and what to do."""
+    """The error of an unread kind of image, whose message says what to do."""
     return ImageError(message, cause="a kind of image that is not read")
 
 
-def refusal(name: str, error: Exception) -> ImageError:
-    """The ImageError that names the file, for an error of a decoder."""
-    if isinstance(error, ImageError):
-        return ImageError(f"{name}: {error}", cause=error.cause)
-    cause = NO_IMAGE if isinstance(error, UnidentifiedImageError) else "a damaged image"
-    cause = _TOO_LARGE if isinstance(error, Image.DecompressionBombError) else cause
-    reason = str(error).split("<")[0].strip(" :'\n") or type(error).__name__
-    return ImageError(f"{name}: {cause} ({reason})", cause=cause)
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Turns errors of decoders into an ImageError that names the file."""
+    try:
+        yield
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}", cause=error.cause) from error
+    except DECODING_ERRORS as error:
+        cause = NO_IMAGE if isinstance(error, UnidentifiedImageError) else "a damaged image"
+        cause = _TOO_LARGE if isinstance(error, Image.DecompressionBombError) else cause
+        reason = str(error).split("<")[0].strip(" :'\n") or type(error).__name__
+        raise ImageError(f"{name}: {cause} ({reason})", cause=cause) from error
 
 
 def kind_of(data: bytes) -> str:
@@ -141,11 +137,9 @@ class _Counted(io.BytesIO):
 
 
 def open_picture(data: bytes) -> Any:
-    """Opens the first picture of a file without decoding it: Pillow's, or that of pillow-heif.
+    """Opens the first picture of a file, by Pillow or pillow-heif, without decoding it.
 
-    Raises:
-        ImageError: no image, one that is too large, or one that takes its decoder long.
-        DECODING_ERRORS: a damaged one.
+    Raises ImageError for one that is too large, or takes its decoder long, DECODING_ERRORS for a damaged one.
     """
     kind = kind_of(data)
     if kind == "HEIF":
@@ -159,11 +153,9 @@ def open_picture(data: bytes) -> Any:
             raise not_read(f"a JPEG of more than {_MAX_SCANS} scans and blocks of EXIF: save it anew")
     picture = check_size(Image.open(_Counted(data), formats=(kind,)))
     if kind == "TIFF":
-        _check_tiff(picture, len(data))
+        _check_tiff(picture.tag_v2, picture.info["compression"], len(data))
     elif kind == "BMP" and picture.tile[0][0] == "bmp_rle":  # Pillow decodes it in Python, in minutes
         raise not_read("a run-length coded BMP: save it as PNG")
-    elif kind == "GIF" and (place := data.find(b"XMP DataXMP")) > 0:
-        picture.info["xmp"] = data[place : place + _MOST_XMP]
     return picture
 
 
@@ -183,8 +175,7 @@ def check_size(picture: Any) -> Any:
     return picture
 
 
-def _check_tiff(picture: Any, length: int) -> None:
-    tags, codec = picture.tag_v2, picture.info["compression"]
+def _check_tiff(tags: Any, codec: str, length: int) -> None:
     if tags.get(_SUBFILE) == 1:
         raise not_read("a thumbnail before the picture, as in a camera's raw file: save it as PNG or JPEG")
     if not _TIFF_CODECS.fullmatch(codec):
@@ -203,16 +194,49 @@ def jpeg_segments(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
     for _ in range(MAX_PARTS):
         if (match := _JPEG_MARKER.search(data, position)) is None:
             return
-        marker, start = match[1][0], match.end() - 2
+        marker, start, position = match[1][0], match.end() - 2, match.end()
         if marker == 0xD9:
-            yield marker, start, start + 2
+            yield marker, start, position
             return
-        position = start + 2 + struct.unpack_from(">H", data, start + 2)[0]
-        if marker == 0xDA:
+        position += struct.unpack_from(">H", data, position)[0]
+        if marker == 0xDA:  # coded data, up to the next marker but restarts
             following = _JPEG_MARKER.search(data, position)
             position = len(data) if following is None else following.start()
         yield marker, start, position
     raise not_read(TOO_MANY_PARTS)
+
+
+def jpegs(data: bytes) -> list[int]:
+    """Where the JPEGs of a file begin, one behind the other, as in an MPO and in photographs with depth."""
+    starts = [0]
+    while len(starts) <= MAX_PARTS:
+        ends = [end for _, _, end in jpeg_segments(data, starts[-1])]
+        if (following := _JPEG.search(data, max(starts[-1] + 2, *ends[-1:]))) is None:
+            return starts
+        starts.append(following.start())
+    raise not_read(TOO_MANY_PARTS)
+
+
+def directories(data: bytes) -> list[int]:
+    """The positions of a TIFF's directories: its pages, and those below them."""
+    order, found, tags = ">" if data.startswith(b"MM") else "<", dict[int, None](), 0
+    queue = [*struct.unpack_from(order + "I", data, 4)]
+    for place in queue:  # it grows
+        if place in found or not 8 <= place <= len(data) - 6:
+            continue
+        found[place] = None
+        (number,) = struct.unpack_from(order + "H", data, place)
+        tags, end = tags + number, place + 2 + 12 * number
+        if tags > 16 * MAX_PARTS or len(queue) > MAX_PARTS:
+            raise not_read(TOO_MANY_PARTS)
+        for entry in range(place + 2, min(end, len(data) - 11), 12):
+            tag, count, start = struct.unpack_from(order + "H2xII", data, entry)
+            if tag == _SUB_DIRECTORIES:
+                start = start if count > 1 else entry + 8
+                queue += struct.unpack_from(f"{order}{min(count, MAX_PARTS)}I", data, start)
+        if end + 4 <= len(data):
+            queue += struct.unpack_from(order + "I", data, end)
+    return list(found)
 
 
 def decode(picture: Any, channels: int | None) -> Image.Image:
@@ -227,51 +251,34 @@ def decode(picture: Any, channels: int | None) -> Image.Image:
             picture.info.pop("transparency", None)
         elif coding == "LA;16B" and channels is None:  # which Pillow reads as RGBA
             channels = 1
-    turned = picture.format == "TIFF" and _ORIENTATION in picture.getexif()  # by Pillow
     picture.load()
-    pixels, orientation = eight_bits(picture, channels), 1 if turned else _orientation(picture)
-    return pixels.transpose(_TURNS[orientation - 2]) if orientation in range(2, 9) else pixels
-
-
-def _orientation(picture: Image.Image) -> Any:
-    """The orientation in EXIF or, if it has none, in XMP, from any block of the file that holds them."""
-    info = picture.info
-    exif, app1, xmp = (_from_hex(info.get(f"Raw profile type {name}", "")) for name in _PROFILES)
-    with suppress(*DECODING_ERRORS):
-        tags = Image.Exif()
-        tags.load(info.get("exif") or exif or app1)
-        return tags[_ORIENTATION]
-    xmp = info.get("xmp") or xmp or app1
-    if picture.format == "AVIF" or not isinstance(xmp, bytes):  # its boxes turn an AVIF, as EXIF of Pillow
-        return 1
-    match = _XMP_ORIENTATION.search(xmp[:_MOST_XMP].replace(b"\0", b""))
-    return int(match[1]) if match else 1
-
-
-def _from_hex(text: str) -> bytes:
-    """A block that ImageMagick writes into a PNG: its name, its length, and hexadecimal digits."""
-    with suppress(ValueError):
-        return bytes.fromhex("".join(text.split()[2:]))
-    return b""
+    pixels, orientation = eight_bits(picture, channels), 1
+    if picture.format == "AVIF":
+        picture.info.pop("xmp", None)  # its boxes turn it, which Pillow states as EXIF
+    if picture.format != "TIFF":  # which Pillow has turned
+        with suppress(*DECODING_ERRORS):
+            orientation = picture.getexif().get(_ORIENTATION, 1)
+    return pixels.transpose(_TURNS[orientation]) if orientation in _TURNS else pixels
 
 
 def eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
     """Converts to "L" or "RGB" at 8 bits a channel; transparency is laid on white."""
     if image.mode == "P" and image.palette is None:
         raise ValueError("a palette image without a palette")
-    mode = "L" if channels == 1 or (channels is None and _is_grey(image)) else "RGB"
+    palette = (image.getpalette("RGB") or []) if image.mode in ("P", "PA") else None
+    grey = image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I;16")
+    grey = grey if palette is None else palette[0::3] == palette[1::3] == palette[2::3]
+    mode = "L" if channels == 1 or (channels is None and grey) else "RGB"
     if image.mode.startswith("I;16"):
-        # convert("L") would clip 16-bit greys at 255; the high byte is the picture.
-        levels = np.asarray(image)
+        levels = np.asarray(image)  # convert("L") would clip them at 255; the high byte is the picture
         high = (levels.astype(np.uint16) >> 8).astype(np.uint8)
-        if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0:
-            high = 255 - high  # white is zero, which Pillow respects only up to 8 bits
+        if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0:  # Pillow heeds it only up to 8 bits
+            high = 255 - high
         if "transparency" in image.info:
             high[levels == image.info["transparency"]] = 255
         return Image.fromarray(high).convert(mode)
     if image.mode in ("I", "F"):  # convert("L") would clip these, too
-        words = f"values of mode {image.mode} have no stated range: save it with 8 or 16 bits a channel"
-        raise not_read(words)
+        raise not_read(f"{image.mode} values have no stated range: save it with 8 or 16 bits a channel")
     if image.has_transparency_data:
         layer = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
         image = Image.new("RGB", layer.size, "white")
@@ -279,10 +286,3 @@ def eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
     elif image.mode == "LAB":
         image = image.convert("RGB")  # the only conversion from it
     return image if image.mode == mode else image.convert(mode)
-
-
-def _is_grey(image: Image.Image) -> bool:
-    if image.mode in ("P", "PA"):
-        palette = image.getpalette("RGB") or []
-        return palette[0::3] == palette[1::3] == palette[2::3]
-    return image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I;16")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from sfumato.base.precision import autocast
+from sfumato.base.hardware import autocast
 from sfumato.errors import ConfigError
 from sfumato.learn import factored, second_order
 from sfumato.learn.tasks import Frame, Inner, Tasks

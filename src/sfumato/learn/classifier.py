@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.base.placement import device_of, to_device
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.base.proportions import wilson
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, seeded_noise
@@ -80,7 +79,7 @@ class ClassifierConfig:
         shifts: the most pixels that they are then moved by, edges repeated.
         policy: the operations that then change them, see `augmentation.apply`.
         mixup: whether they, and their labels, are then mixed with others of the batch, see `augmentation`.
-        precision: see `sfumato.base.precision`.
+        precision: see `sfumato.base.hardware`.
     """
 
     network: str = "predictor"

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.base.placement import device_of, to_device
+from sfumato.base.hardware import device_of, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.worlds.same_scenes import Sets
 from sfumato.episodes import Sampler, Shape, seed_of

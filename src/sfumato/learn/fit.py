@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.base import memory
-from sfumato.base.placement import device_of, fuses
+from sfumato.base.hardware import device_of, fuses
 from sfumato.errors import ArtefactError
 from sfumato.learn.method import Count
 from sfumato.learn.refusal import Share

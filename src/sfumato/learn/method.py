@@ -24,8 +24,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.base.placement import to_device
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ArtefactError, DataError
 from sfumato.images import to_float

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.base.precision import float32
+from sfumato.base.hardware import float32
 from sfumato.networks.classifiers import make_encoder
 from sfumato.networks.encoders.pretrained import PretrainedEncoder
 from sfumato.networks.weights import initial_weights

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.base.precision import float32
+from sfumato.base.hardware import float32
 from sfumato.errors import DataError
 from sfumato.networks.encoders.small import convolution, halve
 

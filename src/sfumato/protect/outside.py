@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from sfumato.base.files import MOST_TABLE, below, parse_table, read_regular
-from sfumato.base.threads import thread_count
+from sfumato.base.hardware import thread_count
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
 from sfumato.images import Images, Pixels, as_array, check_batch, digest, read_array

@@ -563,7 +563,7 @@ def measure(config: "StudyConfig", channels: int, engine: "EngineConfig | None" 
     """
     import torch
 
-    from sfumato.base.placement import device_named
+    from sfumato.base.hardware import device_named
 
     device, provided = device_named(config.device), Machine.provided
     processes = 1 if engine is None else engine.workers or max(1, (os.cpu_count() or 1) // engine.cpus)
@@ -596,7 +596,7 @@ def step_seconds(processes: int = 1, device: "torch.device | None" = None) -> fl
     """
     import torch
 
-    from sfumato.base.precision import autocast, resolve
+    from sfumato.base.hardware import autocast, resolve
     from sfumato.networks import Conv4
 
     def train(network: "torch.nn.Module") -> float:

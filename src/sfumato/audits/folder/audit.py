@@ -46,8 +46,7 @@ from sfumato.audits.folder.pictures import (
 )
 from sfumato.audits.risks import Risk
 from sfumato.base.files import read_regular
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError, ImageError
 from sfumato.networks.faces.finding import WEIGHTS

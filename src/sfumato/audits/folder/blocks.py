@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 
 from PIL import Image
 
-from sfumato.images.decoding import jpeg_segments
-from sfumato.images.several import directories
+from sfumato.images.decoding import directories, jpeg_segments
 
 Block = tuple[str, bytes]
 """A name, which `metadata` knows or which says where the block lies, and the content."""

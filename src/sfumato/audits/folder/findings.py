@@ -17,8 +17,7 @@ from sfumato.audits.folder.metadata import Metadata, metadata_of, video_metadata
 from sfumato.audits.folder.pictures import RELEASES, Listed, cut, naming, reason_of
 from sfumato.base.files import read_regular
 from sfumato.device.jobs.footage import footage
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint, near_copies
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints, near_copies
 from sfumato.errors import ImageError
 from sfumato.images import resize, to_float
 from sfumato.images.decoding import kind_of

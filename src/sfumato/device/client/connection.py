@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from sfumato.base.files import parse_json, printable
 from sfumato.device.client.demands import words
-from sfumato.device.ledger.scopes import service_name
+from sfumato.device.ledger.tables import service_name
 from sfumato.errors import ConfigError, SfumatoError, needs_extra
 
 with needs_extra("the client", "serve"):

@@ -17,8 +17,7 @@ from sfumato import images, wire
 from sfumato.device.client.demands import Protecting
 from sfumato.device.jobs.releasing import Released, charge_and_release
 from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.errors import BudgetExceededError, ImageError
 from sfumato.images import Images, Pixels, as_array
 from sfumato.protect import Protection

@@ -32,7 +32,7 @@ from sfumato.device.jobs.worker import (
     usual_format,
 )
 from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.fingerprints import look
+from sfumato.device.ledger.near_copies import look
 from sfumato.device.storage import Storage, storage_of
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.images import Images, Pixels

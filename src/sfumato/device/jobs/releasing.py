@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sfumato.device.ledger import Charge, Ledger
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.device.ledger.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError

@@ -22,8 +22,7 @@ from sfumato.base.tars import DamagedTarError, read_members
 from sfumato.device.jobs import releasing
 from sfumato.device.jobs.journal import BOXES, Outcome
 from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.fingerprints import look
-from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.near_copies import Fingerprint, look
 from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.images import SUFFIXES, Pixels

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve
 from sfumato.errors import ConfigError
 
 SELECTIONS = ("straight-through", "soft")
@@ -37,7 +37,7 @@ class MaskConfig:
             only which pixels they are, for releases of `values=shape`, on which the networks are trained. The
             hidden part of a shape says the same as the shown one, so the paper's adversarial steps do not
             apply.
-        precision: see `sfumato.base.precision`.
+        precision: see `sfumato.base.hardware`.
     """
 
     keep: float = 0.25

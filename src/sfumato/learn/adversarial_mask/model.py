@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.base.placement import device_of
-from sfumato.base.precision import autocast
+from sfumato.base.hardware import autocast, device_of
 from sfumato.data.labelled import LabelledImages
 from sfumato.images import check_batch
 from sfumato.learn.adversarial_mask.config import MaskConfig

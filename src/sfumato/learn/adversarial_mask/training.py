@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.base.placement import to_device
-from sfumato.base.precision import autocast
+from sfumato.base.hardware import autocast, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, seed_of
 from sfumato.errors import ConfigError, DataError

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError
 from sfumato.learn.start import START_FIELD, check_start
@@ -46,7 +46,7 @@ class FewShotConfig:
         warps: the most that every training image is turned, scaled and sheared, before it is protected: the
             number added to each entry of the identity, 2 x 2, such as 0.2. Below 0.5, at which no image is
             turned over.
-        precision: see `sfumato.base.precision`.
+        precision: see `sfumato.base.hardware`.
     """
 
     way: int = 5

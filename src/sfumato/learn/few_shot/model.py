@@ -14,8 +14,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from sfumato import artefacts
-from sfumato.base.placement import device_of, to_device
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
 from sfumato.learn.conditions import Conditions

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve
 from sfumato.dp.accounting import check_budget, check_delta
 from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
@@ -126,7 +126,7 @@ class MetaConfig:
         private: the promise; None for a run without any promise, on endless fresh tasks.
         inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
             tasks of a pool; nothing is promised. None without them.
-        precision: see `sfumato.base.precision`; bfloat16 gains with the wide convolutional network alone.
+        precision: see `sfumato.base.hardware`; bfloat16 gains with the wide convolutional network alone.
     """
 
     algorithm: str = "maml"

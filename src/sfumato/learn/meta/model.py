@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.guarantee import round_up
 from sfumato.dp.mechanisms import seeded_noise

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.base.placement import to_device
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
 from sfumato.episodes import Sampler, seed_of

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.base.precision import resolve
+from sfumato.base.hardware import resolve
 from sfumato.errors import ConfigError
 
 VARIANTS = ("network", "simple", "dpfe", "log-rank", "adversarial", "information")
@@ -32,7 +32,7 @@ class FeatureConfig:
         pairs: the images of a batch, in the last stage, that are there for another of the same identity.
             Eq. (7) has them by chance: hardly any, with many identities.
         learning_rate: of Adam.
-        precision: see `sfumato.base.precision`.
+        precision: see `sfumato.base.hardware`.
     """
 
     widths: tuple[int, ...] = (16, 32, 64, 128, 128, 64, 64)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.base.placement import device_of
+from sfumato.base.hardware import device_of
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfumato.base.placement import device_of
+from sfumato.base.hardware import device_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.method import as_input
 from sfumato.learn.private_feature.config import VARIANTS, config_of

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.base.placement import to_device
-from sfumato.base.precision import autocast, resolve
+from sfumato.base.hardware import autocast, resolve, to_device
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.images import to_float
@@ -42,7 +41,7 @@ class SemSimConfig:
             and, in a triplet, with a partner.
         learning_rate: of SGD; the published code has 0.05, over 100 epochs.
         momentum: Nesterov's, which the paper does not mention; the published code has it.
-        precision: of training, see `sfumato.base.precision`; SemSim is used in float32.
+        precision: of training, see `sfumato.base.hardware`; SemSim is used in float32.
     """
 
     network: str = "resnet50"

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.base.files import open_regular
-from sfumato.base.precision import float32
+from sfumato.base.hardware import float32
 from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
 from sfumato.networks.encoders import drawn, efficient_net
 from sfumato.networks.encoders.efficient_net import LITES, EfficientNetLite
