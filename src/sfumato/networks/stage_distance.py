@@ -115,8 +115,8 @@ def terms_by_pixel(first: list[Tensor], second: list[Tensor]) -> Tensor:
 def relative_terms(originals: Tensor, shown: Tensor, others: Tensor) -> Tensor:
     """The distance of shown images from their originals, relative to the average distance to other images.
 
-    (N, 2656) twice, see `average`, and (G, 2656) of others, of which an original does not count the ones that
-    equal it. -> (N, 9), 0 for equal images; about 1, and rarely much above, for unrelated ones.
+    (N, 2656) twice, see `average`, and (G, 2656) of other images; those that equal an original do not count
+    for it. -> (N, 9), 0 for equal images; about 1, and rarely much above, for unrelated ones.
     """
     counted = (_apart(originals, others) > _EQUAL).to(originals)  # (N, G)
     terms = []

@@ -138,7 +138,7 @@ class DPPix(_OnSums):
         return self.epsilon * channels * cell**2 / self.pixels * shares
 
     def law(self, shape: tuple[int, int, int]) -> Law:
-        """See Protection.law."""
+        """See OfPixels.law."""
         area = cell_in_pixels(self, *shape[1:]) ** 2
         channels = shape[0] if self.variant == "sound" else 1
         return Law("laplace", 255 * self.pixels * channels / (self.epsilon * area), area)
@@ -189,7 +189,7 @@ class DPPixGaussian(_OnSums):
         return float(_exact(self.rho) / _squares(self.pixels, areas) * _squares(pixels, areas))
 
     def law(self, shape: tuple[int, int, int]) -> Law:
-        """See Protection.law."""
+        """See OfPixels.law."""
         channels, height, width = shape
         cell = cell_in_pixels(self, height, width)
         area = cell**2

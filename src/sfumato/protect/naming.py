@@ -188,7 +188,7 @@ def recognisable(protection: Any, shape: tuple[int, int, int]) -> str:
     """
     _, height, width = shape
     shorter = min(height, width)
-    law = protection.law(shape) if cell_of(protection) != 1 else None
+    law = protection.law(shape) if hasattr(protection, "law") else None
     if cell_of(protection) == 1 or (protection.draws_noise and law is None):
         return ""
     try:

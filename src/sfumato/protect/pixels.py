@@ -22,7 +22,7 @@ from sfumato.protect.parameters import (
     check_pixels,
     check_size_of_cell,
 )
-from sfumato.protect.recognition import Law
+from sfumato.protect.recognition import Law, lacks_noise
 from sfumato.protect.release import Protection, Release
 
 _SHARE = "it is the part of the side, up to 1"
@@ -45,6 +45,15 @@ class OfPixels(Protection):
     def change(self, images: Pixels, cell: int, noise: Noise) -> Pixels:
         """(N, C, H, W) uint8 -> (N, C, h, w) uint8: the values that leave, one for each cell."""
         raise NotImplementedError
+
+    def law(self, shape: tuple[int, int, int]) -> Law | None:
+        """The law of the noise on each value, or on the mean of a whole cell, of a (C, H, W) image."""
+        return None
+
+    def suspicious(self, release: Release, *, false_alarm: float) -> str | None:
+        """See Protection.suspicious: a release may lack its noise."""
+        law = self.law((release.array.shape[1], *release.size))
+        return None if law is None else lacks_noise(release, law, false_alarm=false_alarm)
 
 
 @dataclass(frozen=True)

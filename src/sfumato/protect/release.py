@@ -1,4 +1,4 @@
-"""Releases, and what every protection is."""
+"""Releases, and the base of every protection."""
 
 import dataclasses
 import hashlib
@@ -21,8 +21,6 @@ from sfumato.images import Images, Pixels, as_tensor, check_batch
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from sfumato.protect.recognition import Law
-
 # The kinds of releases: values of pixels; the pixels that a mask would show; the numbers of a feature; the
 # bits of a code; and the name of a class.
 KINDS = ("pixels", "shape", "numbers", "bits", "answer")
@@ -35,7 +33,7 @@ FilePath = Annotated[str, "the path of a file on this device"]
 
 @dataclass(frozen=True)
 class Released:
-    """What leaves a device, a row for each image.
+    """A release: a row for each image.
 
     Attributes:
         array: the rows. A tensor becomes the array of its memory.
@@ -230,21 +228,13 @@ class Protection:
         """
         return []
 
-    def law(self, shape: tuple[int, int, int]) -> "Law | None":
-        """The law of the noise on each value, or on the mean of a whole cell, of a (C, H, W) image."""
-        return None
-
     def suspicious(self, release: Release, *, false_alarm: float) -> str | None:
         """Why a release, with the cell of this protection, cannot come from it, in words; or None if it can.
 
         A guard against mistakes, not against people: anybody can add the missing noise to a clear image.
         `false_alarm`: the largest chance that an image is suspected for its noise, whatever it shows.
         """
-        if (law := self.law((release.array.shape[1], *release.size))) is None:
-            return None
-        from sfumato.protect.recognition import lacks_noise
-
-        return lacks_noise(release, law, false_alarm=false_alarm)
+        return None
 
     def __getstate__(self) -> dict[str, Any]:
         """The parameters alone: another process reads the files itself."""

@@ -54,12 +54,12 @@ class _Embedded(nn.Module):
         return self._embed(self.network, images)
 
 
-def _squeezed(network: SqueezeNet, images: Tensor) -> Tensor:
+def _mean_of_last_fire(network: SqueezeNet, images: Tensor) -> Tensor:
     """The maps of the last fire module, averaged."""
     return network.features(images)[-1].mean((2, 3))
 
 
-def _called(network: MobileFaceNet, images: Tensor) -> Tensor:
+def _apply(network: MobileFaceNet, images: Tensor) -> Tensor:
     return torch.as_tensor(network(images))
 
 
@@ -75,12 +75,12 @@ class _Kind(NamedTuple):
 
 _KINDS = {
     "squeeze-net": _Kind(
-        *((128, 128), 512, lambda: _Embedded(SqueezeNet(), _squeezed)),
-        lambda path: _Embedded(SqueezeNet.load(path), _squeezed),
+        *((128, 128), 512, lambda: _Embedded(SqueezeNet(), _mean_of_last_fire)),
+        lambda path: _Embedded(SqueezeNet.load(path), _mean_of_last_fire),
     ),
     "mobile-face-net": _Kind(
-        *((112, 96), 128, lambda: _Embedded(MobileFaceNet(), _called)),
-        lambda path: _Embedded(MobileFaceNet.load(path), _called),
+        *((112, 96), 128, lambda: _Embedded(MobileFaceNet(), _apply)),
+        lambda path: _Embedded(MobileFaceNet.load(path), _apply),
     ),
     **{
         name: _Kind(

@@ -24,7 +24,7 @@ MEAN_BGR = (104.0, 117.0, 123.0)
 _SQUEEZED = (16, 16, 32, 32, 48, 48, 64, 64)  # channels of fire2 to fire9; their outputs have 8 times as many
 WIDTHS = (96, *(8 * squeezed for squeezed in _SQUEEZED))  # channels of each of STAGES
 _POOLED = ("conv1", "fire4", "fire8")
-# Of torchvision: the normalisation of RGB images in [0, 1], and the places of its layers among STAGES.
+# torchvision normalises RGB images in [0, 1] by these; and has the layers of STAGES at these places.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _LAYERS = {
     f"features.{place}": name for place, name in zip((0, 3, 4, 5, 7, 8, 9, 10, 12), STAGES, strict=True)
