@@ -62,14 +62,6 @@ def test_the_first_stage_sees_blue_first_and_less_the_mean_of_caffe():
     torch.testing.assert_close(network.features(images)[0], expected)
 
 
-def test_a_fire_module_squeezes_and_expands():
-    fire, maps = SqueezeNet().fire6, torch.rand(1, 256, 5, 5)
-    small = fire.squeeze(maps).clamp(min=0)
-    expected = torch.cat([fire.expand1x1(small), fire.expand3x3(small)], 1).clamp(min=0)
-    torch.testing.assert_close(fire(maps), expected)
-    assert small.shape[1] == 48
-
-
 def test_objects_on_real_photographs_are_named(network, photographs):
     # Of 1000 classes. On 20 such categories 44% and 70% were measured when the data were packed.
     images, numbers = photographs

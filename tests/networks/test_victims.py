@@ -47,11 +47,6 @@ def test_projections_cost_depth_20_the_2752_parameters_that_the_docstring_says()
     assert parameters(ResNet(SHAPE, 10, depth=20)) == identities + 2752
 
 
-def test_a_resnet_20_4_is_one_of_four_times_the_width():
-    network = ResNet(SHAPE, 10, depth=20, width=64)
-    assert [network.blocks[n].convolutions[0].out_channels for n in (0, 3, 6)] == [64, 128, 256]
-
-
 def test_lenet_is_that_of_deep_leakage():
     network = LeNet(SHAPE, 100)
     assert parameters(network) == 25 * 3 * 12 + 12 + 2 * (25 * 12 * 12 + 12) + 768 * 100 + 100
@@ -149,11 +144,6 @@ def test_images_that_would_vanish_are_refused_before_there_is_one(make, side, le
     with pytest.raises(DataError, match=f"images of {side}x32: .* at least {least}"):
         make((3, side, 32))
     make((3, side + 1, 32))
-
-
-def test_wide_but_low_images_are_refused_where_the_stem_is_that_of_large_ones():
-    with pytest.raises(DataError, match=r"images of 31x65: .* at least 32x32"):
-        ResNet((3, 31, 65), 2, depth=18)
 
 
 def test_depths_that_no_network_has_are_refused():

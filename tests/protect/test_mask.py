@@ -1,6 +1,5 @@
 """Masks: exactly K pixels, nothing of the others, and no claim that anything is proved."""
 
-import hashlib
 import math
 from pathlib import Path
 
@@ -12,15 +11,14 @@ from torch import Tensor, nn
 
 from sfumato import artefacts, images
 from sfumato.base.engines import EngineConfig
-from sfumato.device.jobs import releasing
 from sfumato.device.jobs.folder import FolderConfig, protect_folder, protect_image
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, ConfigError, DataError, SpecError
+from sfumato.errors import ConfigError, DataError, SpecError
 from sfumato.protect import mask as masks
 from sfumato.protect import parse, unpack
 from sfumato.protect.mask import Mask, Masker, pixels_shown, top_pixels
-from sfumato.protect.release import Release, file_digest_of
+from sfumato.protect.release import Release
 
 NOISE = seeded_noise(0)
 SIZE = (20, 18)
@@ -271,52 +269,7 @@ def test_a_share_below_one_pixel_is_refused(artefact: str):
         Mask(artefact, keep=0.002).release(pictures(), NOISE)
 
 
-def test_an_artefact_that_is_missing_foreign_or_damaged_is_refused(tmp_path: Path, artefact: str):
-    (tmp_path / "text").write_text("dear diary")
-    artefacts.save(tmp_path / "other", {}, {"kind": "few-shot"})
-    tensors, card = artefacts.load(artefact, kind="mask")
-    artefacts.save(tmp_path / "no-shape", tensors, {k: v for k, v in card.items() if k != "shape"})
-    artefacts.save(tmp_path / "no-weights", {}, card)
-    artefacts.save(tmp_path / "odd", tensors, card | {"shape": 3})
-    for name, message in {
-        "gone": "gone: no such file",
-        "text": "text: damaged or not a .safetensors file",
-        "other": "other: is a 'few-shot', and a 'mask' is needed",
-        "no-shape": "no-shape: damaged, or of another version: shape in its card: Field required",
-        "no-weights": "no-weights: damaged",
-        "odd": "odd: damaged",
-    }.items():
-        with pytest.raises(ArtefactError, match=message):
-            Mask(str(tmp_path / name)).release(pictures(), NOISE)
-
-
 # The way off a device
-
-
-def test_a_ledger_tells_a_mask_from_another_that_was_trained_at_its_path(artefact: str, tmp_path: Path):
-    def specs() -> list[str]:
-        return sorted(ledger.summary().specs)
-
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        for _ in range(2):
-            releasing.release(Mask(artefact), pictures(1), ledger)
-        (first,) = specs()
-        digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
-        assert first == Mask(artefact).spec.replace(artefact, digest[:16])
-        write_artefact(Path(artefact), keep=0.5)
-        releasing.release(Mask(artefact), pictures(1), ledger)
-        assert len(specs()) == 2
-        releasing.release(parse("blur:radius=1"), pictures(1), ledger)
-        assert "blur:radius=1" in specs()
-
-
-def test_a_mask_is_made_of_its_artefact_and_others_of_nothing_but_their_spec(artefact: str):
-    digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
-    assert file_digest_of(Mask(artefact)) == digest
-    assert file_digest_of(Mask(artefact, keep=0.5)) == digest
-    assert file_digest_of(parse("block")) is None
-    with pytest.raises(ArtefactError, match=r"gone: cannot be read \(No such file"):
-        file_digest_of(Mask("gone"))
 
 
 def test_a_shape_is_white_where_a_pixel_is_shown_and_black_elsewhere(artefact: str):

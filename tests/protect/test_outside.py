@@ -15,9 +15,6 @@ from sfumato.errors import ArtefactError, DataError, ImageError
 from sfumato.protect import parse
 from sfumato.protect.outside import Outside
 from sfumato.protect.release import file_digest_of
-from sfumato.study import grid
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
 
 NOISE = seeded_noise(0)
 COUNT = 4
@@ -84,15 +81,6 @@ def test_originals_are_found_as_data_sources_resize_them_and_files_are_resized_a
     assert torch.equal(Outside(index).release(originals, NOISE).values, expected)
 
 
-def test_grey_images_of_colour_files_are_found_too(tmp_path: Path):
-    index = write_pairs(tmp_path, pictures(0), pictures(1))
-    originals, expected = (
-        torch.stack([images.read(tmp_path / f"{folder}/{i}.png", channels=1, size=12) for i in range(COUNT)])
-        for folder in ("photos", "anonymised")
-    )
-    assert torch.equal(Outside(index).release(originals, NOISE).values, expected)
-
-
 def test_a_file_of_another_size_comes_at_the_size_of_its_original(tmp_path: Path):
     originals = torch.full((2, 3, 18, 25), 90, dtype=torch.uint8)
     originals[1] += 1
@@ -147,21 +135,6 @@ def test_it_is_made_of_the_index_and_all_files_that_it_names(tmp_path: Path, ind
     assert len(digests) == 4
     images.write(tmp_path / "photos/unnamed.png", pictures(9)[0])
     assert file_digest_of(Outside(index)) in digests
-
-
-def test_a_study_notices_another_folder_under_the_same_spec(tmp_path: Path, index: str):
-    spec = f"outside:index={index}"
-    world = {"identities": 24, "images_per_identity": 9, "headwear": 18, "size": 16}
-    episodes = {"way": 3, "shot": 2, "queries": 3}
-    task = {"target": "headwear", "sensitive": "identity", **episodes}
-    training = episodes | {f"validation_{name}": 2 for name in episodes}
-    settings = {"data": {"source": "faces", **world}, "task": task, "training": training}
-    config = grid.parse({**settings, "protections": ["block"]})
-    lab = Lab(config, data.load("faces", **world), tmp_path / "study", Progress())
-    before = lab.artefact_digests(["block", spec])
-    assert before == {"artefacts": {spec: file_digest_of(Outside(index))}}
-    images.write(tmp_path / "anonymised/0.png", pictures(7)[0])
-    assert lab.artefact_digests(["block", spec]) != before
 
 
 def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
@@ -220,13 +193,6 @@ def test_an_index_that_is_not_there_is_refused(tmp_path: Path):
 def test_an_index_that_says_nothing_clear_is_refused(tmp_path: Path, lines: list[str], message: str):
     with pytest.raises(DataError, match=message):
         Outside(write_index(tmp_path, *lines)).release(pictures(0), NOISE)
-
-
-def test_an_index_that_is_no_text_is_refused(tmp_path: Path):
-    path = tmp_path / "index.csv"
-    path.write_bytes(b"file,original\n\xff,a.png\n")
-    with pytest.raises(DataError, match=r"index\.csv: cannot be read as a CSV in UTF-8"):
-        Outside(str(path)).release(pictures(0), NOISE)
 
 
 @pytest.mark.parametrize("second", ["photos/0.png", "photos/../photos/0.png", "photos/copy.png"])

@@ -17,14 +17,10 @@ class CodeNetwork(nn.Module):
     its sign is the most informative bit.
 
     (N, C, H, W) float32 -> (N, d) float32. State: its weights.
-
-    Attributes:
-        encoder: any module from images to (N, D).
-        side: images are shrunk to this height and width before they are encoded, or None.
     """
 
     def __init__(self, encoder: nn.Module, size: int, *, dimension: int, side: int | None = None) -> None:
-        """`size`: D, the length of the encoder's output; `dimension`: d."""
+        """`encoder`: images to (N, size); `dimension`: d; `side`: to which images are shrunk, or None."""
         super().__init__()
         self.encoder = encoder
         self.project = nn.Linear(size, dimension)

@@ -120,18 +120,17 @@ def load_weights(
     unused: Collection[str] = (),
     rename: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
 ) -> _Network:
-    """Makes a network with the weights of a file: all its parameters and statistics, and no others.
+    """Makes a network in evaluation mode with the weights of a file: all its own, and no others.
 
     Args:
-        make: makes the network, which is put into evaluation mode.
+        make: makes the network.
         path: a .safetensors file, an .npz of plain arrays, or a .pt, .pth or .ckpt with a state dict, whose
             names may begin with `module.`, as DataParallel leaves them.
         source: the address of such weights and their terms: the end of each error.
         unused: names that the file may have, and this network does not need.
         rename: converts the weights of another library.
 
-    Raises:
-        ArtefactError: no such file, damaged, of a kind that could run code, or of another network.
+    Raises ArtefactError for a missing, damaged or foreign file, or one that could run code.
     """
     with initial_weights():
         network = make()

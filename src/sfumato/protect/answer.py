@@ -85,11 +85,7 @@ def unpack(packets: Sequence[bytes], *, spec: str, classes: Sequence[str]) -> An
 class Answerer(nn.Module):
     """A classifier on the device: (N, C, H, W) float images -> (N, classes) logits. State: its weights.
 
-    Attributes:
-        network: from images to logits, or to embeddings if there are prototypes.
-        prototypes: (classes, D) means of embeddings, one a class; None if the network gives logits.
-        classes: their names.
-        shape: (C, H, W) of the images.
+    The network gives logits; or embeddings, if there are prototypes, (classes, D), one a class.
     """
 
     prototypes: Tensor | None
@@ -115,15 +111,10 @@ class Answerer(nn.Module):
 
 
 class AnswerCard(artefacts.Card):
-    """The keys of an answer artefact's card that a device reads.
+    """The keys of an answer artefact's card that a device reads."""
 
-    Attributes:
-        head: "classes", for a network that ends in logits; or "prototypes".
-        network: its name for make_classifier, or for make_encoder, of networks.classifiers.
-    """
-
-    head: Literal["classes", "prototypes"]
-    network: str
+    head: Literal["classes", "prototypes"]  # "classes", for a network that ends in logits
+    network: str  # its name for make_classifier, or for make_encoder, of networks.classifiers
     shape: artefacts.ImageShape
     classes: Annotated[list[artefacts.Name], Field(min_length=2, max_length=1 << 16)]
 
@@ -187,10 +178,7 @@ class Answer(TrainedProtection):
 
     No differential privacy is proved: another image may certainly change the answer. But there are only as
     many outputs as answers: by counting, one release names nobody among N equally likely people with a chance
-    above answers / N (`outputs`; see sfumato.dp.naming).
-
-    Attributes:
-        artefact: path of the classifier, see `save`.
+    above answers / N (`outputs`; see sfumato.dp.naming). `artefact`: path of the classifier, see `save`.
     """
 
     artefact: FilePath

@@ -33,13 +33,9 @@ _FINE = 1 << 16  # steps of the noise in a standard deviation, if nothing is pro
 class DeviceSide(nn.Module):
     """The network up to the private feature. State: its weights, and the statistics of training features.
 
-    (N, C, H, W) float32 -> (N, d) float32, of mean 0 and variance 1 over training images.
-
-    Attributes:
-        extractor: the layers before the cut.
-        encoder: linear, from their flattened output to d numbers.
-        norm: batch norm without scale and shift, which would undo it.
-        covariance: (d, d), of the features of the training images.
+    (N, C, H, W) float32 -> (N, d) float32, of mean 0 and variance 1 over training images: the layers before
+    the cut, a linear `encoder` of their flattened output, and batch norm without scale and shift, which would
+    undo it. `covariance`: (d, d), of the features of the training images.
     """
 
     covariance: Tensor

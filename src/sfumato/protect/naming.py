@@ -86,12 +86,9 @@ def bound_naming(
     protections, and all that release pixels as in papers, prove nothing: then the chance is 1.
 
     Args:
-        protection: see sfumato.protect.
-        shape: (C, H, W) of the images.
-        candidates: N equally likely people; or
-        prior: the chance of the best guess beforehand, or the priors of all people.
-        releases: n, of images of that person, each with fresh noise.
-        assuming: the assumption about them; see naming.ASSUMED.
+        protection, shape: see sfumato.protect; (C, H, W) of the images.
+        candidates: N equally likely people; or `prior`.
+        prior, releases, assuming: see Protection.bounds.
 
     Raises:
         ConfigError: neither candidates nor prior, both, or a number out of range.

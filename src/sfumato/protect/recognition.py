@@ -21,15 +21,12 @@ Floats = NDArray[np.float64]
 class Law:
     """The law of the noise on a released value, in grey levels, before it is rounded and clamped.
 
-    Attributes:
-        kind: "laplace" or "normal".
-        scale: of Laplace noise, or the standard deviation.
-        steps: noise is a whole number of such parts of a grey level, if it is drawn for the sum of that many
-            pixels; None for real numbers.
+    `steps`: noise is a whole number of such parts of a grey level, if it is drawn for the sum of that many
+    pixels; None for real numbers.
     """
 
     kind: Literal["laplace", "normal"]
-    scale: float
+    scale: float  # of Laplace noise, or the standard deviation
     steps: int | None = None
 
     def below(self, values: Floats) -> Floats:

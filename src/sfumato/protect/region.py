@@ -67,21 +67,16 @@ class RegionRelease(Release):
 class Region(Protection):
     """A protection of pixels on parts of an image; the rest is shown unchanged.
 
-    Attributes:
-        inner: the protection.
-        place: "faces"; "background", all but the faces; or "box", from a file.
-        file: the weights of MTCNN for faces and background, or "" for CenterFace; for "box" a CSV with the
-            columns left, top, right and bottom, all in shares of the image up to 1 or all in pixels, and a
-            column `file` if each image has its own boxes.
-        margin: how much a face is widened on each side, as a share of its longer side.
-        missing: for an image without a face: "stop" does not release it; "all" protects all of it.
+    `file`: the weights of MTCNN for faces and background, or "" for CenterFace; for "box" a CSV with the
+    columns left, top, right and bottom, all in shares of the image up to 1 or all in pixels, and a column
+    `file` if each image has its own boxes.
     """
 
     inner: Any
-    place: str
+    place: str  # "faces"; "background", all but the faces; or "box", from a file
     file: FilePath = ""
-    margin: float = 0.25
-    missing: str = "stop"
+    margin: float = 0.25  # how much a face is widened on each side, as a share of its longer side
+    missing: str = "stop"  # an image without a face is not released; "all" protects all of it
 
     def __post_init__(self) -> None:
         if self.place not in PLACES:
@@ -252,9 +247,9 @@ class Region(Protection):
         )
 
     def _read_listed(self, height: int, width: int, name: bytes) -> list[Edges]:
-        """The boxes of the file for an image, in pixels. Raises ImageError if one is not of this image.
+        """The boxes of the file for an image, in pixels, which may reach over an edge by less than half.
 
-        A box may reach over an edge, by less than half of it.
+        Raises ImageError if one is not of this image.
         """
         table, size, boxes = self._table, (width, height), []
         for box in table.get(None, []) if None in table else table.get(name, []):

@@ -221,10 +221,8 @@ class Protection:
     ) -> list[naming.Bound]:
         """The proved bounds on naming somebody besides the guarantee; see protect.naming.
 
-        Args:
-            prior: the chance of the best guess beforehand, or the priors of all people.
-            releases: n, of images of that person, each with fresh noise.
-            assuming: the assumption about them; see naming.ASSUMED.
+        From the chance of the best guess beforehand, or the priors of all people, and the number of images of
+        that person, each with fresh noise. `assuming`: the assumption about them; see naming.ASSUMED.
         """
         return []
 

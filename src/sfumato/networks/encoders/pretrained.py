@@ -214,10 +214,7 @@ class Pretrained(nn.Module):
     without a crop (bilinear, antialiased). Maps are averaged over their pixels.
 
     State: its weights, and the mean and the spread of each output over training images (see `standardise`).
-
-    Attributes:
-        dimension: D.
-        rate: see PretrainedSpec; at 0 the network is frozen, and stays in evaluation mode.
+    At a `rate` of 0 the network is frozen, and stays in evaluation mode.
     """
 
     mean: Tensor
