@@ -60,7 +60,7 @@ class OfPixels(Protection):
 class Clear(OfPixels):
     """The image as it is: the baseline of every study, never a default."""
 
-    name = "none"
+    name, cell = "none", 1
 
     def change(self, images: Pixels, cell: int, noise: Noise) -> Pixels:
         """See OfPixels.change."""
@@ -86,7 +86,7 @@ class Block(OfPixels):
 
     share: float = 0.6
 
-    name = "block"
+    name, cell = "block", 1
 
     def __post_init__(self) -> None:
         check_bounds("block", "share", self.share, _SHARE)
@@ -136,7 +136,7 @@ class Blur(OfPixels):
 
     radius: float
 
-    name = "blur"
+    name, cell = "blur", 1
 
     def __post_init__(self) -> None:
         check_bounds("blur", "radius", self.radius, _RADIUS)
@@ -153,7 +153,7 @@ class CentreBlur(OfPixels):
     radius: float
     share: float = 0.6
 
-    name = "centre-blur"
+    name, cell = "centre-blur", 1
 
     def __post_init__(self) -> None:
         check_bounds("centre-blur", "radius", self.radius, _RADIUS)
@@ -259,7 +259,7 @@ class Gaussian(OfPixels):
 
     sigma: float
 
-    name = "gaussian"
+    name, cell = "gaussian", 1
     draws_noise = True
 
     def __post_init__(self) -> None:
