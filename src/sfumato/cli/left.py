@@ -9,6 +9,7 @@ LEFT = {
     "attack vertical": "a function of Python, sfumato.attack.vertical.recover",
     "attack": "`sfumato audit update`, `sfumato audit feature` or `sfumato audit folder --known PHOTOS`",
     "audit update --search-steps": "`sfumato audit update --set steps=N`, or `--search none` for no search",
+    "convert": "part of the options that read weights, which take the published file",
     "enroll": "`sfumato enrol`",
     "enrol --average": "`sfumato enrol`, of each image by itself",
     "enrol --at-most-named": "`sfumato assess log-rank`, which prints how many are named at best",
