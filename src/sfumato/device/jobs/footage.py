@@ -21,7 +21,7 @@ import numpy as np
 from sfumato.base.files import open_regular
 from sfumato.errors import ImageError, needs_extra
 from sfumato.images import Pixels
-from sfumato.images.decoding import MAX_PIXELS
+from sfumato.images.reading import MAX_PIXELS
 
 # Other formats can refer to further files or addresses: playlists, lists of parts, numbered images.
 FORMATS = "mov,matroska,avi"
