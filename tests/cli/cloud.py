@@ -17,7 +17,7 @@ from sfumato import artefacts, wire
 from sfumato.base import server
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.learn.refusal import Interval, Rate, Refusal
+from sfumato.learn.refusal import Interval, Refusal
 from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
 from sfumato.protect.release import artefact_digest
@@ -31,22 +31,21 @@ from sfumato.wire.tables import AnswerTable
 SIDE = 16  # of the models' images
 
 
-def untrained(folder: Path, name: str, *specs: str, refusal: dict[str, Any] | None = None) -> Served:
+def untrained(folder: Path, name: str, spec: str, *, refusal: dict[str, Any] | None = None) -> Served:
     """A model of random weights for colour images."""
     config = FewShotConfig(denoiser_depth=None, precision="float32")
     card = {
-        **{"config": asdict(config), "specs": list(specs), "channels": 3, "precision": "float32"},
+        **{"config": asdict(config), "spec": spec, "channels": 3, "precision": "float32"},
         **{"shape": [3, SIDE, SIDE], "refusal": refusal},
     }
     path = folder / f"{name}.safetensors"
-    few_shot.make_untrained(3, config, [parse(spec) for spec in specs], card=card).save(path)
+    few_shot.make_untrained(3, config, parse(spec), card=card).save(path)
     return models.load(path)
 
 
 def refusing(threshold: float) -> Refusal:
     """A refusal that nobody measured."""
-    rate = Rate(4, 5, Interval(0.95, 0.9, 0.98), Interval(0.5, 0.3, 0.7))
-    return Refusal(threshold, 10, (rate,))
+    return Refusal(threshold, 10, 4, 5, Interval(0.95, 0.9, 0.98), Interval(0.5, 0.3, 0.7))
 
 
 @cache

@@ -37,11 +37,7 @@ The first row that fits is said, so rows of a command's own commands stand befor
 
 
 def advise(words: list[str]) -> str:
-    """Say what a command or an option that left is now; empty if none is among the words of a command line.
-
-    Args:
-        words: without the name of the program.
-    """
+    """Say what a command or option among the words after `sfumato` is now; empty if none of them left."""
     parts = [part for word in words for part in (word.split("=", 1) if word[:2] == "--" else [word])]
     while parts and parts[0].startswith("-"):  # options of the program itself
         parts.pop(0)
