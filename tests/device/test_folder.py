@@ -831,7 +831,7 @@ def test_a_second_run_into_one_target_is_refused(place: Place):
 
 
 def test_two_processes_write_the_same_files_as_one(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 4)
+    monkeypatch.setattr("sfumato.device.jobs.folder._CHUNK_FILES", 4)
     busy(place)
     one = place.run()
     outputs, manifest = place.outputs(), place.manifest()
@@ -847,13 +847,13 @@ def test_two_processes_write_the_same_files_as_one(place: Place, monkeypatch: py
 
 IN_SMALL_TASKS = """
 import sys
-from sfumato.device.jobs import folder, listing
+from sfumato.device.jobs import folder
 from sfumato.base.engines import EngineConfig
 from sfumato.protect import parse
 
 if __name__ == "__main__":
     source, target, spec, ledger = sys.argv[1:]
-    listing._CHUNK_FILES = 4
+    folder._CHUNK_FILES = 4
     folder.protect_folder(source, target, parse(spec), ledger, engine=EngineConfig(workers=2))
 """
 
