@@ -76,9 +76,6 @@ class Enrolled:
         return replace(self, new=self.new + new, known=self.known + known, failed=self.failed + failed)
 
 
-_Subject = tuple[str, tuple[int, int, int], Protecting]  # the id of a classifier, the shape that it takes
-
-
 class Client(AbstractContextManager["Client"]):
     """A client that protects every image on the device first. State: its connection; classifiers seen so far.
 
@@ -126,7 +123,8 @@ class Client(AbstractContextManager["Client"]):
         chosen = demands.parse_protection(protection) if isinstance(protection, str) else protection
         self._policy = Policy(self.url, chosen, accept, notice)
         self._ledger, self._default = ledger, classifier
-        self._subjects: dict[tuple[str, bool], _Subject] = {}
+        # By name, and whether to enrol: the id of a classifier, the shape that it takes, the protection.
+        self._subjects: dict[tuple[str, bool], tuple[str, tuple[int, int, int], Protecting]] = {}
 
     def close(self) -> None:
         """Close the connections."""
@@ -411,9 +409,8 @@ class Client(AbstractContextManager["Client"]):
         """Send a request, and read the reply as a message; `again`: it is safe to send it twice."""
         headers = {} if content is None else {"content-type": kind}
         try:
-            read: _Answer = validate_json(
-                answer, self._connection.ask(method, path, content, headers, again=again)
-            )
+            reply = self._connection.ask(method, path, content, headers, again=again)
+            read: _Answer = validate_json(answer, reply)
             return read
         except ServiceError as error:
             if error.status in _CHANGED:

@@ -108,14 +108,11 @@ class Connection:
     def _receive(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], until: float
     ) -> bytes:
-        """Receive the body of a reply, and count its bytes as they arrive.
-
-        A packed reply is refused: some hundred bytes of nested gzip become gigabytes.
-        """
+        """Receive the body of a reply, and count its bytes as they arrive."""
         try:
             with self.http.stream(method, path, content=content, headers=headers) as reply:
                 packed = reply.headers.get("content-encoding", "identity").strip().lower()
-                if packed not in ("", "identity"):
+                if packed not in ("", "identity"):  # some hundred bytes of nested gzip become gigabytes
                     raise self._no_answer("a packed answer to a request for a plain one")
                 body = bytearray()
                 assert isinstance(reply.stream, httpx.SyncByteStream)

@@ -133,10 +133,7 @@ def parse_protection(spec: str) -> Protecting:
 
 
 def demand(model: ModelInfo) -> Protection:
-    """Parse the protection that a service demands.
-
-    Raises ConfigError if it may not be accepted, SpecError if it protects nothing or is not a spec.
-    """
+    """Parse the protection that a service demands. Raises ConfigError, or SpecError for an invalid spec."""
     spec = model.spec
     name = spec.partition(":")[0].strip()
     if name == "none":

@@ -208,15 +208,13 @@ class Plan:
         if not source.is_folder():
             entry, self.source = source.look(""), source.parent
             files = iter([(source.name, entry.stamp, entry.size)])
-        self.total = 0  # bytes
         self._files = sqlite3.connect("", isolation_level=None)
         self._files.execute("create table files (name blob, stamp text, size integer, output blob)")
         self._files.execute("begin")
-        for name, stamp, size in files:
-            self.total += size
-            row = os.fsencode(name), stamp, size
-            self._files.execute("insert into files values (?, ?, ?, null)", row)
+        rows = ((os.fsencode(name), stamp, size) for name, stamp, size in files)
+        self._files.executemany("insert into files values (?, ?, ?, null)", rows)
         self._files.execute("commit")
+        (self.total,) = self._files.execute("select coalesce(sum(size), 0) from files").fetchone()  # bytes
 
     def names(self) -> Iterator[str]:
         """Yield the paths of all files."""

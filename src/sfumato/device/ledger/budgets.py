@@ -46,11 +46,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """Read "releases=5", "bits=64", "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1".
-
-        All but "releases" and "bits" accept ",pixels=4". The other form is "naming=1%,of=1000", which
-        accepts ",per=year" and ",assuming=exchangeable". Raises ConfigError, which lists the forms.
-        """
+        """Read a budget, such as "releases=5", in a form of _FORMS. Raises ConfigError, which lists them."""
         if text.startswith("naming="):
             return _parse_naming(text)
         values: dict[str, float] = {}

@@ -321,14 +321,9 @@ class Ledger(AbstractContextManager["Ledger"]):
         with self._errors():
             proofs = charging.proofs_of(self._database, scope_of(person))
         releases = sum(proof.releases for proof in proofs)
+        state = partial(naming.make_statement, prior=None, releases=releases, assuming=assuming)
         return [
-            naming.make_statement(
-                naming.compose(naming.prior_of(count, None), proofs, assuming=assuming),
-                candidates=count,
-                prior=None,
-                releases=releases,
-                assuming=assuming,
-            )
+            state(naming.compose(naming.prior_of(count, None), proofs, assuming=assuming), candidates=count)
             for count in candidates
         ]
 
