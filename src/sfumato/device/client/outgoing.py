@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Union, cast
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 from PIL import Image as Pictures
@@ -19,7 +19,6 @@ from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.errors import BudgetExceededError, ImageError
 from sfumato.images import Images, Pixels, as_array
-from sfumato.protect import Protection
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
 
@@ -73,7 +72,7 @@ def release(
     """
     read: dict[int, tuple[Pixels, Fingerprint | None]] = {}  # by place
     # A private feature or a code is charged and stored like the release of an image.
-    protection = cast(Protection, protecting)
+    protection = protecting
 
     def charge(places: Sequence[int]) -> Released | None:
         sources = [given[place].source for place in places]
