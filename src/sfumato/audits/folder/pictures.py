@@ -21,7 +21,7 @@ from sfumato.data.readers.listing import read_rows
 from sfumato.device.jobs.video import SUFFIXES as VIDEOS
 from sfumato.device.jobs.video import footage
 from sfumato.errors import DataError, ImageError, SfumatoError, did_you_mean
-from sfumato.images.decoding import MAX_PIXELS
+from sfumato.images.reading import MAX_PIXELS
 from sfumato.protect.region import Box
 from sfumato.wire import decode
 

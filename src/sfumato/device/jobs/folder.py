@@ -365,10 +365,10 @@ def check_format(protection: Protection, config: FolderConfig) -> None:
         protection.check()
     from sfumato.protect.mask import Mask  # PyTorch comes with it
 
-    if isinstance(protection, Mask) and config.format_name not in (*images.TRANSPARENT, RELEASE):
+    if isinstance(protection, Mask) and config.format_name not in (*images.reading.TRANSPARENT, RELEASE):
         raise ConfigError(
             f"{config.format_name} cannot say which pixels are hidden: "
-            f"write a mask as {' or '.join(images.TRANSPARENT)}"
+            f"write a mask as {' or '.join(images.reading.TRANSPARENT)}"
         )
 
 

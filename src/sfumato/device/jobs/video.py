@@ -31,7 +31,7 @@ from sfumato.device.ledger import Charge, Ledger
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, ImageError, needs_extra
 from sfumato.images import Pixels
-from sfumato.images.decoding import MAX_PIXELS
+from sfumato.images.reading import MAX_PIXELS
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import Box, Region, around, disjoint
 from sfumato.protect.release import kind_of
