@@ -25,7 +25,7 @@ from sfumato.audits.folder.pictures import (
 from sfumato.audits.risks import Risk
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError, ImageError
-from sfumato.networks.faces.center_face import WEIGHTS
+from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect.region import Box, Region, disjoint
 from sfumato.protect.release import IMAGES, KINDS, kind_of
 

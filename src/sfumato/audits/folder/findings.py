@@ -15,8 +15,7 @@ from sfumato.audits.folder.look import Look, look
 from sfumato.audits.folder.pictures import Listed, cut
 from sfumato.base.files import read_regular
 from sfumato.images import is_image, resize
-from sfumato.images.decoding import open_picture
-from sfumato.images.reading import MAX_BYTES
+from sfumato.images.reading import MAX_BYTES, open_picture
 from sfumato.protect.region import Box, overlap
 
 Detect = Callable[[Tensor], list[Box]]

@@ -3,11 +3,10 @@
 import hmac
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Union, cast
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 from PIL import Image as Pictures
@@ -20,7 +19,6 @@ from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.errors import BudgetExceededError, ImageError
 from sfumato.images import Images, Pixels, as_array
-from sfumato.protect import Protection
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
 
@@ -31,8 +29,6 @@ Source = Union[str, os.PathLike[str], Pictures.Image, "Tensor", Pixels]
 Failed = Callable[[Source, ImageError | BudgetExceededError], None]
 
 _ID = 16  # bytes of an id
-_MOST_IMAGES = 32  # of a request
-_MOST_VALUES = 8_000_000  # pixels in all channels of a request
 
 
 @dataclass(frozen=True)
@@ -63,14 +59,6 @@ def as_list(sources: Source | Iterable[Source]) -> Iterable[Source]:
     return sources  # type: ignore[return-value]
 
 
-def batches(given: Iterable[Image], shape: tuple[int, int, int]) -> Iterator[list[Image]]:
-    """Yield the images of each request, of shape (C, H, W)."""
-    count = max(1, min(_MOST_IMAGES, _MOST_VALUES // (shape[0] * shape[1] * shape[2])))
-    left = iter(given)
-    while batch := list(islice(left, count)):
-        yield batch
-
-
 def release(
     ledger: Ledger,
     protecting: Protecting,
@@ -84,7 +72,7 @@ def release(
     """
     read: dict[int, tuple[Pixels, Fingerprint | None]] = {}  # by place
     # A private feature or a code is charged and stored like the release of an image.
-    protection = cast(Protection, protecting)
+    protection = protecting
 
     def charge(places: Sequence[int]) -> Released | None:
         sources = [given[place].source for place in places]
