@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfumato.learn.second_order import with_quick_norms
+from sfumato.learn.adaptation import with_quick_norms
 
 
 def both(channels: int) -> tuple[nn.Module, nn.Module]:

@@ -37,7 +37,7 @@ _TINY = 1e-6  # a deviation without noise
 
 @dataclass(frozen=True)
 class Places(TaskPool):
-    """A pool with empty entries. A subclass, since `Promise` takes a TaskPool."""
+    """A pool with empty entries."""
 
     taken: Tensor  # (places,) bool
 
@@ -106,7 +106,6 @@ def audit_canaries(
     """Proves a lower bound on a private training's leak of a task, by the canaries of a few runs.
 
     Args:
-        config: with `private`; noise is calibrated if none is given.
         places: m, the canaries of a run, each in or out by a fair coin; an image has as many values or more.
         of_mu: whether to bound μ and not ε at the δ of the promise, if every task takes part in every
             step: the noise alone decides then, and μ = sqrt(steps) / z is stated.

@@ -140,9 +140,8 @@ class Training:
             label, original = data.label(target), data.labels.get("original")
             tasks = config.inner_noise.pool_tasks
             pool = overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
-            self._task_noise = TaskNoise(
-                config.inner_noise, pool, config.tasks, config.inner, self._learner.size
-            )
+            size = self._learner.size
+            self._task_noise = TaskNoise(config.inner_noise, pool, config.tasks, config.inner, size)
         elif config.private is None:
             self._sampler = Sampler(data.label(target), config.shape)
         else:
@@ -203,19 +202,15 @@ class Training:
 
     def _parts(self, promise: Promise, rows: Tensor) -> Iterator[Tensor]:
         """The contributions of a private step's tasks, some tasks at a time."""
-        noise = fresh_noise()
+        images, inner = fresh_noise(), self._config.inner
+        if promise.policy.follows_norm:
+            inner = replace(inner, clipping_norm=promise.policy.norm, noise_multiplier=promise.inner_noise)
         for some in rows.split(_TOGETHER):  # one part if there are no tasks
-            tasks = self._tasks(some, noise, promise.draws)
+            tasks = self._tasks(some, images, promise.draws)
             # No name for large tensors: it would keep them while the next part is computed.
-            yield self._contributions(tasks, *self._inner(promise, len(tasks))).cpu()
-
-    def _inner(self, promise: Promise, tasks: int) -> tuple[Inner, Tensor | None]:
-        """The settings of learning a task at this step of a private run, and its (T, steps, P) noise."""
-        inner, noise = self._config.inner, promise.inner_noise
-        if not promise.policy.follows_norm:
-            return inner, None
-        inner = replace(inner, clipping_norm=promise.policy.norm, noise_multiplier=noise)
-        return inner, self._normal(tasks, promise.draws) if noise else None
+            yield self._contributions(
+                tasks, inner, self._normal(len(tasks), promise.draws) if inner.noise_multiplier else None
+            ).cpu()
 
     def _noisy_step(self, noise: TaskNoise) -> Tensor:
         noise.begin(self._inner_norms)
@@ -266,9 +261,8 @@ class Training:
             first = int(numbers[0])
             draws, noise = torch.Generator().manual_seed(seed_of(self._seed, first)), seeded_noise(first)
             tasks = self._tasks(pool.draw(numbers, self._config.shape, draws), noise, draws)
-            parts.append(
-                inner_gradients(self._learner, start, tasks, self._config.inner).double().norm(dim=1)
-            )
+            gradients = inner_gradients(self._learner, start, tasks, self._config.inner)
+            parts.append(gradients.double().norm(dim=1))
         return torch.cat(parts).cpu()
 
     def model(self) -> MetaModel:
@@ -286,9 +280,8 @@ class Training:
             card["inner_noise"] = self._task_noise.card(self.done)
             card["inner_norm"] = self._task_noise.policy.norm
         inner = inner_of_use(self._config, card.get("inner_norm"))
-        return MetaModel(
-            self._learner, self._start.detach().cpu().clone(), inner, card, frame, tuple(self.norms)
-        )
+        start = self._start.detach().cpu().clone()
+        return MetaModel(self._learner, start, inner, card, frame, tuple(self.norms))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all. It may hold secrets."""
