@@ -18,8 +18,8 @@ from sfumato import images
 from sfumato.audits.findings import Outcome
 from sfumato.base.files import below, leads_out, open_regular, read_regular
 from sfumato.data.readers.listing import read_rows
-from sfumato.device.jobs.footage import footage
 from sfumato.device.jobs.video import SUFFIXES as VIDEOS
+from sfumato.device.jobs.video import footage
 from sfumato.errors import DataError, ImageError, SfumatoError, did_you_mean
 from sfumato.images.reading import MAX_PIXELS
 from sfumato.protect.region import Box
