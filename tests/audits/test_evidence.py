@@ -9,8 +9,7 @@ import pytest
 
 from sfumato.audits import page, studied
 from sfumato.audits.evidence import Case, make_report, of_audit
-from sfumato.audits.findings import Report, as_json, as_text
-from sfumato.audits.risks import Risk
+from sfumato.audits.findings import Report, Risk, as_json, as_text
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError
 from sfumato.study.choose.estimates import Estimate, curves

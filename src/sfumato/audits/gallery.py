@@ -26,8 +26,7 @@ from sfumato.attack.membership import (
     prototypes_of,
     ratios,
 )
-from sfumato.audits.findings import Finding, Report, Table
-from sfumato.audits.risks import Risk
+from sfumato.audits.findings import Finding, Report, Risk, Table, Verdict
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
 from sfumato.study.choose.estimates import Estimate
@@ -44,32 +43,28 @@ _CLEARLY = 2  # times the share of false alarms: less may be luck, since photogr
 _RELEASES = 8  # of each photograph, if releases differ
 _HALF = 0.5  # of the people are enrolled, for the question of enrolment
 _BATCH = 256
+_VIEWS = (  # in words
+    "the prototypes, stored or on devices",
+    "answers with probability and distance",
+    "answers with the probability rounded to {:g}",
+    "answers with the label alone",
+    "the answer table: the labels of all codes",
+)
 _QUESTIONS = {"photograph": "Which photographs were enrolled", "person": "Who is enrolled at all"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryAuditConfig:
-    """The enrolment, and the effort of the audit.
+    """The enrolment, and the effort of the audit."""
 
-    Attributes:
-        shot: K, enrolled photographs of each class.
-        photographs: n, available photographs of each class; people with fewer are left out.
-        known: q, of these never enrolled, for the question of who is in the gallery.
-        people: the most classes.
-        galleries: G, the number drawn; each is attacked with the others as its shadows.
-        attacked: the number of them attacked.
-        step: the rounding of probabilities in a service with `--confidence rounded`.
-        seed: for the people and the enrolment.
-    """
-
-    shot: int = 5
-    photographs: int = 8
-    known: int = 3
-    people: int = 100
-    galleries: int = 64
-    attacked: int = 8
-    step: float = 0.1
-    seed: int = 0
+    shot: int = 5  # K, enrolled photographs of each class
+    photographs: int = 8  # n, available ones of each class; people with fewer are left out
+    known: int = 3  # q, of these never enrolled, for the question of who is in the gallery
+    people: int = 100  # the most classes
+    galleries: int = 64  # G, the number drawn; each is attacked with the others as its shadows
+    attacked: int = 8  # of them
+    step: float = 0.1  # the rounding of probabilities in a service with `--confidence rounded`
+    seed: int = 0  # for the people and the enrolment
 
     def __post_init__(self) -> None:
         for name, least in (("shot", 1), ("known", 1), ("people", 4), ("attacked", 1)):
@@ -91,27 +86,24 @@ class GalleryAuditConfig:
 class Embedded:
     """Embeddings of n photographs of P people.
 
-    Attributes:
-        asked: (P, n, D), for queries.
-        enrolled: (R, P, n, D), for enrolment, in R releases of each: a protection's noise in enrolment
-            differs from that in queries. Equal to `asked`, with R = 1, if a protection has no noise.
+    The noise of a protection differs in both; without noise the two are equal, and R is 1.
     """
 
-    asked: Tensor
-    enrolled: Tensor
+    asked: Tensor  # (P, n, D), for queries
+    enrolled: Tensor  # (R, P, n, D), for enrolment, in R releases of each
+
+
+_Judged = dict[tuple[str, str], Membership]  # by question and view
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of one draw of galleries.
+    """The results of one draw of galleries: log-likelihood ratios and members, by question and view.
 
-    Attributes:
-        accuracy: of the gallery, on photographs that are not enrolled.
-        found: maps (question, view) to the log-likelihood ratios and the members; the questions are
-            "photograph" (was it a shot?) and "person" (are they enrolled at all?).
+    The questions are "photograph" (was it a shot?) and "person" (are they enrolled at all?).
     """
 
-    accuracy: float
+    accuracy: float  # of the gallery, on photographs that are not enrolled
     found: dict[tuple[str, str], tuple[Tensor, Tensor]]
 
 
@@ -137,9 +129,6 @@ def audit_gallery(
         codes: (N,) int64, the person on each.
         estimate: turns means of K shots into prototypes, for codes; None: prototypes are means.
         table: whether devices have a table of all answers, possible for at most 16 bits.
-        subject: the audited object, in words.
-        config: the enrolment, and the effort of the audit.
-        progress: called with the numbers of parts done and planned.
 
     Raises:
         DataError: fewer than four people have enough photographs.
@@ -154,14 +143,8 @@ def audit_gallery(
     judgements = {
         key: judge(*found, at=_RATES, people=people[key[0]]) for key, found in measured.found.items()
     }
-    views = (
-        "the prototypes, stored or on devices",
-        "answers with probability and distance",
-        f"answers with the probability rounded to {config.step:g}",
-        "answers with the label alone",
-        "the answer table: the labels of all codes",
-    )
-    words = dict(zip((*VIEWS, TABLE), views, strict=True))
+    words = dict(zip((*VIEWS, TABLE), _VIEWS, strict=True))
+    words["rounded"] = words["rounded"].format(config.step)
     return Report(
         audit="gallery",
         subject=f"{subject}, {len(embedded.asked)} classes of {config.shot} shots",
@@ -187,23 +170,12 @@ def measure(
     estimate: ToPrototypes | None = None,
     table: bool = False,
 ) -> Measured:
-    """Draw galleries, and attack some of them.
-
-    Args:
-        embedded: the photographs.
-        config: see GalleryAuditConfig; `people` and `photographs` are those of `embedded` here.
-        estimate: for codes; None: the prototypes are means.
-        table: whether devices get the answers to all codes.
-    """
+    """Draw galleries, and attack some; `people` and `photographs` are those of `embedded` here."""
     people, photographs = embedded.asked.shape[:2]
     enrollable = photographs - config.known
     draw = torch.Generator().manual_seed(config.seed)
-    sizes: dict[str, Any] = {
-        "people": people,
-        "shot": config.shot,
-        "galleries": config.galleries,
-        "draw": draw,
-    }
+    sizes: dict[str, Any] = {"people": people, "shot": config.shot, "galleries": config.galleries}
+    sizes["draw"] = draw
     drawn = draw_galleries(photographs=photographs, **sizes)
     half = draw_galleries(photographs=enrollable, enrolled=_HALF, **sizes)
     inside, known = drawn.photographs(photographs).flatten(1, 2), embedded.asked[:, enrollable:]
@@ -265,17 +237,14 @@ def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAu
 
 
 def _risks(
-    embedded: Embedded,
-    judgements: dict[tuple[str, str], Membership],
-    words: dict[str, str],
-    config: GalleryAuditConfig,
+    embedded: Embedded, judgements: _Judged, words: dict[str, str], config: GalleryAuditConfig
 ) -> Iterator[Risk]:
     """How often an enrolment is inferred, and a stored prototype and one later release find each other.
 
     The prototype is a predicate that is true of few releases, or a release chooses among prototypes.
     """
     people = len(embedded.asked)
-    known: dict[str, Any] = {"releases": 1, "people": people, "source": "this audit"}
+    known: dict[str, Any] = {"people": people, "source": "this audit"}
 
     def share_of(of_people: np.ndarray) -> Estimate:
         share = float(of_people.mean())
@@ -285,33 +254,16 @@ def _risks(
     later = embedded.asked[:, -config.known :]  # (P, q, D)
     scores = -torch.cdist(prototypes, later.flatten(0, 1)).unflatten(1, later.shape[:2]).numpy()
     for count in sorted({min(10, people), people}):
-        yield Risk(
-            kind="linkability",
-            secret="identity",
-            adversary=f"adversary who compares a release with the stored prototypes of {count} people",
-            rate=share_of(linkability(scores[..., 0].T, np.arange(people), candidates=count)),
-            control=1 / count,
-            **known,
-        )
+        adversary = f"adversary who compares a release with the stored prototypes of {count} people"
+        rate = share_of(linkability(scores[..., 0].T, np.arange(people), candidates=count))
+        yield Risk("linkability", "identity", 1, adversary, rate, 1 / count, **known)
     if config.known > 1:
-        yield Risk(
-            kind="singling out",
-            secret="identity",
-            adversary=f"adversary whom a stored prototype leads to one release among {people}",
-            rate=share_of(singling_out(scores[..., 0], scores[..., 1:])),
-            control=BY_LUCK,
-            beyond=True,
-            **known,
-        )
+        adversary = f"adversary whom a stored prototype leads to one release among {people}"
+        rate = share_of(singling_out(scores[..., 0], scores[..., 1:]))
+        yield Risk("singling out", "identity", 1, adversary, rate, BY_LUCK, beyond=True, **known)
     for (question, view), judgement in judgements.items():
-        yield Risk(
-            kind="inference",
-            secret=f"enrolment of a {question}",
-            adversary=f"adversary who sees {words[view]}",
-            rate=Estimate(*judgement.rates[_FEW], seeds=1),
-            control=_FEW,
-            **known,
-        )
+        rate, secret = Estimate(*judgement.rates[_FEW], seeds=1), f"enrolment of a {question}"
+        yield Risk("inference", secret, 1, f"adversary who sees {words[view]}", rate, _FEW, **known)
 
 
 def _leaks(judgement: Membership) -> bool:
@@ -319,54 +271,37 @@ def _leaks(judgement: Membership) -> bool:
 
 
 def _identify(
-    question: str,
-    judgements: dict[tuple[str, str], Membership],
-    words: dict[str, str],
-    right: float,
-    people: int,
+    question: str, judgements: _Judged, words: dict[str, str], right: float, people: int
 ) -> Finding:
     mine = {view: judgement for (of, view), judgement in judgements.items() if of == question}
     stored, answers, label = (mine[view].rates[_FEW][0] for view in ("stored", "full", "label"))
     what = "photographs" if question == "photograph" else "people"
+    verdict: Verdict = "leaks" if any(map(_leaks, mine.values())) else "not shown"
+    rows, figures = [], dict[str, Any](accuracy=right)
+    for view, judgement in mine.items():
+        (share, low, high), fewer = judgement.rates[_FEW], judgement.rates[_RATES[0]][0]
+        interval = f"{low:.1%} to {high:.1%}"
+        rows.append((words[view], f"{share:.1%}", interval, f"{fewer:.1%}", f"{judgement.auc:.3f}"))
+        rates = {f"{rate:g}": list(values) for rate, values in judgement.rates.items()}
+        figures[view] = {"members": judgement.members, "others": judgement.others}
+        figures[view] |= {"auc": judgement.auc, "rates": rates}
     return Finding(
-        name=question,
-        title=_QUESTIONS[question],
-        verdict="leaks" if any(map(_leaks, mine.values())) else "not shown",
-        sentence=(
-            f"With {_FEW:.0%} of false alarms an adversary identifies {stored:.1%} of the enrolled {what} "
-            f"from the stored prototypes, {answers:.1%} from answers, and {label:.1%} from labels alone."
-        ),
-        table=Table(
+        question,
+        _QUESTIONS[question],
+        verdict,
+        f"With {_FEW:.0%} of false alarms an adversary identifies {stored:.1%} of the enrolled {what} "
+        f"from the stored prototypes, {answers:.1%} from answers, and {label:.1%} from labels alone.",
+        Table(
             ("what they see", f"identified at {_FEW:.0%}", "95% interval", f"at {_RATES[0]:.1%}", "AUC"),
-            tuple(
-                (
-                    words[view],
-                    f"{judgement.rates[_FEW][0]:.1%}",
-                    "{:.1%} to {:.1%}".format(*judgement.rates[_FEW][1:]),
-                    f"{judgement.rates[_RATES[0]][0]:.1%}",
-                    f"{judgement.auc:.3f}",
-                )
-                for view, judgement in mine.items()
-            ),
+            tuple(rows),
             f"The gallery itself names {right:.1%} of other photographs correctly (chance {1 / people:.1%}). "
             "Shares are at that rate of false alarms.",
         ),
-        figures={
-            "accuracy": right,
-            **{
-                view: {
-                    "members": judgement.members,
-                    "others": judgement.others,
-                    "auc": judgement.auc,
-                    "rates": {f"{rate:g}": list(values) for rate, values in judgement.rates.items()},
-                }
-                for view, judgement in mine.items()
-            },
-        },
+        figures=figures,
     )
 
 
-def _sentence(judgements: dict[tuple[str, str], Membership]) -> str:
+def _sentence(judgements: _Judged) -> str:
     stored, answers = (judgements["photograph", view] for view in ("stored", "full"))
     if _leaks(answers):
         return (
@@ -390,7 +325,7 @@ def _sentence(judgements: dict[tuple[str, str], Membership]) -> str:
     )
 
 
-def _changes(judgements: dict[tuple[str, str], Membership], config: GalleryAuditConfig) -> list[str]:
+def _changes(judgements: _Judged, config: GalleryAuditConfig) -> list[str]:
     shares = {view: judgements["photograph", view].rates[_FEW][0] for view in VIEWS}
     stolen, changes = _leaks(judgements["photograph", "stored"]), []
     if stolen and config.shot < 5:

@@ -8,8 +8,7 @@ from shlex import quote
 from typing import Any
 
 from sfumato.audits.evidence import RELEASES, THRESHOLD, Case
-from sfumato.audits.findings import interval
-from sfumato.audits.risks import Risk
+from sfumato.audits.findings import Risk, interval, worst_of
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.protect.naming import bound_naming
@@ -17,7 +16,7 @@ from sfumato.study.choose import estimates
 from sfumato.study.choose.estimates import Estimate, Study, belonging, percent
 from sfumato.study.choose.frontier import not_tried_on
 from sfumato.study.choose.recommend import as_protection, describe_proof, recommend
-from sfumato.study.hits import join, over_half
+from sfumato.study.hits import join
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.report.answers import what_leaves
@@ -54,13 +53,10 @@ def read_case(
     protection: str | None,
     threshold: float = THRESHOLD,
 ) -> Case:
-    """The evidence on one setting of a study.
+    """The evidence on one setting of a study, by its spec; None: the recommended one.
 
-    Args:
-        study, records: see study.choose.reading.load.
-        path: of the folder or file that they were read from.
-        protection: its spec, one of the study's; None: the recommended one.
-        threshold: for the command that repeats the report.
+    `path` is of the folder or file that they were read from, `threshold` for the command that repeats the
+    report.
 
     Raises:
         ConfigError: the study has no such setting, or recommends none.
@@ -135,16 +131,11 @@ def _bound(proof: proved.Result | None, prior: float, releases: int) -> float | 
     return least if least < 1 else None
 
 
-def _accepts(share: float, words: str, **more: Any) -> Risk:
+def _accepts(share: float, words: str, **known: Any) -> Risk:
     """How often somebody accepts what is one person's, if each person is one trial."""
-    rate = Estimate(share, *over_people([share] * more["people"], [1.0] * more["people"]), seeds=1)
+    rate = Estimate(share, *over_people([share] * known["people"], [1.0] * known["people"]), seeds=1)
     adversary = f"{words} as one person's, with 1 in 100 false alarms"
-    return Risk(kind="linkability", adversary=adversary, rate=rate, control=_FALSE_ALARMS, **more)
-
-
-def _risk_of_people(rates: Sequence[float], **more: Any) -> Risk:
-    """A risk with the worst of the shares of its people."""
-    return Risk(worst=max(rates), named_often=over_half(rates), **more)
+    return Risk("linkability", adversary=adversary, rate=rate, control=_FALSE_ALARMS, **known)
 
 
 def _of_many(
@@ -157,28 +148,26 @@ def _of_many(
         point, points = curve and curve.after(n), [each for each in every if each.releases == n]
         if not point:
             continue
-        panel, chosen = (
-            round(1 / point.chance),
-            " or ".join(dict.fromkeys(n for p in points for n in p.chosen)),
-        )
+        panel = round(1 / point.chance)
+        chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
         known: dict[str, Any] = {"secret": study["task"]["sensitive"], "releases": n}
         known |= {"people": len(point.hits.probes), "source": _source(mine, "many")}
-        yield _risk_of_people(
-            [rate for each in points for rate in each.named],
-            kind="singling out",
+        yield Risk(
+            "singling out",
             adversary=f"adversary who knows earlier releases of {panel} people at a time ({chosen})",
             rate=point.named,
             control=point.chance,
             proved=_bound(proof, point.chance, n),
             **known,
+            **worst_of([rate for each in points for rate in each.named]),
         )
-        yield _risk_of_people(
-            [rate for each in points for rate in each.linked],
-            kind="linkability",
+        yield Risk(
+            "linkability",
             adversary=f"adversary who links the labels of two services, {panel} people at a time",
             rate=point.linked,
             control=point.chance,
             **known,
+            **worst_of([rate for each in points for rate in each.linked]),
         )
         yield _accepts(point.accepted, "adversary who accepts a set", **known)
 
@@ -195,14 +184,14 @@ def _of_one(
         record, rates = "inference" if infers else "attack", risk.strongest.rates
         known: dict[str, Any] = {"releases": 1, "people": len(rates), "source": _source(mine, record, name)}
         known["secret"] = name if infers else study["task"]["sensitive"]
-        yield _risk_of_people(
-            rates,
-            kind="inference" if infers else "singling out",
+        yield Risk(
+            "inference" if infers else "singling out",
             adversary=risk.adversary,
             rate=risk.top1,
             control=risk.chance,
             proved=None if infers else _bound(proof, risk.chance, 1),
             **known,
+            **worst_of(rates),
         )
         results = [each.result for each in mine if each.kind == record and name in each.cell.which]
         accepted = [getattr(result, _ACCEPTED, None) for result in results]
@@ -219,12 +208,12 @@ def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iter
         if label not in (study["task"]["target"], study["task"].get("sensitive")):
             counted = join([each.counted for each in results], folds=estimates.in_folds(study))
             yield Risk(
-                kind="inference",
-                secret=label,
-                releases=1,
-                adversary=f"textbook classifier ({results[0].adversary})",
-                rate=estimates.estimate_of(counted),
-                control=statistics.fmean(each.guessing for each in results),
+                "inference",
+                label,
+                1,
+                f"textbook classifier ({results[0].adversary})",
+                estimates.estimate_of(counted),
+                statistics.fmean(each.guessing for each in results),
                 people=people,
                 images=sum(each.images for each in results),
                 source=_source(mine, "tells"),

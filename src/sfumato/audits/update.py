@@ -30,17 +30,11 @@ _PRIORS = (10, 100, 1_000, 1_000_000)
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateAuditConfig:
-    """The effort of the audit.
+    """The effort of the audit."""
 
-    Attributes:
-        search: for images, a published one or your own; None: no search.
-        draws: of SPEAR.
-        seed: of the search and the draws.
-    """
-
-    search: InversionConfig | None = USUAL_SEARCH
-    draws: int = 200_000
-    seed: int = 0
+    search: InversionConfig | None = USUAL_SEARCH  # for images, a published one or your own; None: no search
+    draws: int = 200_000  # of SPEAR
+    seed: int = 0  # of the search and the draws
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -49,15 +43,10 @@ class UpdateAuditConfig:
 
 @dataclass(frozen=True)
 class Truth:
-    """The auditor's knowledge, which the adversary lacks; it only judges the report.
+    """The auditor's knowledge, which the adversary lacks; it only judges the report."""
 
-    Attributes:
-        images: (N, C, H, W) float in [0, 1]; None: unknown.
-        labels: (N,) int64; None: unknown.
-    """
-
-    images: Tensor | None = None
-    labels: Tensor | None = None
+    images: Tensor | None = None  # (N, C, H, W) float in [0, 1]; None: unknown
+    labels: Tensor | None = None  # (N,) int64; None: unknown
 
 
 @dataclass(frozen=True)
@@ -89,10 +78,7 @@ def audit_update(
             It is not changed. Parameters before the update, if it has them, replace its own.
         update: see attack.updates.
         shape: (C, H, W) of an image.
-        subject: the audited object, in words.
         truth: the images and labels behind the update, if available.
-        config: the effort.
-        progress: called after each step of the search with the numbers done and planned.
 
     Raises:
         ConfigError: the model does not take images of this shape, or gives no logits.
@@ -118,16 +104,13 @@ def audit_update(
     case = _Case(fitted, undone, shape, truth, config, sent)
     found = {"labels": _report_labels(case)}
     if (suspect := imprint.detect(fitted)) is not None:
-        found["imprint"] = Finding(
-            name="imprint",
-            title="A model made to read images",
-            verdict="leaks",
-            sentence=(
-                f"The server's model is made to read images: {suspect.share:.0%} of the rows of "
-                f"{suspect.layer} measure one thing at different thresholds (Fowl et al. 2021)."
-            ),
-            figures={"layer": suspect.layer, "share": suspect.share},
+        words = (
+            f"The server's model is made to read images: {suspect.share:.0%} of the rows of "
+            f"{suspect.layer} measure one thing at different thresholds (Fowl et al. 2021)."
         )
+        figures = {"layer": suspect.layer, "share": suspect.share}
+        title = "A model made to read images"
+        found["imprint"] = Finding("imprint", title, "leaks", words, figures=figures)
     found["exact"] = _report_exact(case)
     if config.search is not None:
         found["search"] = _report_search(case, config.search, progress)
@@ -160,9 +143,7 @@ def _report_labels(case: _Case) -> Finding:
     try:
         counts = _label_counts(case)
     except SfumatoError as error:
-        return Finding(
-            name="labels", title="Labels", verdict="not shown", sentence=f"No label was read: {error}."
-        )
+        return Finding("labels", "Labels", "not shown", f"No label was read: {error}.")
     present = {str(label): int(count) for label, count in enumerate(counts) if count}
     figures: dict[str, object] = {"counts": present}
     right, mostly = "", False
@@ -174,16 +155,13 @@ def _report_labels(case: _Case) -> Finding:
     # One image with an unmixed label gives one negative slope by cross-entropy and most other losses.
     certain = training.images == training.steps == negative == 1 and case.update.noise is None
     read = "read" if certain or right else "estimated"
+    rows = tuple((label, str(count)) for label, count in present.items())
     return Finding(
-        name="labels",
-        title="Labels",
-        verdict="leaks" if certain or mostly else "not shown",
-        sentence=f"The classes of the {training.images} images are {read} from the last layer{right}.",
-        table=Table(
-            ("class", "images"),
-            tuple((label, str(count)) for label, count in present.items()),
-            "Classes that the adversary reads, with counts.",
-        ),
+        "labels",
+        "Labels",
+        "leaks" if certain or mostly else "not shown",
+        f"The classes of the {training.images} images are {read} from the last layer{right}.",
+        Table(("class", "images"), rows, "Classes that the adversary reads, with counts."),
         figures=figures,
     )
 
@@ -194,7 +172,7 @@ def _report_exact(case: _Case) -> Finding:
     try:
         found, how = _read_exactly(case)
     except SfumatoError as error:
-        return Finding(name="exact", title=title, verdict="not shown", sentence=f"None was read: {error}.")
+        return Finding("exact", title, "not shown", f"None was read: {error}.")
     sentence = f"{len(found)} images are read from {how}, without a search."
     if len(found) != (stated := case.update.training.images):
         sentence += f" {stated} were stated: the client trained on others as well, or some left no trace."
@@ -241,7 +219,7 @@ def _report_search(
     try:
         found = _rebuild(case, config, progress)
     except SfumatoError as error:
-        return Finding(name="search", title=title, verdict="not shown", sentence=f"None came back: {error}.")
+        return Finding("search", title, "not shown", f"None came back: {error}.")
     unit = "1 less the cosine" if config.objective == "cosine" else "squared distance"
     sentence = (
         f"A search of {config.steps:,} steps found images whose update differs from the client's by "
@@ -292,30 +270,22 @@ def _report_bound(update: Update) -> Finding:
     """
     noise, title, steps = update.noise, "Bounds by the noise", update.training.steps
     if noise is None:
-        return Finding(
-            name="bound",
-            title=title,
-            verdict="not shown",
-            sentence="No noise is stated, so nothing is proved: a stronger adversary may read more.",
-        )
+        words = "No noise is stated, so nothing is proved: a stronger adversary may read more."
+        return Finding("bound", title, "not shown", words)
     mu = math.sqrt(steps) / noise.noise_multiplier
     bounds = {among: gaussian(1 / among, mu=mu).chance for among in _PRIORS}
     among = 100
+    rows = tuple((f"1 in {chance:,}", f"{bound:.2%}") for chance, bound in bounds.items())
+    caption = f"Φ(Φ⁻¹(κ) + √T/σ) with T = {steps}: Hayes et al. 2023, Theorem 2."
     return Finding(
-        name="bound",
-        title=title,
-        verdict="bounded" if bounds[among] < 1 / 2 else "not shown",
-        sentence=(
-            f"Someone who guesses an image right 1 in {among} times beforehand does so in at most "
-            f"{bounds[among]:.1%} of cases after this update, if noise of σ = {noise.noise_multiplier:g} was "
-            f"added to gradients clipped to {noise.clipping_norm:g} in each of its steps."
-        ),
-        table=Table(
-            ("chance beforehand", "at most afterwards"),
-            tuple((f"1 in {among:,}", f"{bound:.2%}") for among, bound in bounds.items()),
-            f"Φ(Φ⁻¹(κ) + √T/σ) with T = {steps}: Hayes et al. 2023, Theorem 2.",
-        ),
-        figures={"mu": mu, "bounds": {str(among): bound for among, bound in bounds.items()}},
+        "bound",
+        title,
+        "bounded" if bounds[among] < 1 / 2 else "not shown",
+        f"Someone who guesses an image right 1 in {among} times beforehand does so in at most "
+        f"{bounds[among]:.1%} of cases after this update, if noise of σ = {noise.noise_multiplier:g} was "
+        f"added to gradients clipped to {noise.clipping_norm:g} in each of its steps.",
+        Table(("chance beforehand", "at most afterwards"), rows, caption),
+        figures={"mu": mu, "bounds": {str(chance): bound for chance, bound in bounds.items()}},
     )
 
 
@@ -336,33 +306,27 @@ def report_images(
     if truth is None or len(truth) != len(found):
         verdict: Verdict = "leaks" if leaks else "not shown"
         judged = "" if leaks else " Whether they are right shows in the pictures alone: no truth was given."
-        return Finding(
-            name=name,
-            title=title,
-            verdict=verdict,
-            sentence=sentence + judged,
-            pictures=_rows((found, "came back")),
-            figures={"images": len(found)},
-        )
+        rows = _rows((found, "came back"))
+        return Finding(name, title, verdict, sentence + judged, None, rows, {"images": len(found)})
     ordered = (found if in_order else found[match(truth.float(), found.float())]).float().clamp(0, 1)
     psnr = similarity.psnr(truth.float(), ordered).clamp(max=_MOST_DECIBELS)
-    large = min(truth.shape[2:]) >= _SMALLEST
-    ssim = similarity.ssim(truth.float(), ordered).tolist() if large else None
+    ssim = None
+    if min(truth.shape[2:]) >= _SMALLEST:
+        ssim = similarity.ssim(truth.float(), ordered).tolist()
     back = int((psnr >= CAME_BACK).sum())
-    rows = tuple(
+    lines = tuple(
         (str(number + 1), f"{psnr[number]:.1f} dB", f"{ssim[number]:.2f}" if ssim else "–")
         for number in range(len(truth))
     )
+    caption = "How near each image that came back is to its original."
     return Finding(
-        name=name,
-        title=title,
-        verdict="leaks" if back else "not shown",
-        sentence=f"{sentence} {back} of {len(truth)} came back, at {CAME_BACK:g} dB or more.",
-        table=Table(
-            ("image", "PSNR", "SSIM"), rows, "How near each image that came back is to its original."
-        ),
-        pictures=_rows((truth, "original"), (ordered, "came back")),
-        figures={"images": len(found), "came_back": back, "psnr": psnr.tolist(), "ssim": ssim},
+        name,
+        title,
+        "leaks" if back else "not shown",
+        f"{sentence} {back} of {len(truth)} came back, at {CAME_BACK:g} dB or more.",
+        Table(("image", "PSNR", "SSIM"), lines, caption),
+        _rows((truth, "original"), (ordered, "came back")),
+        {"images": len(found), "came_back": back, "psnr": psnr.tolist(), "ssim": ssim},
     )
 
 

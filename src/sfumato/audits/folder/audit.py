@@ -2,17 +2,19 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from sfumato import protect
-from sfumato.audits.findings import Outcome, Report
+from sfumato.audits.findings import Outcome, Report, Risk
 from sfumato.audits.folder.findings import SHOWN, Detect, Seen, faces, metadata, protection, see
-from sfumato.audits.folder.naming import NamingConfig, name_people
+from sfumato.audits.folder.naming import NamingConfig, Tell, name_people
 from sfumato.audits.folder.pictures import (
+    Boxes,
     Listed,
     Pictures,
     Release,
@@ -22,7 +24,6 @@ from sfumato.audits.folder.pictures import (
     read_vectors,
     reason_of,
 )
-from sfumato.audits.risks import Risk
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError, ImageError
 from sfumato.networks.faces.center_face import WEIGHTS
@@ -39,16 +40,11 @@ def audit_names(
     people: Path | None = None,
     spec: str = "none",
     config: NamingConfig | None = None,
-    progress: Callable[[str, int, int], None] = lambda words, done, total: None,
+    progress: Tell = lambda words, done, total: None,
 ) -> Report:
-    """Report how often the people on released images are named from known photographs.
+    """Report how often the people on released images are named from known photographs; see `list_files`.
 
-    Args:
-        released, people: see `list_files`.
-        known: see `list_files`; photographs of people by name.
-        spec: the protection, if it is known; "none" for adversaries who do not know it.
-        config: see NamingConfig.
-        progress: see name_people.
+    `spec` is the protection, if it is known; "none" for adversaries who do not know it.
 
     Raises:
         DataError: see `list_files`, `read_pictures` and `name_people`.
@@ -83,18 +79,12 @@ def audit_folder(
     people: Path | None = None,
     detector: Path | None = None,
     config: NamingConfig | None = None,
-    progress: Callable[[str, int, int], None] = lambda words, done, total: None,
+    progress: Tell = lambda words, done, total: None,
 ) -> Report:
-    """Report how a folder looks protected, and who can still be recognised.
+    """Report how a folder looks protected, and who can still be recognised; frames of videos count, too.
 
-    Args:
-        released, people: see `list_files`; frames of videos are looked at, too.
-        known: see `list_files`; None to name nobody.
-        detector: weights of MTCNN; None for CenterFace, if its extra is installed, or no search for faces.
-        config, progress: see audit_names.
-
-    Raises:
-        DataError: see audit_names.
+    Without `known` photographs nobody is named. `detector` has weights of MTCNN; None for CenterFace, if its
+    extra is installed, or no search for faces. Raises DataError, see audit_names.
     """
     config, root, detect = config or NamingConfig(), _root(released), _detector(detector)
     listing = list_files(released, people, every=True)
@@ -128,7 +118,7 @@ def audit_folder(
         subject=f"{root.resolve().name}: {shown:,} files{further}{left}",
         sentence=_sentence(leaks, detect is None, outcome),
         findings=(*found, *outcome.findings()),
-        changes=tuple(_CHANGES[name] for name in leaks if name in _CHANGES),
+        changes=tuple(_LEAKS[name][1] for name in leaks if name in _LEAKS),
         limits=(*_FOLDER_LIMITS, *(_LIMITS if known is not None else (_NOBODY,))),
         risks=risks,
         origin=(("SHA-256 of the lines of sha256sum, by name", listing.digest),) if listing.digest else (),
@@ -140,17 +130,12 @@ def _read_known(
     spec: str,
     config: NamingConfig,
     outcome: Outcome,
-    boxes: Callable[[Listed, torch.Tensor], Sequence[Box]] | None = None,
+    boxes: Boxes | None = None,
 ) -> Pictures:
     """Read the known photographs, and protect them by a spec; those that are left out are counted."""
-    clear = list_files(known)
-    photographs = read_pictures(
-        *(clear.files, _root(known)),
-        size=config.size,
-        outcome=clear.outcome,
-        boxes=boxes,
-        release=_release(spec),
-    )
+    clear, release = list_files(known), _release(spec)
+    settings: dict[str, Any] = {"size": config.size, "boxes": boxes, "release": release}
+    photographs = read_pictures(clear.files, _root(known), outcome=clear.outcome, **settings)
     for reason, number in clear.outcome.left_out.items():
         outcome.leave_out(f"known photograph: {reason}", clear.outcome.names[reason], number)
     return photographs
@@ -166,38 +151,41 @@ def _read_both(
     outcome: Outcome,
 ) -> tuple[Pictures, Pictures, str]:
     """Read known photographs, protected as the files look, and the files: in scenes, part by part."""
-    spec = _guess(seen)
+    spec, size = _guess(seen), config.size
     parts = {
         each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in seen if each.number == 0
     }
     some = [file for file in files if parts.get(file.name)] if _are_scenes(seen) else []
-    asked = read_pictures(
-        *(some or files, root),
-        size=config.size,
-        outcome=Outcome(),
-        boxes=(lambda file, _: parts[file.name]) if some else None,
-        every=not some,
-    )
+    if not some:
+        asked = read_pictures(files, root, size=size, outcome=Outcome(), every=True)
+        return _read_known(known, spec, config, outcome), asked, spec
 
     def first_face(_: Listed, picture: torch.Tensor) -> list[Box]:
         boxes = detect(picture) if detect else []
         return [max(boxes or [(0, picture.shape[1], 0, picture.shape[2])], key=lambda box: box[1] - box[0])]
 
-    return _read_known(known, spec, config, outcome, first_face if detect and some else None), asked, spec
+    asked = read_pictures(some, root, size=size, outcome=Outcome(), boxes=lambda file, _: parts[file.name])
+    return _read_known(known, spec, config, outcome, first_face if detect else None), asked, spec
 
 
-# What to say first of a finding that leaks, the worst first.
-_WORDS = {
-    "naming": "people are named from it more often than by guessing",
-    "faces": "a detector still finds faces",
-    "metadata": "files say more than their pixels",
-    "protection": "pictures look unprotected",
-}
-_CHANGES = {
-    "protection": "Protect the pictures, as with `sfumato protect IN OUT --with block --where faces`.",
-    "naming": "Protect more strongly, or release codes of a few bits. Then audit with the same photographs.",
-    "faces": "Look at the faces below. Widen or strengthen the protection until a detector finds none.",
-    "metadata": "Write the files anew from their pixels, under new names: `sfumato protect --rename` does.",
+# Of a finding that leaks, the worst first: the words of the first sentence, and the cure.
+_LEAKS = {
+    "naming": (
+        "people are named from it more often than by guessing",
+        "Protect more strongly, or release codes of a few bits. Then audit with the same photographs.",
+    ),
+    "faces": (
+        "a detector still finds faces",
+        "Look at the faces below. Widen or strengthen the protection until a detector finds none.",
+    ),
+    "metadata": (
+        "files say more than their pixels",
+        "Write the files anew from their pixels, under new names: `sfumato protect --rename` does.",
+    ),
+    "protection": (
+        "pictures look unprotected",
+        "Protect the pictures, as with `sfumato protect IN OUT --with block --where faces`.",
+    ),
 }
 _FOLDER_LIMITS = (
     "The kind of protection is judged from pixels: a blurred part without a sharp edge looks as a smooth "
@@ -221,16 +209,14 @@ _SUB_FOLDERS = (
 
 
 def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
-    worst = [words for name, words in _WORDS.items() if name in leaks]
+    worst = [words for name, (words, _) in _LEAKS.items() if name in leaks]
     if worst:
         worst += ["nobody looked for faces"] if blind else []
         return f"Do not pass this folder on as it is: {'; '.join(worst)}{_add(outcome)}."
-    if outcome.left_out or blind:
-        faces_of = ", where nobody looked for faces," if blind else ""
-        return (
-            f"In what was looked at{faces_of} no attempt found people, which proves nothing{_add(outcome)}."
-        )
-    return "No attempt found people in this folder, which proves nothing."
+    if not outcome.left_out and not blind:
+        return "No attempt found people in this folder, which proves nothing."
+    faces_of = ", where nobody looked for faces," if blind else ""
+    return f"In what was looked at{faces_of} no attempt found people, which proves nothing{_add(outcome)}."
 
 
 def _add(outcome: Outcome) -> str:

@@ -27,17 +27,11 @@ Grey = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Look:
-    """The protection that a picture looks like.
+    """The protection that a picture looks like."""
 
-    Attributes:
-        kind: "mosaic", "blur", "noise", "one colour" or "none".
-        strength: the side of a cell in pixels, the deviation of noise in grey levels.
-        parts: of the picture that are protected, if it is not the whole.
-    """
-
-    kind: str
-    strength: float = 0.0
-    parts: tuple[Box, ...] = ()
+    kind: str  # "mosaic", "blur", "noise", "one colour" or "none"
+    strength: float = 0.0  # the side of a cell in pixels, the deviation of noise in grey levels
+    parts: tuple[Box, ...] = ()  # of the picture that are protected, if it is not the whole
 
 
 def look(picture: Tensor) -> Look:

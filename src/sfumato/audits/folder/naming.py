@@ -19,9 +19,8 @@ from sfumato.assess.recognition import chance
 from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import AdversaryConfig, Guesses
 from sfumato.attack.undo import InversionConfig, RestorationConfig
-from sfumato.audits.findings import Finding, Picture, Table, interval
+from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, worst_of
 from sfumato.audits.folder.pictures import Pictures
-from sfumato.audits.risks import Risk
 from sfumato.data.labelled import LabelledImages, label_of
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError
@@ -31,13 +30,16 @@ from sfumato.protect.spec import portable
 from sfumato.study.cells import Cell
 from sfumato.study.choose.estimates import classifier_in_words, estimate_of
 from sfumato.study.grid import StudyConfig, Task
-from sfumato.study.hits import Hits, over_half
+from sfumato.study.hits import Hits
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
 from sfumato.study.lab.streams import PROBES
 from sfumato.study.parts.attacks.scores import score
 from sfumato.study.protocol import attack_of
 from sfumato.study.vocabulary import ATTACKS, release_kind
+
+Tell = Callable[[str, int, int], None]
+"""Called with words, and the numbers done and planned."""
 
 _FEWEST = 4  # people who can be named: two in each half
 _DRAWS = 10  # of sets of releases of one person
@@ -48,25 +50,18 @@ _ROWS, _PICTURES = 40, 6  # of a page
 class NamingConfig:
     """The strength of the adversaries, and the questions.
 
-    Attributes:
-        size: the side of the squares that they compare, in pixels.
-        steps, adaptive_steps, restoration_steps: at most, of training a Conv-4, training it further on
-            protected photographs, and undoing the protection; see AdversaryConfig and RestorationConfig.
-        weights, detector: files of MobileFaceNet and MTCNN, for a public face network besides; None for none.
-        second: "dlib" compares faces by dlib's network as well; see AdversaryConfig.
-        releases: the numbers of releases of one person to name them by.
-        seed: decides trainings and sets.
+    For the steps, at most, and the networks see AdversaryConfig and RestorationConfig.
     """
 
-    size: int = 84
-    steps: int = 60
-    adaptive_steps: int = 30
-    restoration_steps: int = 60
-    weights: str | None = None
-    detector: str | None = None
-    second: str | None = None
-    releases: tuple[int, ...] = (1, 10, 100)
-    seed: int = 0
+    size: int = 84  # the side of the squares that they compare, in pixels
+    steps: int = 60  # of training a Conv-4
+    adaptive_steps: int = 30  # of training it further on protected photographs
+    restoration_steps: int = 60  # of undoing the protection
+    weights: str | None = None  # of MobileFaceNet, a public face network besides; None for none
+    detector: str | None = None  # weights of MTCNN, which it needs
+    second: str | None = None  # "dlib" compares faces by dlib's network as well
+    releases: tuple[int, ...] = (1, 10, 100)  # of one person, to name them by
+    seed: int = 0  # decides trainings and sets
 
     def __post_init__(self) -> None:
         if not 16 <= self.size <= 512:
@@ -86,33 +81,17 @@ class NamingConfig:
         own = AdversaryConfig(steps=self.steps, adaptive_steps=self.adaptive_steps)
         if self.weights is None:
             return [replace(own, second=self.second)]  # which says that a second needs a first
-        public = AdversaryConfig(
-            recogniser="mobile-face-net",
-            weights=self.weights,
-            detector=self.detector,
-            second=self.second,
-            steps=0,
-            adaptive_steps=0,
-        )
-        return [own, public]
+        files = {"weights": self.weights, "detector": self.detector, "second": self.second}
+        return [own, AdversaryConfig(recogniser="mobile-face-net", steps=0, adaptive_steps=0, **files)]
 
 
 def name_people(
-    known: Pictures,
-    released: Pictures,
-    *,
-    spec: str,
-    config: NamingConfig,
-    progress: Callable[[str, int, int], None],
+    known: Pictures, released: Pictures, *, spec: str, config: NamingConfig, progress: Tell
 ) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
     """Report how often people are named, by every adversary of a study that fits; or guesses for each file.
 
-    Args:
-        known: photographs with people, and with copies if a spec is given.
-        released: as they were released; the people on them only judge the adversaries.
-        spec: the protection, if it is known; "none" for an adversary who does not know it.
-        config: see NamingConfig.
-        progress: called with the words of an adversary before they begin, their number, and that of all.
+    The people on `released` only judge the adversaries. `known` has copies if a `spec` is given; "none" is
+    for adversaries who do not know the protection. `progress` is called before an adversary begins.
 
     Raises:
         DataError: fewer than two people are known.
@@ -260,17 +239,16 @@ def _report(
     guessing, looked_for = chance(truth), len(stated.hits.hits)
     risks = tuple(
         Risk(
-            kind="singling out",
-            secret="identity",
-            releases=size,
-            adversary=stated.chosen[0],
-            rate=estimate_of(hits),
-            control=guessing,
-            worst=max(hits.rates),
-            named_often=over_half(hits.rates),
+            "singling out",
+            "identity",
+            size,
+            stated.chosen[0],
+            estimate_of(hits),
+            guessing,
             people=len(hits.hits),
             images=len(rows),
             source="this audit",
+            **worst_of(hits.rates),
         )
         for size, hits in measured.items()
     )
@@ -282,31 +260,24 @@ def _report(
     if spec != "none":
         clear = f"Adaptive ones compare with known photographs that they protect by {portable(spec)}."
     naming = Finding(
-        name="naming",
-        title="Who is on it",
-        verdict="leaks" if low > guessing else "not shown",
-        sentence=(
-            f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
-            f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
-            f"named most often is named in {max(stated.hits.rates):.0%} of their releases."
-            + (f" {unknown:,} others have no true name among these, and do not count." if unknown else "")
-        ),
-        table=Table(
+        "naming",
+        "Who is on it",
+        "leaks" if low > guessing else "not shown",
+        f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
+        f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
+        f"named most often is named in {max(stated.hits.rates):.0%} of their releases."
+        + (f" {unknown:,} others have no true name among these, and do not count." if unknown else ""),
+        Table(
             ("adversary", "named, 95% interval"),
             (("chosen by halves, as stated", interval(estimate_of(stated.hits))), *strongest.values()),
             f"Each with their best classifier. {clear} The first row states, for each half of the "
             f"{looked_for} people, the adversary that names most of the other half: "
             f"{' and '.join(dict.fromkeys(stated.chosen))}.",
         ),
-        pictures=_matches(guesses[stated.chosen[0]], known, released, rows, truth) if low > guessing else (),
-        figures={
-            "named": share,
-            "interval": [low, high],
-            "guessing": guessing,
-            "people": looked_for,
-            "known_people": len(columns),
-            "releases": len(rows),
-            "chosen": list(stated.chosen),
+        _matches(guesses[stated.chosen[0]], known, released, rows, truth) if low > guessing else (),
+        {
+            **{"named": share, "interval": [low, high], "guessing": guessing, "people": looked_for},
+            **{"known_people": len(columns), "releases": len(rows), "chosen": list(stated.chosen)},
             "by_adversary": {name: hits.share for name, hits in stated.by_adversary.items()},
         },
     )
@@ -317,19 +288,14 @@ def _report(
             f"{', '.join(map(str, lacking))} releases: not measured, since fewer than {_FEWEST} people have "
             f"enough of them here (at most {int(truth.bincount().max())})."
         )
+    lines = ((f"{n}", f"{len(hits.hits)}", interval(estimate_of(hits))) for n, hits in measured.items())
+    caption = "The scores of the chosen adversary are added up over the releases of one person."
     several = Finding(
-        name="releases",
-        title="From several releases of one person",
-        verdict="leaks" if measured[max(measured)].interval[0] > guessing else "not shown",
-        sentence=" ".join(words),
-        table=Table(
-            ("releases", "people", "named, 95% interval"),
-            tuple(
-                (f"{size}", f"{len(hits.hits)}", interval(estimate_of(hits)))
-                for size, hits in measured.items()
-            ),
-            "The scores of the chosen adversary are added up over the releases of one person.",
-        ),
+        "releases",
+        "From several releases of one person",
+        "leaks" if measured[max(measured)].interval[0] > guessing else "not shown",
+        " ".join(words),
+        Table(("releases", "people", "named, 95% interval"), tuple(lines), caption),
         figures={
             "named": {f"{size}": hits.share for size, hits in measured.items()},
             "not_measured": lacking,
@@ -342,25 +308,18 @@ def _list_guesses(names: tuple[str, ...], guesses: dict[str, Guesses], released:
     """List the likeliest people of each release, by the sum of all adversaries' scores."""
     sums = torch.stack([made.similarities for made in guesses.values()]).mean(0)
     scores, people = sums.topk(min(3, sums.shape[1]), dim=1)
-    lines = [
-        (
-            released.files[row].name,
-            *(
-                f"{names[person]} ({score:+.2f})"
-                for person, score in zip(people[row].tolist(), scores[row].tolist(), strict=True)
-            ),
-        )
-        for row in scores[:, 0].argsort(descending=True).tolist()
-    ]
+    lines = []
+    for row in scores[:, 0].argsort(descending=True).tolist():
+        likeliest = zip(people[row].tolist(), scores[row].tolist(), strict=True)
+        said = (f"{names[person]} ({score:+.2f})" for person, score in likeliest)
+        lines.append((released.files[row].name, *said))
     return Finding(
-        name="guesses",
-        title="Who may be on it",
-        verdict="not shown",
-        sentence=(
-            f"Nobody said who is on the {len(released.files):,} releases, so nothing says how many guesses "
-            "are right. Below is the likeliest known person of each; a file of true names gives the rate."
-        ),
-        table=Table(
+        "guesses",
+        "Who may be on it",
+        "not shown",
+        f"Nobody said who is on the {len(released.files):,} releases, so nothing says how many guesses "
+        "are right. Below is the likeliest known person of each; a file of true names gives the rate.",
+        Table(
             ("file", *(f"guess {number + 1}" for number in range(people.shape[1]))),
             tuple(lines[:_ROWS]),
             f"Scores are means over {len(guesses)} adversaries, in deviations from the mean of all "
@@ -374,16 +333,10 @@ def _matches(
     made: Guesses, known: Pictures, released: Pictures, rows: Sequence[int], truth: Tensor
 ) -> tuple[tuple[Picture, ...], ...]:
     """Show some releases that are named correctly, above a known photograph of that person."""
-    right = (made.similarities.argmax(1) == truth).nonzero().flatten().tolist()[:_PICTURES]
-    if not right:
-        return ()
-    files = [released.files[rows[row]] for row in right]
-    return (
-        tuple(
-            Picture(released.images[rows[row]], f"released: {file.name}")
-            for row, file in zip(right, files, strict=True)
-        ),
-        tuple(
-            Picture(known.images[known.people.index(file.person)], f"known: {file.person}") for file in files
-        ),
-    )
+    above, below = [], []
+    for row in (made.similarities.argmax(1) == truth).nonzero().flatten().tolist()[:_PICTURES]:
+        file = released.files[rows[row]]
+        photograph = known.images[known.people.index(file.person)]
+        above.append(Picture(released.images[rows[row]], f"released: {file.name}"))
+        below.append(Picture(photograph, f"known: {file.person}"))
+    return (tuple(above), tuple(below)) if above else ()

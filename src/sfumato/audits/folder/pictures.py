@@ -44,21 +44,18 @@ class Listed:
     person: str = ""
 
 
+Boxes = Callable[[Listed, Tensor], Sequence[Box]]
+"""Finds the parts of a picture to look at."""
+
+
 @dataclass(frozen=True)
 class Pictures:
-    """Squares of one size from files, in their order.
+    """Squares of one size from files, in their order."""
 
-    Attributes:
-        images: (N, 3, S, S) uint8; of codes and features, black ones.
-        files: the file of each.
-        copies: (R, N, 3, S, S) uint8, R releases of each, made before it was resized; None without any.
-        release: codes or features as they travelled; None for images.
-    """
-
-    images: Tensor
-    files: tuple[Listed, ...]
-    copies: Tensor | None = None
-    release: Any = field(default=None, repr=False)
+    images: Tensor  # (N, 3, S, S) uint8; of codes and features, black ones
+    files: tuple[Listed, ...]  # the file of each
+    copies: Tensor | None = None  # (R, N, 3, S, S) uint8, R releases of each, made before it was resized
+    release: Any = field(default=None, repr=False)  # codes or features as they travelled; None for images
 
     @property
     def people(self) -> list[str]:
@@ -68,19 +65,12 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a folder that hold pictures.
+    """The files of a folder that hold pictures."""
 
-    Attributes:
-        files: recognised by their first bytes.
-        outcome: counts the others.
-        by_folder: whether sub-folders name the people.
-        digest: SHA-256 of the lines that `sha256sum` writes of all files, in the order of their names.
-    """
-
-    files: list[Listed]
-    outcome: Outcome = field(default_factory=Outcome)
-    by_folder: bool = False
-    digest: str = ""
+    files: list[Listed]  # recognised by their first bytes
+    outcome: Outcome = field(default_factory=Outcome)  # counts the others
+    by_folder: bool = False  # whether sub-folders name the people
+    digest: str = ""  # SHA-256 of the lines that `sha256sum` writes of all files, in the order of their names
 
 
 def list_files(source: str | os.PathLike[str], people: Path | None = None, *, every: bool = False) -> Listing:
@@ -98,12 +88,8 @@ def list_files(source: str | os.PathLike[str], people: Path | None = None, *, ev
     source = Path(source)
     if source.is_file():
         _, rows = read_rows(source, columns=("file", "person"), of="image")
-        return Listing(
-            [
-                Listed(below(source.parent, row["file"], line), row["file"], row["person"])
-                for line, row in rows
-            ]
-        )
+        named = ((below(source.parent, row["file"], line), row) for line, row in rows)
+        return Listing([Listed(path, row["file"], row["person"]) for path, row in named])
     if not source.is_dir():
         raise DataError(f"{source}: no such folder: name one that holds images, or a CSV of file,person")
     shown, outcome, digest = dict[str, Path](), Outcome(), hashlib.sha256()
@@ -237,20 +223,15 @@ def read_pictures(
     *,
     size: int,
     outcome: Outcome,
-    boxes: Callable[[Listed, Tensor], Sequence[Box]] | None = None,
+    boxes: Boxes | None = None,
     release: Release | None = None,
     every: bool = False,
 ) -> Pictures:
     """Read files as squares of one size; those that cannot be read, or without a box, are counted.
 
-    Args:
-        files: see `list_files`.
-        root: the folder that no link may leave.
-        size: the side of a square in pixels.
-        outcome: counts those that are left out.
-        boxes: finds the parts to look at, one square each; None for the centre square of each picture.
-        release: protects a square, or with parts the part, in its own size; None for no copies.
-        every: reads all pictures of a file, and not the first alone.
+    `boxes` finds the parts to look at, one square each; None for the centre square of each picture. `release`
+    protects a square, or with parts the part, in its own size. `every` reads all pictures of a file, and not
+    the first alone. No link may leave `root`.
 
     Raises:
         DataError: no file can be read.

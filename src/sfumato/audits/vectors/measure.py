@@ -26,7 +26,6 @@ _BLOCK = 1_000  # rows compared at once
 _COPY = 0.01  # of the squared distance of two random vectors: below, two are nearly copies
 _BY_CHANCE = 0.01  # of vectors have a neighbour as near if nothing links any two
 _CODE = 8  # bits
-_SMALL = 1e-6  # of the largest variance; smaller ones count as 0
 
 
 @dataclass(frozen=True)
@@ -181,37 +180,23 @@ def _factors(values: np.ndarray, people: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Form:
-    """One way to keep vectors.
+    """One way to keep vectors."""
 
-    Attributes:
-        name: for JSON and words, such as "sign bits".
-        bytes: of a vector.
-        transform: from the vectors as they are.
-        outputs: the number of different releases, if it is small.
-        remedy: whether it is meant to protect.
-        without: the names of numbers that it leaves out.
-    """
-
-    name: str
-    bytes: int
-    transform: Transform
-    outputs: int | None = None
-    remedy: bool = True
-    without: tuple[str, ...] = ()
+    name: str  # for JSON and words, such as "sign bits"
+    bytes: int  # of a vector
+    transform: Transform  # from the vectors as they are
+    outputs: int | None = None  # the number of different releases, if it is small
+    remedy: bool = True  # whether it is meant to protect
+    without: tuple[str, ...] = ()  # the names of numbers that it leaves out
 
 
 def forms(
-    learned: np.ndarray,
-    people: np.ndarray,
-    target: np.ndarray | None,
-    carriers: np.ndarray,
-    names: Sequence[str],
+    learned: np.ndarray, target: np.ndarray | None, carriers: np.ndarray, names: Sequence[str]
 ) -> Iterator[Form]:
     """Yield the vectors as they are, as a small database keeps them, and remedies.
 
     Args:
         learned: (M, D) vectors of people who are not looked for afterwards.
-        people: (M,) int64.
         target: (M,) int64 classes of the attribute that is to be kept, -1 if unknown; None without one.
         carriers: numbers that tell most of people, and their `names`.
     """
@@ -225,9 +210,6 @@ def forms(
             lambda x: np.delete(x, carriers, axis=1),
             without=tuple(names),
         )
-    count = max(1, min(len(np.unique(people)) - 1, width - max(1, width // 8)))
-    removal = remove_identity(learned, people, count)
-    yield Form(f"identity removed, {count} of {width} directions", 4 * width, removal)
     components = plda.principal_components(learned, _CODE)
     bits = components.shape[1]
     yield Form(f"code of {bits} bits", 1, lambda x: _signs((x - mean) @ components), 2**bits)
@@ -243,26 +225,6 @@ def forms(
 def _signs(x: np.ndarray) -> np.ndarray:
     signs: np.ndarray = np.where(x > 0, np.float32(1), np.float32(-1))
     return signs
-
-
-def remove_identity(values: np.ndarray, people: np.ndarray, count: int) -> Transform:
-    """Remove the directions that tell people apart best, by the closed form of LEACE.
-
-    Source: Belrose et al. 2023, Theorem 4.3: x - W⁺·P·W·(x - μ), with W the whitening by the covariance of
-    the vectors and P the projection on the whitened means of classes. There P removes all of their span, and
-    no linear model of these classes does better than guessing. Here it removes the `count` directions in
-    which they vary most: with more people than numbers, the whole span would be everything.
-    """
-    mean, scale = values.mean(0), sets.even(values)
-    values = ((values - mean) / scale).astype(np.float64)
-    variances, axes = np.linalg.eigh(np.cov(values.T))
-    kept = variances > _SMALL * variances[-1]
-    variances, axes = variances[kept], axes[:, kept]
-    whiten, back = axes / np.sqrt(variances), (axes * np.sqrt(variances)).T
-    _, counts, means, _ = plda.group(values @ whiten, people)
-    directions = np.linalg.svd(np.sqrt(counts)[:, None] * means, full_matrices=False)[2][:count]
-    removed = (whiten @ directions.T @ directions @ back).astype(np.float32)
-    return lambda x: x - (x - mean) / scale @ removed * scale
 
 
 def classify(values: np.ndarray, classes: np.ndarray) -> Transform:
