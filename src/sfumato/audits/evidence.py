@@ -100,8 +100,7 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
 
     A risk is below the threshold only if the upper ends of all its intervals are.
 
-    Raises:
-        ConfigError: the threshold is not between 0 and 1.
+    Raises ConfigError: the threshold is not between 0 and 1.
     """
     if not 0 < threshold < 1:
         raise ConfigError(f"--threshold {threshold:g}: between 0 and 1, such as {THRESHOLD}")
@@ -198,9 +197,8 @@ def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
     rows = []
     for kind in _KINDS:
         worst = [risk.worst for risk in risks if risk.kind == kind and risk.worst is not None]
-        rows.append(
-            (kind, *(judged[kind, n].words for n in RELEASES), _show(percent, max(worst, default=None)))
-        )
+        cells = (judged[kind, n].words for n in RELEASES)
+        rows.append((kind, *cells, _show(percent, max(worst, default=None))))
     sentence = "The highest figure of all adversaries; for inference the share beyond guessing."
     columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "worst person")
     return _section("At a glance", sentence, columns, rows)

@@ -1,10 +1,16 @@
-"""The findings and risks of an audit as typed values, with their text and JSON; `page` makes the page."""
+"""The findings and risks of an audit as typed values, with their text, their JSON and their page."""
 
+import base64
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from sfumato import study
+from sfumato.base.files import whole
+from sfumato.errors import needs_extra
 from sfumato.study.choose.estimates import Estimate, percent
 from sfumato.study.hits import over_half
 
@@ -16,6 +22,18 @@ Verdict = Literal["leaks", "bounded", "not shown", "above", "below on average", 
 
 With a threshold: an adversary is above it; all are below it, on average over people; nobody tried.
 """
+
+Progress = Callable[[int, int], None]  # called with the numbers of parts done and planned
+
+
+def quiet(done: int, planned: int) -> None:
+    """Report no progress."""
+
+
+def shown(leaks: bool) -> Verdict:
+    """The verdict on an attempt that proves nothing if it fails."""
+    return "leaks" if leaks else "not shown"
+
 
 Kind = Literal["singling out", "linkability", "inference"]
 """The three risks of WP29 Opinion 05/2014, Sec. 3: to find a person, to join records, to learn a value."""
@@ -53,7 +71,7 @@ class Risk:
         return Estimate(value, low, high, self.rate.seeds)
 
 
-def worst_of(rates: Sequence[float]) -> dict[str, float]:
+def worst_of(rates: Sequence[float]) -> dict[str, Any]:
     """The rate of the person at the greatest risk, and the share named in over half of the tries."""
     return {"worst": float(max(rates)), "named_often": over_half(rates)}
 
@@ -107,9 +125,8 @@ class Outcome:
             return ""
         few = [f"{n:,} {reason}, such as {self.names[reason]}" for reason, n in self.left_out.most_common(4)]
         more = self.left_out.total() - sum(n for _, n in self.left_out.most_common(4))
-        return f"{self.left_out.total():,} were not looked at: {'; '.join(few)}" + (
-            f"; {more:,} more" if more else ""
-        )
+        rest = f"; {more:,} more" if more else ""
+        return f"{self.left_out.total():,} were not looked at: {'; '.join(few)}{rest}"
 
     def findings(self) -> tuple[Finding, ...]:
         """One finding with all reasons; none if all was looked at."""
@@ -158,10 +175,8 @@ def as_text(report: Report) -> str:
 def _align(table: Table) -> str:
     lines = (table.columns, *table.rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines
-    ]
-    return "\n".join(f"  {line.rstrip()}" for line in shown)
+    padded = ([f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join(f"  {'  '.join(line).rstrip()}" for line in padded)
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -186,3 +201,39 @@ def as_json(report: Report) -> dict[str, Any]:
         **({"risks": [asdict(risk) for risk in report.risks]} if report.risks else {}),
         **({"origin": dict(report.origin)} if report.origin else {}),
     }
+
+
+def write_page(report: Report, path: str | os.PathLike[str]) -> Path:
+    """Write the report as one page, whole or not at all. Raises as `as_page`."""
+    page = as_page(report)
+    with whole(Path(path)) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="")
+    return Path(path)
+
+
+def as_page(report: Report) -> str:
+    """Format the report as one self-contained HTML file: the same report gives the same bytes.
+
+    Raises MissingExtraError: Jinja2 is not installed.
+    """
+    with needs_extra("a page", "study"):
+        import jinja2
+
+    # The style sheet of a study's report is shared.
+    styles = Path(study.__file__).parent / "report" / "templates"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([Path(__file__).parent / "templates", styles]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["source"] = _source
+    return environment.get_template("audit.html").render(report=report)
+
+
+def _source(picture: Picture) -> str:
+    """Encode a picture as a data: URI."""
+    from sfumato import images  # with PyTorch, which a report without pictures can do without
+
+    return "data:image/png;base64," + base64.b64encode(images.encode(picture.image)).decode()

@@ -17,9 +17,7 @@ class Audited:
     spec: str
     result: AuditResult | OneRunAudit
     naming: str  # the guarantee in words
-    bounds: Mapping[int, float] = field(
-        default_factory=dict
-    )  # releases -> most named among PEOPLE, if proved
+    bounds: Mapping[int, float] = field(default_factory=dict)  # releases -> the most named, if proved
 
 
 def report(subject: str, audited: Sequence[Audited]) -> Report:
@@ -37,7 +35,7 @@ def report(subject: str, audited: Sequence[Audited]) -> Report:
     if convicted:
         sentence = f"Do not release with {', '.join(convicted)}: it gives away more than it states. "
         sentence += "Report this as a bug."
-    among = f"anybody who chooses among {PEOPLE} equally likely people, by"
+    who, guess = f"anybody who chooses among {PEOPLE} equally likely people, by", 1 / PEOPLE
     return Report(
         audit="protection",
         subject=subject,
@@ -45,18 +43,9 @@ def report(subject: str, audited: Sequence[Audited]) -> Report:
         findings=tuple(_finding(number, each) for number, each in enumerate(audited, 1)),
         limits=("An audit can convict a protection; it cannot acquit one.",),
         risks=tuple(  # proofs against naming: no adversary was tried on people
-            Risk(
-                "singling out",
-                "identity",
-                releases,
-                f"{among} {each.spec}",
-                None,
-                control=1 / PEOPLE,
-                proved=bound,
-                source="proof",
-            )
+            Risk("singling out", "identity", n, f"{who} {each.spec}", None, guess, proved=p, source="proof")
             for each in audited
-            for releases, bound in each.bounds.items()
+            for n, p in each.bounds.items()
         ),
     )
 

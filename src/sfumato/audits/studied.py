@@ -58,8 +58,7 @@ def read_case(
     `path` is of the folder or file that they were read from, `threshold` for the command that repeats the
     report.
 
-    Raises:
-        ConfigError: the study has no such setting, or recommends none.
+    Raises ConfigError: the study has no such setting, or recommends none.
     """
     advice = recommend(study, records)
     recommended = advice.setting.protection if advice.setting else None
@@ -68,15 +67,12 @@ def read_case(
         near = f", such as {quote(advice.nearest.protection)}, the nearest" if advice.nearest else ""
         raise ConfigError(f"{advice.headline}: name a setting with --protection{near}")
     if spec not in study["protections"]:
-        raise ConfigError(
-            f"--protection {spec}: the study has {', '.join(study['protections'])}: name one of these"
-        )
+        names = ", ".join(study["protections"])
+        raise ConfigError(f"--protection {spec}: the study has {names}: name one of these")
     mine = [record for record in belonging(study, records) if record.cell.protection == spec]
     proof, data = estimates.proofs(study, records).get(spec), study["data"]
-    people = max(
-        (record.result.identities for record in mine if record.kind == "attack"),
-        default=proof.people if proof else None,
-    )
+    counted = [record.result.identities for record in mine if record.kind == "attack"]
+    people = max(counted, default=proof.people if proof else None)
     file = path / "study.json" if path.is_dir() else path
     options = f"--protection {quote(spec)} --threshold {threshold:g}"
     by_table = [("Condition", _BY_TABLE)] if advice.by_table and spec == recommended else []
@@ -131,11 +127,11 @@ def _bound(proof: proved.Result | None, prior: float, releases: int) -> float | 
     return least if least < 1 else None
 
 
-def _accepts(share: float, words: str, **known: Any) -> Risk:
+def _accepts(secret: str, releases: int, share: float, words: str, **known: Any) -> Risk:
     """How often somebody accepts what is one person's, if each person is one trial."""
     rate = Estimate(share, *over_people([share] * known["people"], [1.0] * known["people"]), seeds=1)
     adversary = f"{words} as one person's, with 1 in 100 false alarms"
-    return Risk("linkability", adversary=adversary, rate=rate, control=_FALSE_ALARMS, **known)
+    return Risk("linkability", secret, releases, adversary, rate, _FALSE_ALARMS, **known)
 
 
 def _of_many(
@@ -150,26 +146,16 @@ def _of_many(
             continue
         panel = round(1 / point.chance)
         chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
-        known: dict[str, Any] = {"secret": study["task"]["sensitive"], "releases": n}
-        known |= {"people": len(point.hits.probes), "source": _source(mine, "many")}
-        yield Risk(
-            "singling out",
-            adversary=f"adversary who knows earlier releases of {panel} people at a time ({chosen})",
-            rate=point.named,
-            control=point.chance,
-            proved=_bound(proof, point.chance, n),
-            **known,
-            **worst_of([rate for each in points for rate in each.named]),
-        )
-        yield Risk(
-            "linkability",
-            adversary=f"adversary who links the labels of two services, {panel} people at a time",
-            rate=point.linked,
-            control=point.chance,
-            **known,
-            **worst_of([rate for each in points for rate in each.linked]),
-        )
-        yield _accepts(point.accepted, "adversary who accepts a set", **known)
+        secret: str = study["task"]["sensitive"]
+        known: dict[str, Any] = {"people": len(point.hits.probes), "source": _source(mine, "many")}
+        worst = worst_of([rate for each in points for rate in each.named])
+        worst["proved"] = _bound(proof, point.chance, n)
+        words = f"adversary who knows earlier releases of {panel} people at a time ({chosen})"
+        yield Risk("singling out", secret, n, words, point.named, point.chance, **known, **worst)
+        worst = worst_of([rate for each in points for rate in each.linked])
+        words = f"adversary who links the labels of two services, {panel} people at a time"
+        yield Risk("linkability", secret, n, words, point.linked, point.chance, **known, **worst)
+        yield _accepts(secret, n, point.accepted, "adversary who accepts a set", **known)
 
 
 def _of_one(
@@ -182,22 +168,19 @@ def _of_one(
             continue
         infers = isinstance(risk, estimates.Inference)
         record, rates = "inference" if infers else "attack", risk.strongest.rates
-        known: dict[str, Any] = {"releases": 1, "people": len(rates), "source": _source(mine, record, name)}
-        known["secret"] = name if infers else study["task"]["sensitive"]
-        yield Risk(
-            "inference" if infers else "singling out",
-            adversary=risk.adversary,
-            rate=risk.top1,
-            control=risk.chance,
-            proved=None if infers else _bound(proof, risk.chance, 1),
-            **known,
-            **worst_of(rates),
-        )
+        known: dict[str, Any] = {"people": len(rates), "source": _source(mine, record, name)}
+        known |= worst_of(rates)
+        if infers:
+            yield Risk("inference", name, 1, risk.adversary, risk.top1, risk.chance, **known)
+            continue
+        secret, bound = study["task"]["sensitive"], _bound(proof, risk.chance, 1)
+        yield Risk("singling out", secret, 1, risk.adversary, risk.top1, risk.chance, proved=bound, **known)
         results = [each.result for each in mine if each.kind == record and name in each.cell.which]
         accepted = [getattr(result, _ACCEPTED, None) for result in results]
-        if not infers and None not in accepted:
+        if None not in accepted:
             share = statistics.fmean(rate or 0.0 for rate in accepted)
-            yield _accepts(share, f"{ATTACKS[name].words}, who accepts a photograph and a release", **known)
+            words = f"{ATTACKS[name].words}, who accepts a photograph and a release"
+            yield _accepts(secret, 1, share, words, people=known["people"], source=known["source"])
 
 
 def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iterable[Risk]:
@@ -207,27 +190,19 @@ def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iter
         results = [labels[label] for labels in told if label in labels]
         if label not in (study["task"]["target"], study["task"].get("sensitive")):
             counted = join([each.counted for each in results], folds=estimates.in_folds(study))
-            yield Risk(
-                "inference",
-                label,
-                1,
-                f"textbook classifier ({results[0].adversary})",
-                estimates.estimate_of(counted),
-                statistics.fmean(each.guessing for each in results),
-                people=people,
-                images=sum(each.images for each in results),
-                source=_source(mine, "tells"),
-            )
+            adversary = f"textbook classifier ({results[0].adversary})"
+            rate, guessing = estimates.estimate_of(counted), [each.guessing for each in results]
+            known: dict[str, Any] = {"people": people, "images": sum(each.images for each in results)}
+            known["source"] = _source(mine, "tells")
+            yield Risk("inference", label, 1, adversary, rate, statistics.fmean(guessing), **known)
 
 
 def _utility(study: Study, records: Sequence[Record], spec: str) -> tuple[tuple[str, str], ...]:
     """The accuracy of each learner, between clear images and guessing."""
+    sources = ((f"{study['task']['target']} from releases", spec), ("from clear images", "none"))
     rows = [
         (f"{words}, {estimates.learner_in_words(learner)}", interval(rate))
-        for words, wanted in (
-            (f"{study['task']['target']} from releases", spec),
-            ("from clear images", "none"),
-        )
+        for words, wanted in sources
         for (protection, learner), rate in estimates.accuracies(study, records).items()
         if protection == wanted
     ]

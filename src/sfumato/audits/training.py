@@ -5,11 +5,11 @@ Canaries replace the tasks, so that nothing private is used.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sfumato.audits.findings import Finding, Report, Table
+from sfumato.audits.findings import Finding, Progress, Report, Table, Verdict, quiet
 from sfumato.dp import accounting
 from sfumato.dp.audit import OneRunAudit, round_down
 from sfumato.dp.guarantee import SYMBOLS, round_up
@@ -79,14 +79,13 @@ def audit_training(
     settings: Mapping[str, float] | None = None,
     subject: str = "A private meta-training",
     audit: TrainingAuditConfig | None = None,
-    progress: Callable[[int, int], None] = lambda done, planned: None,
+    progress: Progress = quiet,
 ) -> Report:
     """Bound from below how much a private meta-training reveals about one task, against its statement.
 
     The epsilon in the `card` of a trained model is recomputed from its noise. `settings`: see with_canaries.
 
-    Raises:
-        ConfigError: see with_canaries, and learn.canaries.audit_canaries.
+    Raises ConfigError: see with_canaries, and learn.canaries.audit_canaries.
     """
     audit = audit or TrainingAuditConfig()
     canaries = with_canaries(config, audit, settings)
@@ -114,9 +113,7 @@ def audit_training(
         sentence += "Report this as a bug."
         change = "Delete this model, and train again when the fault is fixed."
     if leaking == ["card"]:
-        sentence = (
-            "Do not rely on this card's statement: with the noise that it names, the training costs more."
-        )
+        sentence = "Do not rely on this card's statement: with the noise that it names, training costs more."
     return Report(
         audit="training",
         subject=subject,
@@ -135,15 +132,14 @@ def audit_training(
 
 def _of_canaries(name: str, title: str, result: OneRunAudit) -> Finding:
     symbol, only = SYMBOLS[result.definition], "only " if result.convicted else ""
-    return Finding(
-        name,
-        title,
-        "leaks" if result.convicted else "bounded",
+    words = (
         f"{result.guesses.right} of {result.guesses.guesses} guesses at the canaries are right, which "
-        f"proves {symbol} >= {round_down(result.lower)}; {only}{symbol} = {result.stated:.4g} is stated.",
-        Table(("question", "answer"), (("canaries", str(result)),)),
-        figures={**asdict(result), "convicted": result.convicted},
+        f"proves {symbol} >= {round_down(result.lower)}; {only}{symbol} = {result.stated:.4g} is stated."
     )
+    table = Table(("question", "answer"), (("canaries", str(result)),))
+    verdict: Verdict = "leaks" if result.convicted else "bounded"
+    figures = {**asdict(result), "convicted": result.convicted}
+    return Finding(name, title, verdict, words, table, figures=figures)
 
 
 def _of_card(card: Mapping[str, Any]) -> Finding:
@@ -151,11 +147,10 @@ def _of_card(card: Mapping[str, Any]) -> Finding:
     stated = card["privacy"]
     epsilon, delta, noise, rate = (stated[name] for name in ("epsilon", "delta", "noise_multiplier", "rate"))
     computed = accounting.epsilon([accounting.Stretch(noise, rate, card["steps"])], delta)
-    return Finding(
-        "card",
-        "The statement of the card",
-        "bounded" if computed <= epsilon * (1 + 1e-9) else "leaks",
+    words = (
         f"The card states eps = {round_up(epsilon)} at delta = {delta:g}. {card['steps']} steps with its "
-        f"noise of {noise:g} on {rate:.3g} of the tasks cost {round_up(computed)}.",
-        figures={"stated": epsilon, "computed": computed, "delta": delta},
+        f"noise of {noise:g} on {rate:.3g} of the tasks cost {round_up(computed)}."
     )
+    verdict: Verdict = "bounded" if computed <= epsilon * (1 + 1e-9) else "leaks"
+    figures = {"stated": epsilon, "computed": computed, "delta": delta}
+    return Finding("card", "The statement of the card", verdict, words, figures=figures)

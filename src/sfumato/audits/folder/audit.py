@@ -1,6 +1,5 @@
 """The audits of a folder of released images: who is on them, and all else that they tell."""
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,19 +10,10 @@ import torch
 
 from sfumato import protect
 from sfumato.audits.findings import Outcome, Report, Risk
+from sfumato.audits.folder import pictures
 from sfumato.audits.folder.findings import SHOWN, Detect, Seen, faces, metadata, protection, see
 from sfumato.audits.folder.naming import NamingConfig, Tell, name_people
-from sfumato.audits.folder.pictures import (
-    Boxes,
-    Listed,
-    Pictures,
-    Release,
-    list_files,
-    read_all,
-    read_pictures,
-    read_vectors,
-    reason_of,
-)
+from sfumato.audits.folder.pictures import Boxes, Listed, Listing, Pictures, Release, Source, list_files
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError, ImageError
 from sfumato.networks.faces.center_face import WEIGHTS
@@ -33,33 +23,72 @@ from sfumato.protect.release import IMAGES, KINDS, kind_of
 _COPIES = 4  # of each known photograph, if a protection draws noise
 
 
-def audit_names(
-    released: str | os.PathLike[str],
-    known: str | os.PathLike[str],
+def audit_folder(
+    released: Source,
     *,
+    known: Source | None = None,
     people: Path | None = None,
-    spec: str = "none",
+    spec: str | None = None,
+    detector: Path | None = None,
     config: NamingConfig | None = None,
     progress: Tell = lambda words, done, total: None,
 ) -> Report:
-    """Report how often the people on released images are named from known photographs; see `list_files`.
+    """Report how a folder looks protected, and who can still be recognised; frames of videos count, too.
 
-    `spec` is the protection, if it is known; "none" for adversaries who do not know it.
-
-    Raises:
-        DataError: see `list_files`, `read_pictures` and `name_people`.
-        SpecError: see protect.parse.
+    Without `known` photographs nobody is named. With a `spec`, people are named and nothing else is looked
+    at, by adversaries who know this protection; "none": they do not know it. `detector` has weights of MTCNN;
+    None for CenterFace, if its extra is installed, or no search for faces.
     """
     config = config or NamingConfig()
-    parsed = protect.parse(spec, takes=KINDS)
+    if spec is not None and known is not None:
+        return _audit_names(list_files(released, people), known, spec, config, progress)
+    detect, listing = _detector(detector), list_files(released, people, every=True)
+    files, outcome = listing.files, listing.outcome
+    seen, crops = list[Seen](), SHOWN
+    for done, file in enumerate(files, 1):
+        progress("files", done, len(files))
+        try:
+            for number, picture in enumerate(pictures.read_all(file, listing.root)):
+                if isinstance(picture, ImageError):
+                    outcome.leave_out(pictures.reason_of(picture, "further picture of a file"), file.name)
+                    continue
+                seen.append(see(file, number, picture, detect, crops))
+                crops -= len(seen[-1].crops)
+        except ImageError as error:
+            outcome.leave_out(pictures.reason_of(error), file.name)
+    if not seen:
+        raise DataError(f"{released}: none of its files can be read: {outcome.words}")
+    found = [protection(seen), faces(seen), metadata(seen, _SUB_FOLDERS if listing.by_folder else "")]
+    risks: tuple[Risk, ...] = ()
+    if known is not None:
+        photographs, asked, spec = _read_both(seen, listing, known, detect, config)
+        named, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
+        found += named
+    shown = len({each.file for each in seen})
+    further = f" with {len(seen):,} pictures" if len(seen) > shown else ""
+    left = f", {outcome.left_out.total():,} not looked at" if outcome.left_out else ""
+    leaks = [each.name for each in found if each.verdict == "leaks"]
+    return Report(
+        audit="folder",
+        subject=f"{listing.root.resolve().name}: {shown:,} files{further}{left}",
+        sentence=_sentence(leaks, detect is None, outcome),
+        findings=(*found, *outcome.findings()),
+        changes=tuple(_LEAKS[name][1] for name in leaks if name in _LEAKS),
+        limits=(*_FOLDER_LIMITS, *(_LIMITS if known is not None else (_NOBODY,))),
+        risks=risks,
+        origin=(("SHA-256 of the lines of sha256sum, by name", listing.digest),) if listing.digest else (),
+    )
+
+
+def _audit_names(listing: Listing, known: Source, spec: str, config: NamingConfig, progress: Tell) -> Report:
+    parsed, outcome = protect.parse(spec, takes=KINDS), listing.outcome
     if (shape := getattr(parsed, "shape", None)) is not None:  # of the network that was trained
         config = replace(config, size=shape[1])
-    listing, root = list_files(released, people), _root(released)
-    outcome = listing.outcome
     if kind_of(parsed) in IMAGES:
-        asked = read_pictures(listing.files, root, size=config.size, outcome=outcome, every=True)
+        settings: dict[str, Any] = {"size": config.size, "outcome": outcome, "every": True}
+        asked = pictures.read_pictures(listing.files, listing.root, **settings)
     else:
-        asked = read_vectors(listing.files, root, size=config.size)
+        asked = pictures.read_vectors(listing.files, listing.root, size=config.size)
     photographs = _read_known(known, spec, config, outcome)
     found, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
     return Report(
@@ -72,99 +101,36 @@ def audit_names(
     )
 
 
-def audit_folder(
-    released: str | os.PathLike[str],
-    *,
-    known: Path | None = None,
-    people: Path | None = None,
-    detector: Path | None = None,
-    config: NamingConfig | None = None,
-    progress: Tell = lambda words, done, total: None,
-) -> Report:
-    """Report how a folder looks protected, and who can still be recognised; frames of videos count, too.
-
-    Without `known` photographs nobody is named. `detector` has weights of MTCNN; None for CenterFace, if its
-    extra is installed, or no search for faces. Raises DataError, see audit_names.
-    """
-    config, root, detect = config or NamingConfig(), _root(released), _detector(detector)
-    listing = list_files(released, people, every=True)
-    files, outcome = listing.files, listing.outcome
-    seen, crops = list[Seen](), SHOWN
-    for done, file in enumerate(files, 1):
-        progress("files", done, len(files))
-        try:
-            for number, picture in enumerate(read_all(file, root)):
-                if isinstance(picture, ImageError):
-                    outcome.leave_out(reason_of(picture, "further picture of a file"), file.name)
-                    continue
-                seen.append(see(file, number, picture, detect, crops))
-                crops -= len(seen[-1].crops)
-        except ImageError as error:
-            outcome.leave_out(reason_of(error), file.name)
-    if not seen:
-        raise DataError(f"{released}: none of its files can be read: {outcome.words}")
-    found = [protection(seen), faces(seen), metadata(seen, _SUB_FOLDERS if listing.by_folder else "")]
-    risks: tuple[Risk, ...] = ()
-    if known is not None:
-        photographs, asked, spec = _read_both(seen, files, root, known, detect, config, outcome)
-        named, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
-        found += named
-    shown = len({each.file for each in seen})
-    further = f" with {len(seen):,} pictures" if len(seen) > shown else ""
-    left = f", {outcome.left_out.total():,} not looked at" if outcome.left_out else ""
-    leaks = [each.name for each in found if each.verdict == "leaks"]
-    return Report(
-        audit="folder",
-        subject=f"{root.resolve().name}: {shown:,} files{further}{left}",
-        sentence=_sentence(leaks, detect is None, outcome),
-        findings=(*found, *outcome.findings()),
-        changes=tuple(_LEAKS[name][1] for name in leaks if name in _LEAKS),
-        limits=(*_FOLDER_LIMITS, *(_LIMITS if known is not None else (_NOBODY,))),
-        risks=risks,
-        origin=(("SHA-256 of the lines of sha256sum, by name", listing.digest),) if listing.digest else (),
-    )
-
-
 def _read_known(
-    known: str | os.PathLike[str],
-    spec: str,
-    config: NamingConfig,
-    outcome: Outcome,
-    boxes: Boxes | None = None,
+    known: Source, spec: str, config: NamingConfig, outcome: Outcome, boxes: Boxes | None = None
 ) -> Pictures:
     """Read the known photographs, and protect them by a spec; those that are left out are counted."""
     clear, release = list_files(known), _release(spec)
     settings: dict[str, Any] = {"size": config.size, "boxes": boxes, "release": release}
-    photographs = read_pictures(clear.files, _root(known), outcome=clear.outcome, **settings)
+    photographs = pictures.read_pictures(clear.files, clear.root, outcome=clear.outcome, **settings)
     for reason, number in clear.outcome.left_out.items():
         outcome.leave_out(f"known photograph: {reason}", clear.outcome.names[reason], number)
     return photographs
 
 
 def _read_both(
-    seen: Sequence[Seen],
-    files: Sequence[Listed],
-    root: Path,
-    known: Path,
-    detect: Detect | None,
-    config: NamingConfig,
-    outcome: Outcome,
+    seen: Sequence[Seen], listing: Listing, known: Source, detect: Detect | None, config: NamingConfig
 ) -> tuple[Pictures, Pictures, str]:
     """Read known photographs, protected as the files look, and the files: in scenes, part by part."""
-    spec, size = _guess(seen), config.size
-    parts = {
-        each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in seen if each.number == 0
-    }
+    spec, files, outcome = _guess(seen), listing.files, listing.outcome
+    common: dict[str, Any] = {"size": config.size, "outcome": Outcome()}  # they were counted before
+    first = (each for each in seen if each.number == 0)
+    parts = {each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in first}
     some = [file for file in files if parts.get(file.name)] if _are_scenes(seen) else []
     if not some:
-        asked = read_pictures(files, root, size=size, outcome=Outcome(), every=True)
+        asked = pictures.read_pictures(files, listing.root, every=True, **common)
         return _read_known(known, spec, config, outcome), asked, spec
 
     def first_face(_: Listed, picture: torch.Tensor) -> list[Box]:
         boxes = detect(picture) if detect else []
         return [max(boxes or [(0, picture.shape[1], 0, picture.shape[2])], key=lambda box: box[1] - box[0])]
 
-    asked = read_pictures(some, root, size=size, outcome=Outcome(), boxes=lambda file, _: parts[file.name])
+    asked = pictures.read_pictures(some, listing.root, boxes=lambda file, _: parts[file.name], **common)
     return _read_known(known, spec, config, outcome, first_face if detect else None), asked, spec
 
 
@@ -255,10 +221,6 @@ def _guess(seen: Sequence[Seen]) -> str:
         return "none"
     sides = sorted(min(box[1] - box[0], box[3] - box[2]) for box in middle.look.parts) or [middle.side]
     return f"pixelize:cell=1/{max(2, round(sides[len(sides) // 2] / middle.look.strength))}"
-
-
-def _root(source: str | os.PathLike[str]) -> Path:
-    return Path(source).parent if Path(source).is_file() else Path(source)
 
 
 def _release(spec: str) -> Release | None:

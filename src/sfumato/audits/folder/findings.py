@@ -10,7 +10,7 @@ import torch
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from sfumato.audits.findings import Finding, Picture, Table, Verdict
+from sfumato.audits.findings import Finding, Picture, Table, shown
 from sfumato.audits.folder.look import Look, look
 from sfumato.audits.folder.pictures import Listed, cut
 from sfumato.base.files import read_regular
@@ -115,10 +115,10 @@ def _shows(picture: Tensor, box: Box) -> bool:
     top, bottom, left, right = box
     down, across = (bottom - top) // 4, (right - left) // 4
     middle = picture[:, top + down : bottom - down, left + across : right - across].flatten(1).float()
-    alike = (
-        (middle - middle.median(1, keepdim=True).values).abs().amax(0) <= _FLAT if middle.numel() else middle
-    )
-    return bool(alike.float().mean() < 0.5) if middle.numel() else True
+    if not middle.numel():
+        return True
+    alike = (middle - middle.median(1, keepdim=True).values).abs().amax(0) <= _FLAT
+    return bool(alike.float().mean() < 0.5)
 
 
 def _reduce(picture: Tensor) -> Tensor:
@@ -141,20 +141,15 @@ def protection(seen: Sequence[Seen]) -> Finding:
     behind = [each.file for each in bare if each.number and first.get(each.file) != "none"]
     further = ""
     if behind:
-        further = (
-            f" {len(behind):,} further pictures look unprotected, behind a protected first one, such as in "
-        )
-        further += f"{behind[0]}."
+        further = f" {len(behind):,} further pictures look unprotected, behind a protected first one, such "
+        further += f"as in {behind[0]}."
     rows = tuple((words, f"{len(some):,}") for words, some in ranked)
     caption = "Judged from pixels: differences on a grid, ramps, the finest detail, areas of one colour."
-    return Finding(
-        "protection",
-        "The protection that it looks like",
-        "leaks" if behind or 2 * len(bare) > len(seen) else None,
-        f"{len(most):,} of {len(seen):,} pictures look {words}{strength}.{further}",
-        Table(("looks", "pictures"), rows, caption),
-        figures={words: len(some) for words, some in ranked},
-    )
+    verdict = shown(True) if behind or 2 * len(bare) > len(seen) else None
+    sentence = f"{len(most):,} of {len(seen):,} pictures look {words}{strength}.{further}"
+    figures = {words: len(some) for words, some in ranked}
+    table, title = Table(("looks", "pictures"), rows, caption), "The protection that it looks like"
+    return Finding("protection", title, verdict, sentence, table, figures=figures)
 
 
 # Words for a whole picture, and for parts of one.
@@ -180,15 +175,14 @@ def faces(seen: Sequence[Seen]) -> Finding:
     boxes = [(each, box) for each in having for box in each.faces or ()]
     plain = sum(not any(overlap(box, part) for part in each.look.parts) for each, box in boxes)
     crops = [Picture(crop, each.file) for each in having for crop in each.crops]
-    words = f"A detector finds no face on any of {len(seen):,} pictures. It may miss some: look at them."
+    count = f"{len(seen):,} pictures"
+    words = f"A detector finds no face on any of {count}. It may miss some: look at them."
     if boxes:
-        words = (
-            f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {len(seen):,} pictures"
-        )
-        words += f". Apart from parts that look hidden: {plain:,}."
-    shown = (tuple(crops[:SHOWN]),) if crops else ()
+        words = f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {count}. "
+        words += f"Apart from parts that look hidden: {plain:,}."
+    pictures = (tuple(crops[:SHOWN]),) if crops else ()
     figures = {"faces": len(boxes), "files": len(having), "plain": plain}
-    return Finding("faces", title, "leaks" if boxes else "not shown", words, None, shown, figures)
+    return Finding("faces", title, shown(bool(boxes)), words, None, pictures, figures)
 
 
 def metadata(seen: Sequence[Seen], words: str) -> Finding:
@@ -199,5 +193,4 @@ def metadata(seen: Sequence[Seen], words: str) -> Finding:
     if counted:
         named = "; ".join(f"{kind}, in {count:,}" for kind, count in counted.most_common())
         said = f"In {len(files):,} files: {named}."
-    verdict: Verdict = "leaks" if counted else "not shown"
-    return Finding("metadata", "Metadata", verdict, said + words, figures=dict(counted))
+    return Finding("metadata", "Metadata", shown(bool(counted)), said + words, figures=dict(counted))

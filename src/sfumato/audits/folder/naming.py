@@ -19,7 +19,7 @@ from sfumato.assess.recognition import chance
 from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import AdversaryConfig, Guesses
 from sfumato.attack.undo import InversionConfig, RestorationConfig
-from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, worst_of
+from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, shown, worst_of
 from sfumato.audits.folder.pictures import Pictures
 from sfumato.data.labelled import LabelledImages, label_of
 from sfumato.dp.mechanisms import seeded_noise
@@ -38,8 +38,8 @@ from sfumato.study.parts.attacks.scores import score
 from sfumato.study.protocol import attack_of
 from sfumato.study.vocabulary import ATTACKS, release_kind
 
-Tell = Callable[[str, int, int], None]
-"""Called with words, and the numbers done and planned."""
+Tell = Callable[[str, int, int], None]  # called with words, and the numbers done and planned
+Answer = tuple[tuple[Finding, ...], tuple[Risk, ...]]
 
 _FEWEST = 4  # people who can be named: two in each half
 _DRAWS = 10  # of sets of releases of one person
@@ -81,20 +81,19 @@ class NamingConfig:
         own = AdversaryConfig(steps=self.steps, adaptive_steps=self.adaptive_steps)
         if self.weights is None:
             return [replace(own, second=self.second)]  # which says that a second needs a first
-        files = {"weights": self.weights, "detector": self.detector, "second": self.second}
+        files: dict[str, Any] = {"weights": self.weights, "detector": self.detector, "second": self.second}
         return [own, AdversaryConfig(recogniser="mobile-face-net", steps=0, adaptive_steps=0, **files)]
 
 
 def name_people(
     known: Pictures, released: Pictures, *, spec: str, config: NamingConfig, progress: Tell
-) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
+) -> Answer:
     """Report how often people are named, by every adversary of a study that fits; or guesses for each file.
 
     The people on `released` only judge the adversaries. `known` has copies if a `spec` is given; "none" is
     for adversaries who do not know the protection. `progress` is called before an adversary begins.
 
-    Raises:
-        DataError: fewer than two people are known.
+    Raises DataError: fewer than two people are known.
     """
     people = label_of(known.people)
     if len(people.names) < 2 or "" in people.names:
@@ -112,7 +111,7 @@ def name_people(
     with TemporaryDirectory() as folder:
         for done, (name, network) in enumerate(plans, 1):
             progress(ATTACKS[name].words, done, len(plans))
-            lab = _lab(known, released, spec, config, network, Path(folder))
+            lab = _lab(known, released, spec, config, network, folder)
             made = attack_of(name).compared(lab, Cell("attack", spec, config.seed, (("attack", name),)))  # type: ignore[misc]
             for classifier, similarities in zip(made.classifiers, made.similarities, strict=True):
                 plain = ATTACKS[name].view == "values" or ", by " in classifier
@@ -130,7 +129,7 @@ def _lab(
     spec: str,
     config: NamingConfig,
     network: AdversaryConfig,
-    folder: Path,
+    folder: str,
 ) -> Lab:
     """Make the lab of a study whose probes are these releases, all with the name of the first person."""
     people = label_of([*known.people, *[min(known.people)] * len(released.images)])
@@ -156,17 +155,11 @@ def _lab(
         places = [rows[digest(image)] for image in clean]
         return of(known.copies[number % len(known.copies), places])
 
-    study = StudyConfig(
-        data={"source": "folder"},
-        task=Task(target="person", sensitive="person"),
-        protections=[spec],
-        learners=[],
-        attacks=[],
-        adversary=network,
-        restoration=RestorationConfig(steps=config.restoration_steps),
-        inversion=InversionConfig(steps=config.restoration_steps),
-    )
-    return Lab(study, data, folder, Progress(), made=release)
+    steps, task = config.restoration_steps, Task(target="person", sensitive="person")
+    parts: dict[str, Any] = {"data": {"source": "folder"}, "task": task, "learners": [], "attacks": []}
+    parts |= {"restoration": RestorationConfig(steps=steps), "inversion": InversionConfig(steps=steps)}
+    study = StudyConfig(protections=[spec], adversary=network, **parts)
+    return Lab(study, data, Path(folder), Progress(), made=release)
 
 
 class Stated(NamedTuple):
@@ -200,12 +193,8 @@ def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hit
     if len(people) < _FEWEST:
         return None
     draw = torch.Generator().manual_seed(seed)
-    sets = torch.stack(
-        [
-            torch.stack([rows[torch.randperm(len(rows), generator=draw)[:size]] for rows in people])
-            for _ in range(_DRAWS)
-        ]
-    )  # (draws, P, n)
+    drawn = (rows[torch.randperm(len(rows), generator=draw)[:size]] for _ in range(_DRAWS) for rows in people)
+    sets = torch.stack([*drawn]).unflatten(0, (_DRAWS, len(people)))  # (draws, P, n)
     sums = similarities[sets].sum(2)  # (draws, P, I)
     own = truth[sets[0, :, 0]]
     best = (sums == sums.amax(-1, keepdim=True)).double()  # ties count by how many there are
@@ -220,7 +209,7 @@ def _report(
     released: Pictures,
     spec: str,
     config: NamingConfig,
-) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
+) -> Answer:
     columns = {name: column for column, name in enumerate(people)}
     rows = [row for row, person in enumerate(released.people) if person in columns]
     truth = torch.tensor([columns[released.people[row]] for row in rows])
@@ -236,22 +225,13 @@ def _report(
     tried = {size: of_several(chosen, truth, size, config.seed) for size in config.releases}
     tried[1] = stated.hits
     measured = {size: hits for size, hits in sorted(tried.items()) if hits is not None}
-    guessing, looked_for = chance(truth), len(stated.hits.hits)
-    risks = tuple(
-        Risk(
-            "singling out",
-            "identity",
-            size,
-            stated.chosen[0],
-            estimate_of(hits),
-            guessing,
-            people=len(hits.hits),
-            images=len(rows),
-            source="this audit",
-            **worst_of(hits.rates),
-        )
-        for size, hits in measured.items()
-    )
+    guessing, looked_for, named_by = chance(truth), len(stated.hits.hits), stated.chosen[0]
+    of: dict[str, Any] = {"images": len(rows), "source": "this audit"}
+    risks = []
+    for size, hits in measured.items():
+        rate, of["people"] = estimate_of(hits), len(hits.hits)
+        worst = worst_of(hits.rates)
+        risks.append(Risk("singling out", "identity", size, named_by, rate, guessing, **of, **worst))
     share, (low, high), unknown = stated.hits.share, stated.hits.interval, len(released.files) - len(rows)
     strongest: dict[str, tuple[str, str]] = {}  # the best classifier of each adversary, which comes first
     for name, hits in stated.by_adversary.items():
@@ -259,28 +239,26 @@ def _report(
     clear = "No protection is known: all compare with known photographs in clear."
     if spec != "none":
         clear = f"Adaptive ones compare with known photographs that they protect by {portable(spec)}."
-    naming = Finding(
-        "naming",
-        "Who is on it",
-        "leaks" if low > guessing else "not shown",
+    sentence = (
         f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
         f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
         f"named most often is named in {max(stated.hits.rates):.0%} of their releases."
-        + (f" {unknown:,} others have no true name among these, and do not count." if unknown else ""),
-        Table(
-            ("adversary", "named, 95% interval"),
-            (("chosen by halves, as stated", interval(estimate_of(stated.hits))), *strongest.values()),
-            f"Each with their best classifier. {clear} The first row states, for each half of the "
-            f"{looked_for} people, the adversary that names most of the other half: "
-            f"{' and '.join(dict.fromkeys(stated.chosen))}.",
-        ),
-        _matches(guesses[stated.chosen[0]], known, released, rows, truth) if low > guessing else (),
-        {
-            **{"named": share, "interval": [low, high], "guessing": guessing, "people": looked_for},
-            **{"known_people": len(columns), "releases": len(rows), "chosen": list(stated.chosen)},
-            "by_adversary": {name: hits.share for name, hits in stated.by_adversary.items()},
-        },
     )
+    if unknown:
+        sentence += f" {unknown:,} others have no true name among these, and do not count."
+    table = Table(
+        ("adversary", "named, 95% interval"),
+        (("chosen by halves, as stated", interval(estimate_of(stated.hits))), *strongest.values()),
+        f"Each with their best classifier. {clear} The first row states, for each half of the "
+        f"{looked_for} people, the adversary that names most of the other half: "
+        f"{' and '.join(dict.fromkeys(stated.chosen))}.",
+    )
+    matches = _matches(guesses[named_by], known, released, rows, truth) if low > guessing else ()
+    figures: dict[str, Any] = {"named": share, "interval": [low, high], "guessing": guessing}
+    figures |= {"people": looked_for, "known_people": len(columns), "releases": len(rows)}
+    figures["chosen"] = list(stated.chosen)
+    figures["by_adversary"] = {name: hits.share for name, hits in stated.by_adversary.items()}
+    naming = Finding("naming", "Who is on it", shown(low > guessing), sentence, table, matches, figures)
     words = [f"From {size} of their releases {hits.share:.1%} are named." for size, hits in measured.items()]
     lacking = sorted(tried.keys() - measured.keys())
     if lacking:
@@ -290,18 +268,11 @@ def _report(
         )
     lines = ((f"{n}", f"{len(hits.hits)}", interval(estimate_of(hits))) for n, hits in measured.items())
     caption = "The scores of the chosen adversary are added up over the releases of one person."
-    several = Finding(
-        "releases",
-        "From several releases of one person",
-        "leaks" if measured[max(measured)].interval[0] > guessing else "not shown",
-        " ".join(words),
-        Table(("releases", "people", "named, 95% interval"), tuple(lines), caption),
-        figures={
-            "named": {f"{size}": hits.share for size, hits in measured.items()},
-            "not_measured": lacking,
-        },
-    )
-    return (naming, several), risks
+    table = Table(("releases", "people", "named, 95% interval"), tuple(lines), caption)
+    figures = {"named": {f"{n}": hits.share for n, hits in measured.items()}, "not_measured": lacking}
+    title, leaks = "From several releases of one person", measured[max(measured)].interval[0] > guessing
+    several = Finding("releases", title, shown(leaks), " ".join(words), table, figures=figures)
+    return (naming, several), tuple(risks)
 
 
 def _list_guesses(names: tuple[str, ...], guesses: dict[str, Guesses], released: Pictures) -> Finding:
@@ -313,20 +284,17 @@ def _list_guesses(names: tuple[str, ...], guesses: dict[str, Guesses], released:
         likeliest = zip(people[row].tolist(), scores[row].tolist(), strict=True)
         said = (f"{names[person]} ({score:+.2f})" for person, score in likeliest)
         lines.append((released.files[row].name, *said))
-    return Finding(
-        "guesses",
-        "Who may be on it",
-        "not shown",
+    words = (
         f"Nobody said who is on the {len(released.files):,} releases, so nothing says how many guesses "
-        "are right. Below is the likeliest known person of each; a file of true names gives the rate.",
-        Table(
-            ("file", *(f"guess {number + 1}" for number in range(people.shape[1]))),
-            tuple(lines[:_ROWS]),
-            f"Scores are means over {len(guesses)} adversaries, in deviations from the mean of all "
-            f"known people; the surest {min(_ROWS, len(lines))} of {len(lines)} files.",
-        ),
-        figures={"files": [list(line) for line in lines]},
+        "are right. Below is the likeliest known person of each; a file of true names gives the rate."
     )
+    caption = (
+        f"Scores are means over {len(guesses)} adversaries, in deviations from the mean of all "
+        f"known people; the surest {min(_ROWS, len(lines))} of {len(lines)} files."
+    )
+    columns = ("file", *(f"guess {number + 1}" for number in range(people.shape[1])))
+    table, figures = Table(columns, tuple(lines[:_ROWS]), caption), {"files": [list(line) for line in lines]}
+    return Finding("guesses", "Who may be on it", "not shown", words, table, figures=figures)
 
 
 def _matches(

@@ -1,12 +1,13 @@
 """The audit of vectors: people and attributes that they give away, storage and remedies, as one report."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sfumato.audits.findings import Finding, Report, Risk, Table, Verdict, interval, worst_of
+from sfumato.attack import sets
+from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, interval, quiet, shown, worst_of
 from sfumato.audits.vectors import measure
 from sfumato.audits.vectors.measure import Form, Halves, Inferred, Named
 from sfumato.audits.vectors.reading import Vectors
@@ -21,7 +22,10 @@ _KEPT = 0.9  # of the right guesses beyond chance: a remedy that leaves as many 
 
 @dataclass(frozen=True)
 class _Tried:
-    """A form, how often it names people, and how much it keeps: right guesses, or neighbours."""
+    """A form, how often it names people, and how much it keeps: right guesses, or neighbours.
+
+    People are named `once` from one vector, and at `most` from as many as were tried.
+    """
 
     form: Form
     named: Mapping[int, Named]
@@ -31,12 +35,10 @@ class _Tried:
 
     @property
     def once(self) -> float:
-        """The share named from one vector."""
         return self.named[1].named.value
 
     @property
     def most(self) -> float:
-        """The share named from the most vectors."""
         return self.named[max(self.named)].named.value
 
     @property
@@ -52,19 +54,12 @@ class _Tried:
         return counting(chance, outputs=self.form.outputs).chance if self.form.outputs else 1.0
 
 
-def audit_vectors(
-    vectors: Vectors,
-    *,
-    subject: str,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Report:
+def audit_vectors(vectors: Vectors, *, subject: str, seed: int = 0, progress: Progress = quiet) -> Report:
     """Name, link and verify the people of vectors, infer attributes, and try storage and remedies.
 
     Without people, links without names alone are measured. `seed` is of halves, panels and samples.
 
-    Raises:
-        DataError: fewer than eight people have two vectors, or an attribute with one class in a half.
+    Raises DataError: fewer than eight people have two vectors, or an attribute with one class in a half.
     """
     twins, tried = _find_twins(vectors, seed), list[_Tried]()
     inferred: dict[str, Inferred] = {}
@@ -96,12 +91,7 @@ def audit_vectors(
 
 
 def _try_forms(
-    vectors: Vectors,
-    people: np.ndarray,
-    halves: Halves,
-    target: str | None,
-    seed: int,
-    progress: Callable[[int, int], None],
+    vectors: Vectors, people: np.ndarray, halves: Halves, target: str | None, seed: int, progress: Progress
 ) -> list[_Tried]:
     """Try all forms. Against the first, the vectors as they are, adversaries compute the others, too."""
     values, rows = vectors.values, halves.asked
@@ -123,7 +113,11 @@ def _try_forms(
         alone = measure.name_people(telling, people, halves, seed)[1] if form.without else None
         tried.append(_Tried(form, named, kept, keeps, alone))
     progress(len(every), len(every))
-    stored = measure.join({each.form.name: each.named for each in tried})
+    stored = {}
+    for size, mine in tried[0].named.items():
+        known = [(each.form.name, each.named[size]) for each in tried if size in each.named]
+        points = {f" of {name}" * (number > 0): each.point for number, (name, each) in enumerate(known)}
+        stored[size] = Named(sets.join(points), mine.panel)
     return [replace(tried[0], named=stored), *tried[1:]]
 
 
@@ -168,35 +162,30 @@ def _find_named(named: Mapping[int, Named]) -> Finding:
         said = (str(size), str(len(point.people)), interval(rate), interval(each.linked))
         rows.append((*said, *map(percent, shares.values())))
     often, first = next(iter(figures.values()))["over_half"], next(iter(named.values()))
-    return Finding(
-        "named",
-        "Named, linked and verified",
-        "leaks" if any(each["low"] > each["chance"] for each in figures.values()) else "not shown",
+    words = (
         f"From one vector {percent(often)} of people are named in over half of the tries. The best "
-        f"adversary is a {classifier_in_words(first.point.chosen[0])}.",
-        Table(
-            (
-                *("vectors", "people", "named", "linked", "chance", "worst person", "named in over half"),
-                *("verified at 1% false alarms", "equal error"),
-            ),
-            tuple(rows),
-            "Some vectors of each person are known. Named: right at the first guess. Linked: two sets of as "
-            "many vectors. In brackets the 95% interval over people.",
-        ),
-        figures=figures,
+        f"adversary is a {classifier_in_words(first.point.chosen[0])}."
     )
+    columns = ("vectors", "people", "named", "linked", "chance", "worst person", "named in over half")
+    table = Table(
+        (*columns, "verified at 1% false alarms", "equal error"),
+        tuple(rows),
+        "Some vectors of each person are known. Named: right at the first guess. Linked: two sets of as "
+        "many vectors. In brackets the 95% interval over people.",
+    )
+    leaks = any(each["low"] > each["chance"] for each in figures.values())
+    return Finding("named", "Named, linked and verified", shown(leaks), words, table, figures=figures)
 
 
 def _find_numbers(without: _Tried, alone: Named) -> Finding:
-    names = " and ".join(without.form.without)
-    return Finding(
-        "numbers",
-        "Numbers that tell most",
-        "leaks" if alone.named.low > 1 / alone.panel else "not shown",
-        f"From one vector {percent(alone.named.value)} of people are named by {names} alone, and "
-        f"{percent(without.once)} without, by values, spread and decimals.",
-        figures={"numbers": list(without.form.without), "alone": alone.named.value, "without": without.once},
+    words = (
+        f"From one vector {percent(alone.named.value)} of people are named by "
+        f"{' and '.join(without.form.without)} alone, and {percent(without.once)} without, by values, spread "
+        "and decimals."
     )
+    leaks, numbers = alone.named.low > 1 / alone.panel, list(without.form.without)
+    figures = {"numbers": numbers, "alone": alone.named.value, "without": without.once}
+    return Finding("numbers", "Numbers that tell most", shown(leaks), words, figures=figures)
 
 
 def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
@@ -205,15 +194,11 @@ def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
         (name, interval(each.share), percent(each.base), str(each.people), str(each.vectors))
         for name, each in inferred.items()
     )
-    return Finding(
-        "attributes",
-        "Attributes",
-        "leaks" if read else "not shown",
-        f"A logistic regression reads {', '.join(read) or 'none of them'} better than a guess, "
-        "learned from other people.",
-        Table(("attribute", "right", "by the commonest class", "people", "vectors"), rows),
-        figures={name: {"right": each.share.value, "base": each.base} for name, each in inferred.items()},
-    )
+    words = f"A logistic regression reads {', '.join(read) or 'none of them'} better than a guess, "
+    words += "learned from other people."
+    table = Table(("attribute", "right", "by the commonest class", "people", "vectors"), rows)
+    figures = {name: {"right": each.share.value, "base": each.base} for name, each in inferred.items()}
+    return Finding("attributes", "Attributes", shown(bool(read)), words, table, figures=figures)
 
 
 def _utility(target: str | None) -> str:
@@ -239,18 +224,13 @@ def _find_forms(tried: list[_Tried], target: str | None, base: float) -> Finding
         bound = percent(each.bound) if each.bound < 1 else "-"
         rows.append((each.form.name, f"{each.form.bytes:,}", *map(percent, said), bound))
     columns = ("form", "bytes", *(f"named from {size}" for size in sizes), "verified from 1")
-    return Finding(
-        "forms",
-        "Other ways to store them, and remedies",
-        "not shown" if hidden else "leaks",
-        sentence,
-        Table(
-            (*columns, _utility(target), "proved at most, from 1"),
-            tuple(rows),
-            "Each is learned from one half of the people and tried on the other, by adversaries who know it.",
-        ),
-        figures=figures,
+    table = Table(
+        (*columns, _utility(target), "proved at most, from 1"),
+        tuple(rows),
+        "Each is learned from one half of the people and tried on the other, by adversaries who know it.",
     )
+    title = "Other ways to store them, and remedies"
+    return Finding("forms", title, shown(not hidden), sentence, table, figures=figures)
 
 
 def _find_twins(vectors: Vectors, seed: int) -> Finding:
@@ -272,7 +252,7 @@ def _find_twins(vectors: Vectors, seed: int) -> Finding:
             f"{min(_SHOWN, len(pairs))} of {len(pairs):,} pairs. Their distance is under a tenth of "
             "that of two random vectors.",
         )
-    verdict: Verdict = "leaks" if linked > 0.05 or len(pairs) else "not shown"
+    verdict = shown(linked > 0.05 or len(pairs) > 0)
     figures = {"linked": linked, "copies": len(pairs), "same": same, "by_chance": by_chance}
     return Finding("twins", "Without names", verdict, sentence, table, figures=figures)
 

@@ -1,6 +1,6 @@
 """The measures of vectors: naming, attributes, links without names, and other forms of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,8 +39,7 @@ class Halves:
 def split(people: np.ndarray, seed: int) -> Halves:
     """Split people with two vectors or more into halves; the others teach.
 
-    Raises:
-        DataError: fewer than eight people have two vectors.
+    Raises DataError: fewer than eight people have two vectors.
     """
     counts = np.bincount(people)
     able = np.flatnonzero(counts > 1)
@@ -119,32 +118,11 @@ def name_people(
     return dict(sorted(found.items()))
 
 
-def join(forms: Mapping[str, Mapping[int, Named]]) -> dict[int, Named]:
-    """Name people of the first form by adversaries who compute each of the others, too."""
-    first, *_ = forms.values()
-    return {
-        size: Named(
-            sets.join(
-                {
-                    f" of {form}" * (number > 0): named[size].point
-                    for number, (form, named) in enumerate(forms.items())
-                    if size in named
-                }
-            ),
-            stored.panel,
-        )
-        for size, stored in first.items()
-    }
-
-
 def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tuple[np.ndarray, np.ndarray]:
     """Find single numbers that tell of people: by their values, their spread, or their last decimals.
 
-    Args: (N, D) numbers as they are in the file. Only those who teach are looked at.
-
-    Returns:
-        (N, K), values of the most telling numbers; and their places in a vector, if they tell far more of
-        people than most, and may not belong to it.
+    Only those who teach are looked at. From (N, D) numbers as they are in the file it returns (N, K), values
+    of the most telling ones; and their places, if they tell far more than most, and may not belong there.
     """
     middle = np.median(values[halves.learned], axis=0)
     looks: list[Transform] = [
@@ -195,10 +173,8 @@ def forms(
 ) -> Iterator[Form]:
     """Yield the vectors as they are, as a small database keeps them, and remedies.
 
-    Args:
-        learned: (M, D) vectors of people who are not looked for afterwards.
-        target: (M,) int64 classes of the attribute that is to be kept, -1 if unknown; None without one.
-        carriers: numbers that tell most of people, and their `names`.
+    `learned` are (M, D) vectors of people who are not looked for afterwards; `target` (M,) int64 classes of
+    the attribute that is to be kept, -1 if unknown; `carriers` numbers that tell most, and their `names`.
     """
     mean, width = learned.mean(0), learned.shape[1]
     yield Form("float32", 4 * width, lambda x: x, remedy=False)
@@ -217,9 +193,8 @@ def forms(
         known = target >= 0
         answer, classes = classify(learned[known], target[known]), int(target.max()) + 1
         one_hot = np.eye(classes, dtype=np.float32)
-        yield Form(
-            f"answer alone, one of {classes} classes", 1, lambda x: one_hot[answer(x).argmax(1)], classes
-        )
+        words = f"answer alone, one of {classes} classes"
+        yield Form(words, 1, lambda x: one_hot[answer(x).argmax(1)], classes)
 
 
 def _signs(x: np.ndarray) -> np.ndarray:
@@ -251,8 +226,7 @@ class Inferred:
 def infer(values: np.ndarray, classes: np.ndarray, people: np.ndarray, halves: Halves) -> Inferred:
     """Infer an attribute by a logistic regression that learned it from other people; -1 is unknown.
 
-    Raises:
-        DataError: one of the halves does not show two classes.
+    Raises DataError: one of the halves does not show two classes.
     """
     learned, asked = (rows[classes[rows] >= 0] for rows in (halves.learned, halves.asked))
     if len(np.unique(classes[learned])) < 2 or not len(asked):
@@ -271,9 +245,8 @@ def find_twins(values: np.ndarray, seed: int) -> tuple[float, np.ndarray, np.nda
 
     The numbers of each principal component are shuffled for that comparison: only their distribution stays.
 
-    Returns:
-        the share whose nearest other is nearer than shuffled vectors have one; (N,) these nearest others; and
-        (K, 2) rows of pairs that are nearly equal.
+    Returns the share whose nearest other is nearer than shuffled vectors have one; (N,) these nearest others;
+    and (K, 2) rows of pairs that are nearly equal.
     """
     centred = values - values.mean(0)
     draw = np.random.default_rng(seed)
