@@ -35,7 +35,7 @@ from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
-from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.release import artefact_digest
 from sfumato.protect.vectors import BitsRelease
 from sfumato.serve import models
 from sfumato.serve.http.app import ServiceConfig

@@ -20,7 +20,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.refusal import Interval, Refusal
 from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
-from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.release import artefact_digest
 from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served

@@ -31,8 +31,8 @@ from sfumato.export import sides
 from sfumato.learn import adversarial_mask, classifier, few_shot, meta, private_feature
 from sfumato.learn.semsim import SemSimConfig
 from sfumato.networks.code import make_code_network
-from sfumato.networks.encoders.embedding import Embedding
 from sfumato.networks.encoders.pretrained import on_card
+from sfumato.networks.encoders.small import Embedding
 from sfumato.protect import parse
 from sfumato.protect.code import load_encoder
 from sfumato.protect.feature import load_extractor

@@ -19,7 +19,7 @@ from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import make_untrained as untrained_feature
 from sfumato.protect import Release, parse
 from sfumato.protect.code import Code
-from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.release import artefact_digest
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
 from sfumato.serve import models, trained
 from sfumato.serve.served import Demand, Served

@@ -26,7 +26,7 @@ from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 from sfumato.protect.naming import naming_words
-from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.release import artefact_digest
 from sfumato.wire import labelled
 
 pytestmark = chromium.MARKS

@@ -121,10 +121,7 @@ class Train:
         if self.licence is not None and not re.fullmatch(_LICENCE, self.licence):
             cure = "write an SPDX expression, such as CC-BY-4.0, 'MIT OR Apache-2.0' or LicenseRef-ours"
             raise ConfigError(f"--licence {self.licence!r}: {cure}")
-        from sfumato.networks.encoders import embedding_cache
-
-        with embedding_cache.store():
-            method.train(self)
+        method.train(self)
 
     @property
     def target(self) -> str:

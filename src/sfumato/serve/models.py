@@ -19,8 +19,7 @@ from sfumato.base.files import read_regular
 from sfumato.errors import ArtefactError, ConfigError, MissingExtraError
 from sfumato.learn import code_prototypes
 from sfumato.protect.code import KIND as CODE
-from sfumato.protect.parameters import artefact_digest
-from sfumato.protect.release import Release
+from sfumato.protect.release import Release, artefact_digest
 from sfumato.protect.vectors import FEATURE
 from sfumato.serve.served import EXPORTED, Demand, Served, as_it_came, code_of
 from sfumato.wire import AnyRelease

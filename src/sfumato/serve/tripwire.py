@@ -5,13 +5,14 @@ an error before anything is computed or stored. It does not stop a liar: people 
 can imitate the features checked here.
 
 Nothing here refuses a release that fits its spec, except for noise: there an image has a chance of at
-most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
+most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it. Whether a picture looks
+blurred or blackened is not checked.
 """
 
 from sfumato.errors import DataError
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import cell_in_pixels
-from sfumato.protect.release import Release, Suspecting
+from sfumato.protect.release import Release
 from sfumato.serve.served import Demand, Served, code_of
 from sfumato.wire import AnyRelease, BitsHeader, FeatureHeader, Header, ImageHeader
 
@@ -78,9 +79,7 @@ def check(release: AnyRelease, demand: Demand) -> None:
         raise _refuse(demand, f"it has a value for each {_square(release.cell)}, not {_square(cell)}")
     if (release.shown is not None) != bool(getattr(protection, "has_shape", False)):
         raise _refuse(demand, "it is masked" if release.shown is not None else "it has no mask")
-    if not isinstance(protection, Suspecting):
-        return  # a protection of a package may know no sign
-    reason = protection.suspicious(release, false_alarm=FALSE_ALARM, made_of=demand.made_of)
+    reason = protection.suspicious(release, false_alarm=FALSE_ALARM)
     if reason is not None:
         raise _refuse(demand, reason)
 

@@ -16,7 +16,7 @@ from sfumato.audits.folder.naming import NamingConfig, Tell, name_people
 from sfumato.audits.folder.pictures import Boxes, Listed, Listing, Pictures, Release, Source, list_files
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError, ImageError
-from sfumato.networks.faces.center_face import WEIGHTS
+from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect.region import Box, Region, disjoint
 from sfumato.protect.release import IMAGES, KINDS, kind_of
 

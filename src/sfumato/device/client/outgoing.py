@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Union, cast
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 from PIL import Image as Pictures
@@ -20,7 +20,6 @@ from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.errors import BudgetExceededError, ImageError
 from sfumato.images import Images, Pixels, as_array
-from sfumato.protect import Protection
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
 
@@ -84,7 +83,7 @@ def release(
     """
     read: dict[int, tuple[Pixels, Fingerprint | None]] = {}  # by place
     # A private feature or a code is charged and stored like the release of an image.
-    protection = cast(Protection, protecting)
+    protection = protecting
 
     def charge(places: Sequence[int]) -> Released | None:
         sources = [given[place].source for place in places]

@@ -26,7 +26,7 @@ from sfumato.device.storage import Storage, storage_of
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.images import Images, Pixels
 from sfumato.images.reading import name_and_bytes
-from sfumato.protect.recognisable import recognisable
+from sfumato.protect.naming import recognisable
 from sfumato.protect.region import Region
 from sfumato.protect.release import IMAGES, Protection, artefact_of, cell_of, file_digest_of, kind_of
 
@@ -233,7 +233,7 @@ def check_format(protection: Protection, config: FolderConfig) -> None:
             f"{config.format_name}: {protection.spec} releases {what}: write them in the format {usual}"
         )
     if isinstance(protection, Region) and protection.place != "box" and not protection.file:
-        from sfumato.networks.faces.center_face import WEIGHTS  # imports PyTorch
+        from sfumato.networks.faces.finding import WEIGHTS  # imports PyTorch
 
         WEIGHTS.path()  # fails now, not for each image, if it is not installed
     if not hasattr(protection, "artefact"):
