@@ -110,16 +110,12 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         for kind in _KINDS
         for n in counts
     }
-    gaps = [
-        (f"{_capital(kind)} from {_count(n)}", "no figure")
-        for (kind, n), each in judged.items()
-        if each.verdict == "not measured"
-    ]
+    missing = [key for key, each in judged.items() if each.verdict == "not measured"]
+    gaps = [(f"{_capital(kind)} from {_count(n)}", "no figure") for kind, n in missing]
     with _CLAUSES.open(encoding="utf-8", newline="") as file:
         heading, *clauses = csv.reader(file)
-    first, use = "Nobody is trusted but the device that holds the originals.", "It was not measured."
-    if case.utility:
-        use = "The use that is left of the releases."
+    first = "Nobody is trusted but the device that holds the originals."
+    use = "The use that is left of the releases." if case.utility else "It was not measured."
     ask = "The questions are in our words. The table finds figures; it claims no conformity."
     repeat = "Repeat it when the protection, the data or the known attacks change."
     untested = (*gaps, *case.untested, *_UNTESTED)

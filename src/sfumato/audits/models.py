@@ -84,7 +84,7 @@ def _import(name: str) -> Any:
             return load(name)
         made = runpy.run_path(source)
         if function not in made:
-            raise DataError(f"{name}: {source} has no {function!r}: {did_you_mean(function, made)}")
+            raise DataError(f"{name}: {source} has no {function!r}: name a function that it defines")
         return made[function]
     except SfumatoError:
         raise

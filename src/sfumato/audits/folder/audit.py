@@ -15,7 +15,7 @@ from sfumato.audits.folder.findings import SHOWN, Detect, Seen, faces, metadata,
 from sfumato.audits.folder.naming import NamingConfig, Tell, name_people
 from sfumato.audits.folder.pictures import Boxes, Listed, Listing, Pictures, Release, Source, list_files
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import DataError, ImageError
+from sfumato.errors import ConfigError, DataError, ImageError
 from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect.region import Box, Region, disjoint
 from sfumato.protect.release import IMAGES, KINDS, kind_of
@@ -40,7 +40,10 @@ def audit_folder(
     None for CenterFace, if its extra is installed, or no search for faces.
     """
     config = config or NamingConfig()
-    if spec is not None and known is not None:
+    if spec is not None:
+        if known is None:
+            words = "people are named, and nothing else is looked at: give --known"
+            raise ConfigError(f"--protection {spec}: {words}")
         return _audit_names(list_files(released, people), known, spec, config, progress)
     detect, listing = _detector(detector), list_files(released, people, every=True)
     files, outcome = listing.files, listing.outcome
@@ -232,9 +235,7 @@ def _release(spec: str) -> Release | None:
         return None
 
     def release(picture: torch.Tensor) -> list[torch.Tensor]:
-        return [
-            parsed.release(picture[None], seeded_noise(0, number)).images()[0]
-            for number in range(_COPIES if parsed.draws_noise else 1)
-        ]
+        draws = [seeded_noise(0, number) for number in range(_COPIES if parsed.draws_noise else 1)]
+        return [parsed.release(picture[None], noise).images()[0] for noise in draws]
 
     return release

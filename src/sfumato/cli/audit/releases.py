@@ -73,10 +73,6 @@ def folder(
     if weights is not None:
         settings |= {"weights": str(weights), "detector": detector and str(detector)}
     config = check_settings(NamingConfig, settings | parse_overrides(overrides or []), "the adversaries")
-    if protection is not None and known is None:
-        raise ConfigError(
-            f"--protection {protection}: people are named, and nothing else is looked at: give --known"
-        )
     common: dict[str, Any] = {"people": people, "spec": protection, "detector": detector, "config": config}
     with bar("files") as progress:
         report = audit_folder(released, known=known, progress=progress, **common)
