@@ -113,7 +113,8 @@ def audit_training(
         sentence += "Report this as a bug."
         change = "Delete this model, and train again when the fault is fixed."
     if leaking == ["card"]:
-        sentence = "Do not rely on this card's statement: with the noise that it names, training costs more."
+        sentence = "Do not rely on this card's statement: with the noise that it names, "
+        sentence += "the training costs more."
     return Report(
         audit="training",
         subject=subject,
